@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from experiment import Experiment, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # Before anything starts jsii, whose process keeps the environment of its start. CloudFormation validation triples the time
 # of a synth; one test of its own has it on.

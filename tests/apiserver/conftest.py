@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,7 @@ from tests.apiserver.control_plane import ControlPlane, started
 from tests.apiserver.fake_nodes import register, remove
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import erase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.cdk8s_charts.placement import Node
+from tests.cdk8s_charts.placement import Node
 
 HOW = "see docs/api-server.md"
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -20,15 +21,8 @@ from cdk8s_charts.pods.devices import SCHEDULER
 from operations.cloud import access
 from tests.apiserver.kubectl import Kubectl, wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
 SCHEDULERS = ("default-scheduler", SCHEDULER)
 _TOKEN = "test-only"
-_ATTEMPTS = 3
-"""A free port may be gone by the time it is used."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +41,11 @@ class DiedEarly(Exception):
 @contextmanager
 def started(assets: Path, folder: Path) -> Iterator[ControlPlane]:
     """A control plane for as long as the context lasts."""
-    for attempt in range(_ATTEMPTS):
-        with ExitStack() as stack:
-            try:
-                plane = _start(stack, assets, folder / str(attempt))
-            except DiedEarly:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            yield plane
-            return
+    with ExitStack() as stack:
+        yield _start(stack, assets, folder)
 
 
 def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:
-    folder.mkdir(parents=True)
     etcd_port, peer_port, api_port = _free_ports(3)
     etcd = f"http://127.0.0.1:{etcd_port}"
     _run(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from tests.apiserver.kubectl import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.apiserver.kubectl import Kubectl
-    from tests.cdk8s_charts.placement import Node
+from tests.apiserver.kubectl import Kubectl, wait_until
+from tests.cdk8s_charts.placement import Node
 
 DRIVER = "neuron.aws.com"
 NEURON_CLASS: dict[str, Any] = {

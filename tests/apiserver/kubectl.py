@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from typing import Any
 
 DEADLINE_S = 120
 

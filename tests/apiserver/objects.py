@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, with_tags
-from tests.apiserver.kubectl import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tests.apiserver.kubectl import Kubectl
-
+from tests.apiserver.kubectl import Kubectl, wait_until
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
 _ADDRESS = "10.0.0.1"

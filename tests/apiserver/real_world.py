@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile
 from experiment.compilation import artifact_key
@@ -14,11 +14,8 @@ from operations.running import job_control
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.fake_nodes import register, remove, report
 from tests.apiserver.objects import erase, filled, make_namespace, play_kubelets, without_warnings
-from tests.cdk8s_charts.placement import nodes
+from tests.cdk8s_charts.placement import Node, nodes
 from tests.operations.world import World
-
-if TYPE_CHECKING:
-    from tests.cdk8s_charts.placement import Node
 
 _BREATH_S = 0.3
 """For controllers and scheduler to do their part before the clock of a run is looked at again."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiment.naming import NAME
 from tests.apiserver.fake_nodes import report
-from tests.apiserver.kubectl import wait_until
+from tests.apiserver.kubectl import Kubectl, wait_until
 from tests.apiserver.objects import JOB_LABEL, make_namespace, play_kubelets, without_warnings
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tests.apiserver.kubectl import Kubectl
-    from tests.cdk8s_charts.objects import Object
-    from tests.cdk8s_charts.placement import Node
+from tests.cdk8s_charts.objects import Object
+from tests.cdk8s_charts.placement import Node
 
 
 @dataclass(frozen=True)

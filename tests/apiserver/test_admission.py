@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdk8s_charts.render import render
+from experiment import Experiment
+from tests.apiserver.control_plane import ControlPlane
+from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import filled, make_namespace, without_warnings
 from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+Objects = list[dict[str, Any]]
+Remember = Callable[[Sequence[dict[str, Any]]], None]
 
-    from experiment import Experiment
-    from tests.apiserver.control_plane import ControlPlane
-    from tests.apiserver.kubectl import Kubectl
-
-    Objects = list[dict[str, Any]]
-    Remember = Callable[[Sequence[dict[str, Any]]], None]
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 

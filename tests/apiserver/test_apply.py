@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdk8s_charts.render import render
+from experiment import Experiment
+from tests.apiserver.control_plane import ControlPlane
+from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, without_warnings
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
 from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, the
@@ -16,15 +21,9 @@ from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+Objects = list[dict[str, Any]]
+Remember = Callable[[Sequence[dict[str, Any]]], None]
 
-    from experiment import Experiment
-    from tests.apiserver.control_plane import ControlPlane
-
-    Objects = list[dict[str, Any]]
-    Remember = Callable[[Sequence[dict[str, Any]]], None]
 
 OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
     "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),
@@ -45,21 +44,21 @@ def _rendered(experiment: Experiment, name: str, image: str = IMAGE) -> Objects:
     return filled((item for file in render(replace(experiment, name=name)) for item in file.objects), image)
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def _release(kubectl: Kubectl, job: str, where: str) -> None:
+    released = kubectl.run("patch", "job", job, "-n", where, "-p", '{"spec":{"suspend":false}}')
+    assert released.returncode == 0, released.stderr
+
+
+@pytest.mark.parametrize(
+    "which", [*EXPERIMENTS, *OTHERWISE], ids=lambda which: which.stem if isinstance(which, Path) else which
+)
 def test_every_object_passes_strict_validation_on_the_server(
-    control_plane: ControlPlane, erased: Remember, path: Path
+    control_plane: ControlPlane, erased: Remember, reference: Experiment, which: Path | str
 ) -> None:
-    objects = filled(objects_of(path))
-    erased(objects)
-    make_namespace(control_plane.kubectl, objects)
-    assert _errors(control_plane.kubectl.apply(objects, dry_run=True)) == []
-
-
-@pytest.mark.parametrize("choice", OTHERWISE)
-def test_so_does_what_other_choices_render(
-    control_plane: ControlPlane, erased: Remember, reference: Experiment, choice: str
-) -> None:
-    objects = _rendered(OTHERWISE[choice](reference), f"chosen-{choice}")
+    if isinstance(which, Path):
+        objects = filled(objects_of(which))
+    else:
+        objects = _rendered(OTHERWISE[which](reference), f"chosen-{which}")
     erased(objects)
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.apply(objects, dry_run=True)) == []
@@ -96,21 +95,17 @@ def test_another_image_applies_over_the_first_although_jobs_were_released(
     erased(before)
     make_namespace(kubectl, before)
     assert _errors(kubectl.feed(before, "apply")) == []
-    name = the(before, "Job", "fetch-")["metadata"]["name"]
-    released = kubectl.run("patch", "job", name, "-n", where, "-p", '{"spec":{"suspend":false}}')
-    assert released.returncode == 0
+    _release(kubectl, the(before, "Job", "fetch-")["metadata"]["name"], where)
     assert changed_in_place(before, after) == []
     assert _errors(kubectl.feed(after, "apply")) == []
-    wanted = {
-        item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"]
-        for item in (*before, *after)
-        if item["kind"] == "Job"
+    jobs = [item for item in (*before, *after) if item["kind"] == "Job"]
+    assert _images(kubectl.items("jobs", where)) == _images(jobs)
+
+
+def _images(jobs: Objects) -> dict[str, str]:
+    return {
+        job["metadata"]["name"]: job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs
     }
-    stands = {
-        item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"]
-        for item in kubectl.items("jobs", where)
-    }
-    assert stands == wanted
 
 
 @pytest.mark.parametrize("what", sorted(set(REFUSED) - {"the image of a Job"}))
@@ -136,12 +131,7 @@ def test_the_server_refuses_another_image_in_a_job_that_was_released(
     assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
     job, after = the(objects, "Job", "compile-"), copy.deepcopy(objects)
     name = job["metadata"]["name"]
-    assert (
-        control_plane.kubectl.run(
-            "patch", "job", name, "-n", "released", "-p", '{"spec":{"suspend":false}}'
-        ).returncode
-        == 0
-    )
+    _release(control_plane.kubectl, name, "released")
     changed = the(after, "Job", name)
     changed["spec"]["suspend"] = False
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "a:2"

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from cdk8s_charts.render import render
-from tests.apiserver.kubectl import wait_until
+from experiment import Experiment
+from tests.apiserver.control_plane import ControlPlane
+from tests.apiserver.kubectl import Kubectl, wait_until
 from tests.apiserver.objects import filled, make_namespace
 from tests.cdk8s_charts.objects import the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from experiment import Experiment
-    from tests.apiserver.control_plane import ControlPlane
-    from tests.apiserver.kubectl import Kubectl
 
 _CRD = "scaledobjects.keda.sh"
 
@@ -45,16 +40,11 @@ def kubectl(control_plane: ControlPlane) -> Iterator[Kubectl]:
     kubectl.run("delete", "crd", _CRD, "--wait=false")
 
 
-@pytest.fixture
-def scaled_object(
+def test_keda_takes_the_rendered_object(
     kubectl: Kubectl, reference: Experiment, erased: Callable[[Sequence[dict[str, Any]]], None]
-) -> dict[str, Any]:
+) -> None:
     experiment = replace(promoted_from(reference, SERVE), name="autoscaled")
     objects = filled(item for file in render(experiment) for item in file.objects)
     erased(objects)
     make_namespace(kubectl, objects)
-    return copy.deepcopy(the(objects, "ScaledObject"))
-
-
-def test_keda_takes_the_rendered_object(kubectl: Kubectl, scaled_object: dict[str, Any]) -> None:
-    assert kubectl.apply([scaled_object], dry_run=True) == []
+    assert kubectl.apply([the(objects, "ScaledObject")], dry_run=True) == []

@@ -7,29 +7,26 @@ are real.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from cdk8s_charts.manifests import read
+from experiment import Arm, Experiment
 from experiment.finding import Refusal
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
 from operations.running import job_control
 from operations.running.steps import carry_out
+from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.objects import filled
 from tests.apiserver.real_world import RealWorld
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.conftest import account, aws, credentials  # noqa: F401 # fixtures
 from tests.operations.driver import Driver, interrupt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from experiment import Arm, Experiment
-    from tests.apiserver.control_plane import ControlPlane
 
 
 @pytest.fixture

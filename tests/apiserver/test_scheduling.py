@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdk8s_charts.pods.devices import SCHEDULER
 from cdk8s_charts.render import render
+from experiment import Experiment
 from experiment.naming import NODE_ROLE_LABEL
+from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.kubectl import wait_until
 from tests.apiserver.objects import filled, without_warnings
 from tests.apiserver.standing import Standing
 from tests.cdk8s_charts.objects import EXPERIMENTS, NEURON_RESOURCE, experiment_at, objects_of, pod_spec, the
-from tests.cdk8s_charts.placement import Unplaceable, nodes
+from tests.cdk8s_charts.placement import Node, Place, Unplaceable, nodes
 from tests.cdk8s_charts.placement import stand as places_of
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from experiment import Experiment
-    from tests.apiserver.control_plane import ControlPlane
-    from tests.cdk8s_charts.placement import Node, Place
-
-    Objects = list[dict[str, Any]]
-    Stand = Callable[[Experiment, Objects], Standing]
+Objects = list[dict[str, Any]]
+Stand = Callable[[Experiment, Objects], Standing]
 
 
 @pytest.fixture

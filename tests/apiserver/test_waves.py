@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
 from cdk8s_charts.gitops import WAVE, folder
 from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
-from tests.apiserver.objects import erase, filled, without_warnings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from experiment import Experiment
-    from tests.apiserver.control_plane import ControlPlane
+from experiment import Experiment
+from tests.apiserver.control_plane import ControlPlane
+from tests.apiserver.objects import filled, without_warnings
 
 
 def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
-    control_plane: ControlPlane, reference: Experiment, tmp_path: Path
+    control_plane: ControlPlane,
+    reference: Experiment,
+    erased: Callable[[Sequence[dict[str, Any]]], None],
+    tmp_path: Path,
 ) -> None:
     kubectl, where = control_plane.kubectl, "in-waves"
     experiment = replace(reference, name=where)
@@ -33,13 +34,10 @@ def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
     waves: dict[int, list[dict[str, Any]]] = {}
     for item in yaml.safe_load_all(built.stdout):
         waves.setdefault(int(item["metadata"]["annotations"][WAVE]), []).append(item)
-    try:
-        for number in sorted(waves):
-            # A namespace first, as Argo CD sorts by kind within a wave.
-            waves[number].sort(key=lambda item: item["kind"] != "Namespace")
-            assert without_warnings(kubectl.feed(waves[number], "apply")) == [], number
-        assert kubectl.items("pods", where) == []
-        assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"
-    finally:
-        if control_plane.schedulers:
-            erase(kubectl, where, [item for wave in waves.values() for item in wave])
+    erased([item for wave in waves.values() for item in wave])
+    for number in sorted(waves):
+        # A namespace first, as Argo CD sorts by kind within a wave.
+        waves[number].sort(key=lambda item: item["kind"] != "Namespace")
+        assert without_warnings(kubectl.feed(waves[number], "apply")) == [], number
+    assert kubectl.items("pods", where) == []
+    assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"

@@ -35,7 +35,6 @@ OUTSIDE = {
     "vi",
 }
 """What this repository does not bring; options of these are not judged."""
-_EXEC = re.compile(r'^exec \.venv/bin/python -m (?P<words>[\w. ]+|"\$module") "\$\{?@(:2\})?"$', re.MULTILINE)
 
 
 class Parsed(Exception):
@@ -75,16 +74,6 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
         if isinstance(other, handed_on.Process):
             return other.module, arguments[1:]
         return "operations", arguments
-    if name.startswith("scripts/"):
-        text = (ROOT / name).read_text(encoding="utf-8") if (ROOT / name).is_file() else ""
-        match = _EXEC.search(text)
-        if match is None or ("$module" in match["words"] and not arguments):
-            return None
-        if "$module" in match["words"]:
-            chosen = re.search(rf"^  {arguments[0]}\) module=(\S+) ;;$", text, re.MULTILINE)
-            return (chosen[1], list(arguments[1:])) if chosen else None
-        module, *verb = match["words"].split()
-        return module, [*verb, *arguments]
     if name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
         return arguments[1], list(arguments[2:])
     return None
@@ -104,9 +93,8 @@ def _judge_script(name: str, arguments: Sequence[str]) -> None:
     path = ROOT / name
     if not path.is_file() or not path.stat().st_mode & 0o100 or path.resolve().name == "moved":
         raise Wrong(f"{name}: no such script")
-    module = module_of([name, *arguments])
-    if module is not None:
-        _judge_module(*module)
+    if name == "scripts/measure" and f"\n  {arguments[0]}) " not in path.read_text(encoding="utf-8"):
+        raise Wrong(f"{name}: measures no {arguments[0]}")
 
 
 def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
