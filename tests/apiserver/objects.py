@@ -92,6 +92,12 @@ def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:
     return str(namespace["metadata"]["name"])
 
 
+def release(kubectl: Kubectl, job: str, where: str) -> None:
+    """Let a Job begin."""
+    released = kubectl.run("patch", "job", job, "-n", where, "-p", '{"spec":{"suspend":false}}')
+    assert released.returncode == 0, released.stderr
+
+
 def without_warnings(complaints: Iterable[str]) -> list[str]:
     """What was refused."""
     return [line for line in complaints if not line.startswith("Warning")]

@@ -9,7 +9,7 @@ from typing import Any
 from experiment.naming import NAME
 from tests.apiserver.fake_nodes import report
 from tests.apiserver.kubectl import Kubectl, wait_until
-from tests.apiserver.objects import JOB_LABEL, make_namespace, play_kubelets, without_warnings
+from tests.apiserver.objects import JOB_LABEL, make_namespace, play_kubelets, release, without_warnings
 from tests.cdk8s_charts.objects import Object
 from tests.cdk8s_charts.placement import Node
 
@@ -30,12 +30,13 @@ class Standing:
     def scale(self, arms: Collection[str], replicas: int) -> None:
         """Raise or lower arms."""
         names = [f"deployment/{arm}" for arm in sorted(arms)]
-        assert self._run("scale", *names, f"--replicas={replicas}") == 0
+        scaled = self.kubectl.run("scale", *names, f"--replicas={replicas}", "-n", self.namespace)
+        assert scaled.returncode == 0, scaled.stderr
 
-    def suspend(self, jobs: Collection[str], *, so: bool) -> None:
-        """Release Jobs, or hold them back."""
+    def release(self, jobs: Collection[str]) -> None:
+        """Let Jobs begin."""
         for job in jobs:
-            assert self._run("patch", "job", job, "-p", f'{{"spec":{{"suspend":{str(so).lower()}}}}}') == 0
+            release(self.kubectl, job, self.namespace)
 
     def look(self, ended: Collection[str] = ()) -> list[Object]:
         """The pods, after kubelets had a moment; the pods of the Jobs `ended` end well."""
@@ -81,9 +82,6 @@ class Standing:
         """Devices of every claim, by the name of its pod."""
         claims = self.kubectl.items("resourceclaims", self.namespace)
         return {claim["metadata"]["ownerReferences"][0]["name"]: devices_of(claim) for claim in claims}
-
-    def _run(self, *arguments: str) -> int:
-        return self.kubectl.run(*arguments, "-n", self.namespace).returncode
 
 
 def devices_of(claim: Object) -> tuple[str, ...]:

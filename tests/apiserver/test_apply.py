@@ -13,8 +13,7 @@ import pytest
 from cdk8s_charts.render import render
 from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
-from tests.apiserver.kubectl import Kubectl
-from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, without_warnings
+from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, release, without_warnings
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
 from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
@@ -42,11 +41,6 @@ def _errors(complaints: list[str]) -> list[str]:
 def _rendered(experiment: Experiment, name: str, image: str = IMAGE) -> Objects:
     """Under a name of its own: a server without controllers never ends a namespace."""
     return filled((item for file in render(replace(experiment, name=name)) for item in file.objects), image)
-
-
-def _release(kubectl: Kubectl, job: str, where: str) -> None:
-    released = kubectl.run("patch", "job", job, "-n", where, "-p", '{"spec":{"suspend":false}}')
-    assert released.returncode == 0, released.stderr
 
 
 @pytest.mark.parametrize(
@@ -95,7 +89,7 @@ def test_another_image_applies_over_the_first_although_jobs_were_released(
     erased(before)
     make_namespace(kubectl, before)
     assert _errors(kubectl.feed(before, "apply")) == []
-    _release(kubectl, the(before, "Job", "fetch-")["metadata"]["name"], where)
+    release(kubectl, the(before, "Job", "fetch-")["metadata"]["name"], where)
     assert changed_in_place(before, after) == []
     assert _errors(kubectl.feed(after, "apply")) == []
     jobs = [item for item in (*before, *after) if item["kind"] == "Job"]
@@ -131,7 +125,7 @@ def test_the_server_refuses_another_image_in_a_job_that_was_released(
     assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
     job, after = the(objects, "Job", "compile-"), copy.deepcopy(objects)
     name = job["metadata"]["name"]
-    _release(control_plane.kubectl, name, "released")
+    release(control_plane.kubectl, name, "released")
     changed = the(after, "Job", name)
     changed["spec"]["suspend"] = False
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "a:2"

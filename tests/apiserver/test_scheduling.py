@@ -81,7 +81,7 @@ def test_all_jobs_released_at_once_end_whatever_their_order(path: Path, stand: S
     _, predicted = places_of(experiment, objects)
     standing = stand(experiment, objects)
     jobs = [item["metadata"]["name"] for item in objects if item["kind"] == "Job"]
-    standing.suspend(jobs, so=False)
+    standing.release(jobs)
     where: dict[str, str] = {}
 
     def ended() -> bool:
@@ -118,7 +118,7 @@ def test_a_server_waits_for_the_devices_of_a_job_and_gets_them_afterwards(stand:
         for item in objects
         if item["kind"] == "Job" and item["metadata"]["name"].startswith("compile-")
     ]
-    standing.suspend(compiling, so=False)
+    standing.release(compiling)
     before = {pod["metadata"]["uid"] for pod in standing.wait_bound(compiling)}
     arm = experiment.baseline.name
     standing.scale({arm}, 1)

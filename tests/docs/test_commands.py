@@ -1,4 +1,4 @@
-"""Each command in a guide exists and takes what the guide gives it; what can run here is run."""
+"""Each command in a guide exists and takes what the guide gives it; what can run here is run. What is asked for help does not act."""
 
 from __future__ import annotations
 
@@ -95,3 +95,41 @@ def test_the_page_says_what_each_verb_says_to_help(monkeypatch: pytest.MonkeyPat
     assert all(f"\n### trnspec {name}\n\n```text\n" in fresh for name in VERBS)
     # How argparse breaks lines differs between versions of Python.
     assert PAGE.read_text(encoding="utf-8").split() == fresh.split(), "run: make docs"
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+@pytest.mark.parametrize("script", ["setup", "test", "lock", "policy", "measure"])
+def test_help_is_shown_in_a_fresh_clone_and_nothing_else_happens(
+    script: str, option: str, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    before = sorted(tmp_path.rglob("*"))
+    # Without anything on PATH but what shows a text, whatever else it tried would fail.
+    done = subprocess.run(
+        ["/bin/bash", f"scripts/{script}", option],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 0 < len(done.stdout.splitlines()) < 20
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("scale 1 --hours 2 --experiment mine.yaml", "./trnspec scale mine.yaml 1 --hours 2"),
+        ("promote qwen-sd-vllm --experiment=mine.yaml", "./trnspec promote mine.yaml qwen-sd-vllm"),
+        ("render --set A=b", "./trnspec render --resolved --set A=b"),
+        ("deliver smoke --experiment a.yaml", ".venv/bin/python -m operations.delivery smoke a.yaml"),
+        ("status", "./trnspec status"),
+    ],
+)
+def test_a_removed_script_says_in_one_line_what_replaces_it(words: str, said: str) -> None:
+    name, *rest = words.split()
+    done = subprocess.run([ROOT / "scripts" / name, *rest], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"scripts/{name}: is now {said}\n")
