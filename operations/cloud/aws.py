@@ -15,7 +15,6 @@ from botocore import exceptions as faults
 
 from experiment import Experiment
 from experiment.finding import Finding, Outside, Refusal, shortened
-from operations.cloud.answers import whole
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
@@ -72,6 +71,31 @@ class AwsError(Outside):
     def __init__(self, finding: Finding | str, code: str = "") -> None:
         super().__init__(finding)
         self.code = code
+
+
+class Answer(dict[str, Any]):
+    """A mapping of an answer of AWS or of the cluster; a member that it lacks is `lacking`'s error instead of a KeyError.
+
+    A proxy, a hotel's login page or a broken endpoint answer with status 200 as well. Whoever took that for an answer would
+    believe that nothing is deployed, that no run is under way, or that nodes were set to 0. botocore makes an answer without a
+    member of a page; but AWS gives every request an id, which botocore finds in the headers or in the body of its answer
+    (https://github.com/boto/botocore/blob/develop/botocore/parsers.py).
+    """
+
+    def __init__(self, content: Mapping[str, Any], lacking: Callable[[str], Exception]) -> None:
+        super().__init__(content)
+        self._lacking = lacking
+
+    def __missing__(self, key: str) -> Any:
+        raise self._lacking(key)
+
+
+def whole(value: Any, lacking: Callable[[str], Exception]) -> Any:
+    """An answer whose mappings know what they lack. Nulls go: Kubernetes takes them for absent."""
+    if isinstance(value, dict):
+        kept = {key: whole(inner, lacking) for key, inner in value.items() if inner is not None}
+        return Answer(kept, lacking)
+    return [whole(inner, lacking) for inner in value] if isinstance(value, list) else value
 
 
 def translate(error: Exception, *, action: str, region: str) -> AwsError:

@@ -14,7 +14,7 @@ from typing import Any
 from experiment import Experiment
 from experiment.finding import Outside, Refusal
 from experiment.naming import NAME, NODE_ROLE_LABEL, role_label
-from operations.cloud.answers import whole
+from operations.cloud.aws import whole
 from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 TIMEOUT_S = 20

@@ -19,7 +19,7 @@ import click
 from experiment.finding import Misuse, Outside
 from operations.console import print_json, progress, warn
 from operations.options import ROOT, json_option
-from operations.review.effects import Review, compare
+from operations.review.effects import compare
 from operations.review.markdown import markdown
 
 _SNAPSHOT = "operations/review/snapshot.py"
@@ -43,24 +43,19 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
     Uses no network; local changes count, BASE is read from git. Exit 0 when nothing needs a human, 1 when something does,
     2 when BASE is not a commit or a side cannot be read (nothing is compared then), 3 when git cannot be run.
     """
-    review, commit = _review(base, templates=not without_templates)
-    if as_json:
-        print_json({"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)})
-    else:
-        print(markdown(review, base=base), end="")
-    return 1 if review.needs_human else 0
-
-
-def _review(base: str, *, templates: bool) -> tuple[Review, str]:
-    """The review and the commit that `base` names. Raises `Misuse` and `Outside`."""
     with tempfile.TemporaryDirectory(prefix="review-base-") as folder:
         tree = Path(folder).resolve()
         commit = _check_out(base, tree)
         warn(f"{commit} against the working tree")
         trees = {base: tree, "this tree": ROOT}
-        states = _described(trees, templates=templates)
+        states = _described(trees, templates=not without_templates)
     _refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
-    return compare(*states), commit
+    review = compare(*states)
+    if as_json:
+        print_json({"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)})
+    else:
+        print(markdown(review, base=base), end="")
+    return 1 if review.needs_human else 0
 
 
 def _check_out(base: str, into: Path) -> str:

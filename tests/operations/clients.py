@@ -8,11 +8,14 @@ from functools import cache
 from typing import Any
 
 import boto3
-import moto.core.models  # noqa: F401 # before any client is made, or moto would not see its calls
+import moto.core.models  # before any client is made, or moto would not see its calls
+import moto.eks.utils
 from botocore.config import Config
 from botocore.stub import Stubber
 
 REGION = "us-east-2"
+# For the ARN of each role moto would make a session of its own, which takes longer than the rest of a cluster.
+moto.eks.utils.Session = cache(boto3.Session)  # type: ignore[attr-defined] # which moto imports by name
 
 
 @cache

@@ -25,43 +25,22 @@ BURST = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
 118,GPT-4,417,276,693,Conversation log
 """
 SAID = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "My secret?"}]
+ANSWERED = {"startTime": 1763.5, "prompt_tokens": 20, "completion_tokens": 5, "messages": SAID}
 LITELLM: list[dict[str, Any]] = [
-    {
-        "startTime": 1763.5 + number,
-        "prompt_tokens": 20,
-        "completion_tokens": 5,
-        "messages": SAID,
-        "metadata": {"user_api_key_alias": f"team-{number}"},
-    }
+    {**ANSWERED, "startTime": 1763.5 + number, "metadata": {"user_api_key_alias": f"team-{number}"}}
     for number in range(2)
 ]
 ENVOY: list[dict[str, Any]] = [
-    {
-        "start_time": "2025-08-30T16:51:37.894Z",
-        "genai_tokens_input": 15,
-        "genai_tokens_output": 7,
-        "response_code": 200,
-    },
-    {"start_time": "2025-08-30T16:51:38.000Z", "genai_tokens_input": None, "genai_tokens_output": None},
-    {
-        "start_time": "2025-08-30T16:51:39.894Z",
-        "genai_tokens_input": 3,
-        "genai_tokens_output": 9,
-        "response_code": 200,
-    },
+    {"start_time": f"2025-08-30T16:51:{at}Z", "genai_tokens_input": given, "genai_tokens_output": taken}
+    for at, given, taken in (("37.894", 15, 7), ("38.000", None, None), ("39.894", 3, 9))
 ]
 NGINX: list[dict[str, Any]] = [
-    {
-        "msec": "1763800000.500",
-        "request_time": "0.500",
-        "request_body": json.dumps({"messages": SAID, "max_tokens": 8}),
-    },
-    {
-        "msec": "1763800009.000",
-        "request_time": "8.000",
-        "request_body": json.dumps({"prompt": "Once", "max_tokens": 4}),
-    },
-    {"msec": "1763800009.000", "request_time": "0.001", "request_body": "-"},
+    {"msec": at, "request_time": took, "request_body": body}
+    for at, took, body in (
+        ("1763800000.500", "0.500", json.dumps({"messages": SAID, "max_tokens": 8})),
+        ("1763800009.000", "8.000", json.dumps({"prompt": "Once", "max_tokens": 4})),
+        ("1763800009.000", "0.001", "-"),
+    )
 ]
 
 Captured = pytest.CaptureFixture[str]
@@ -141,91 +120,61 @@ def test_what_is_converted_is_a_file_of_prompts(log: Path, capsys: Captured, tmp
     assert all(content["made_up"] for _, content in read.lines)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("", [], "gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading"),
-        (
-            "TIMESTAMP,ContextTokens,GeneratedTokens\n",
-            [],
-            "has one line, and a log in CSV has a heading and entries",
-        ),
-        (
-            "127.0.0.1 - - [22/Nov/2026] GET /\n" * 3,
-            [],
-            "is no known log, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /",
-        ),
-        (
-            '{"prompt": "x"}\n' * 30,
-            [],
-            "is no known log, its first entry has prompt; known by two keys each: timestamp, input_length",
-        ),
-        ("{\n{", [], "gateway.log: is not JSON"),
-        (
-            jsonl([{**MOONCAKE[0], "input_length": 10**9}]),
-            [],
-            "line 1 of gateway.log: `input_length` is 1000000000, above 1,048,576 tokens; correct the length",
-        ),
-        (
-            jsonl([{**MOONCAKE[0], "timestamp": "soon"}]),
-            [],
-            "line 1 of gateway.log: `timestamp` is 'soon'; give a number or a date",
-        ),
-        (jsonl([{**MOONCAKE[0], "timestamp": float("nan")}]), [], "`timestamp` is nan"),
-        (jsonl([{**ENVOY[1]}] * 2), [], "none of its 2 entries has a length of prompt and answer"),
-        (
-            jsonl(MOONCAKE),
-            ["--texts"],
-            "line 1 of gateway.log: has no text of its request; leave --texts out",
-        ),
-        (
-            jsonl(MOONCAKE),
-            ["--class", "user.team"],
-            "line 1 of gateway.log: has no `user.team`; name a key that entries have with --class",
-        ),
-        (jsonl([{**MOONCAKE[0], "user": 1.5}]), ["--class", "user"], "`user` is 1.5; give printable ASCII"),
-    ],
-)
+def mooncake(**change: object) -> str:
+    return jsonl([{**MOONCAKE[0], **change}])
+
+
+REFUSED: dict[str, tuple[str, ...]] = {
+    "gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading": ("",),
+    "has one line, and a log in CSV has a heading and entries": (AZURE.splitlines()[0],),
+    "is no known log, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /": (
+        "127.0.0.1 - - [22/Nov/2026] GET /\n" * 3,
+    ),
+    "its first entry has prompt; known by two keys each: timestamp, input_length": (
+        '{"prompt": "x"}\n' * 30,
+    ),
+    "gateway.log: is not JSON": ("{\n{",),
+    "line 1 of gateway.log: `input_length` is 1000000000, above 1,048,576 tokens; correct the length": (
+        mooncake(input_length=10**9),
+    ),
+    "line 1 of gateway.log: `timestamp` is 'soon'; give a number or a date": (mooncake(timestamp="soon"),),
+    "`timestamp` is nan": (mooncake(timestamp=float("nan")),),
+    "none of its 2 entries has a length of prompt and answer": (jsonl([ENVOY[1]] * 2),),
+    "line 1 of gateway.log: has no text of its request; leave --texts out": (jsonl(MOONCAKE), "--texts"),
+    "line 1 of gateway.log: has no `user.team`; name a key that entries have with --class": (
+        jsonl(MOONCAKE),
+        "--class",
+        "user.team",
+    ),
+    "`user` is 1.5; give printable ASCII": (mooncake(user=1.5), "--class", "user"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
 def test_a_log_that_cannot_be_converted_gives_one_clear_line_for_each_problem(
-    log: Path, capsys: Captured, text: str, options: list[str], words: str
+    log: Path, capsys: Captured, words: str
 ) -> None:
-    assert converted(log, text, *options) == 2
+    assert converted(log, *REFUSED[words]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert words in told.err
     assert len(told.err.splitlines()) <= 3
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "kept", "words"),
-    [
-        (jsonl(MOONCAKE) + '\n{"timest', [], 3, "line 4 of gateway.log: is not JSON"),
-        ('h": 6}\n' + jsonl(MOONCAKE), [], 3, "line 1 of gateway.log: is not JSON"),
-        (
-            jsonl([*LITELLM, {**LITELLM[0], "messages": None}]),
-            ["--texts"],
-            2,
-            "line 3 of gateway.log: has no text",
-        ),
-        (
-            jsonl([*MOONCAKE, {**MOONCAKE[0], "output_length": 1 << 21}]),
-            [],
-            3,
-            "`output_length` is 2097152, above",
-        ),
-        (
-            jsonl([{**MOONCAKE[0], "team": "a"}, MOONCAKE[1]]),
-            ["--class", "team"],
-            1,
-            "line 2 of gateway.log: has no `team`",
-        ),
-    ],
-    ids=["ends in half a line", "begins in half a line", "no text", "too long", "no class"],
-)
+LEFT_OUT: list[tuple[str, int, tuple[str, ...]]] = [
+    ("line 4 of gateway.log: is not JSON", 3, (jsonl(MOONCAKE) + '\n{"timest',)),
+    ("line 1 of gateway.log: is not JSON", 3, ('h": 6}\n' + jsonl(MOONCAKE),)),
+    ("line 3 of gateway.log: has no text", 2, (jsonl([*LITELLM, {**ANSWERED, "messages": None}]), "--texts")),
+    ("`output_length` is 2097152, above", 3, (f"{jsonl(MOONCAKE)}\n{mooncake(output_length=1 << 21)}",)),
+    ("line 2 of gateway.log: has no `team`", 1, (f"{mooncake(team='a')}\n{mooncake()}", "--class", "team")),
+]
+
+
+@pytest.mark.parametrize(("words", "kept", "given"), LEFT_OUT)
 def test_an_entry_that_cannot_be_used_is_left_out_counted_and_named(
-    log: Path, capsys: Captured, text: str, options: list[str], kept: int, words: str
+    log: Path, capsys: Captured, words: str, kept: int, given: tuple[str, ...]
 ) -> None:
-    assert converted(log, text, *options) == 0
+    assert converted(log, *given) == 0
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == kept
     assert f"{kept} prompts in " in told.err
@@ -238,7 +187,7 @@ def test_a_log_with_more_than_a_run_reads_is_told(
 ) -> None:
     assert LARGEST_BYTES == 16 * 2**20
     monkeypatch.setattr("operations.access_log.LARGEST_BYTES", 1 << 20)
-    assert converted(log, jsonl([{**MOONCAKE[0], "input_length": 1 << 20}])) == 0
+    assert converted(log, mooncake(input_length=1 << 20)) == 0
     assert "above 1 MiB, which a run reads; take the first" in capsys.readouterr().err
 
 

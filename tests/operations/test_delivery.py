@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, with_tags
-from cdk8s_charts.render import render
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read, with_tags
 from experiment import Experiment
 from experiment.finding import Refusal
 from experiment.naming import artifact_path
 from operations.cloud.aws import Aws
 from operations.delivery import KINDS, PREPARING, Starter, compile_artifacts, findings, nothing_to_compile
 from operations.running.steps import steps
+from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import stubbed
 from tests.operations.clock import FakeClock
@@ -68,7 +68,7 @@ def test_where_every_artifact_is_there_no_node_starts_and_none_is_let_go(
     said: list[str] = []
     assert not nothing_to_compile(experiment, aws, said.append)
     for arm in experiment.served_arms:
-        world.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_path(arm)})
+        world.compiled(arm.name)
     assert nothing_to_compile(experiment, aws, said.append)
     assert world.stored("results") == {}, "no run was begun"
     name = f"qwen3-32b-artifacts-{aws.account}-us-east-2"
@@ -85,7 +85,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def files(reference: Experiment) -> tuple[ManifestFile, ...]:
-    return render(reference)
+    return read(reference, ROOT / "manifests")
 
 
 @pytest.fixture
@@ -100,11 +100,10 @@ def found(files: tuple[ManifestFile, ...], standing: Mapping[tuple[str, str], An
     return [one.line() for one in findings(files, lambda kind, name: standing.get((kind, name)))]
 
 
-def test_what_stands_as_reviewed_is_fine(files: tuple[ManifestFile, ...], standing: Objects) -> None:
+def test_every_object_that_may_be_seen_is_asked_for_and_what_stands_as_reviewed_is_fine(
+    files: tuple[ManifestFile, ...], standing: Objects
+) -> None:
     assert found(files, standing) == []
-
-
-def test_every_object_that_may_be_seen_is_asked_for(files: tuple[ManifestFile, ...]) -> None:
     missing = found(files, {})
     expected = [item for file in files for item in file.objects if item["kind"] in KINDS]
     assert len(missing) == len(expected) > 5
@@ -142,8 +141,7 @@ def test_replicas_that_do_not_answer_and_jobs_that_failed_are_named(
     files: tuple[ManifestFile, ...], standing: Objects
 ) -> None:
     standing["Deployment", "qwen-vllm"]["spec"]["replicas"] = 1
-    job = next((item for (kind, _), item in standing.items() if kind == "Job"), None)
-    assert job is not None
+    job = next(item for (kind, _), item in standing.items() if kind == "Job")
     job["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "backoff"}]}
     lines = found(files, standing)
     assert "Deployment qwen-vllm: 0 of 1 replicas answer; read ./trnspec status" in lines
@@ -193,12 +191,8 @@ class Stage:
 
 
 def _build(**build: Any) -> dict[str, Any]:
-    return {
-        "id": ID,
-        "buildStatus": "IN_PROGRESS",
-        "logs": {"deepLink": "https://console.example/log"},
-        **build,
-    }
+    logs = {"deepLink": "https://console.example/log"}
+    return {"id": ID, "buildStatus": "IN_PROGRESS", "logs": logs, **build}
 
 
 @pytest.fixture

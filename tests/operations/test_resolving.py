@@ -100,44 +100,41 @@ def test_what_is_no_longer_rendered_goes_and_what_is_not_ours_stays(
 
 
 @pytest.mark.usefixtures("deployed")
-@pytest.mark.parametrize(
-    ("name", "edit", "why"),
-    [
-        ("22-fetch.yaml", lambda text: text + "# mine\n", "was edited since it was rendered"),
-        (KUSTOMIZATION, lambda _: "kind: Kustomization\n", "was not rendered by this verb"),
-        (APPLICATION, lambda text: text.replace("qwen3-32b,", "another,", 1), "was rendered from another"),
-    ],
-)
-def test_an_edited_file_is_named_and_nothing_is_written(
-    say: Say, out: Path, name: str, edit: Any, why: str
-) -> None:
+def test_an_edited_file_is_named_and_nothing_is_written(say: Say, out: Path) -> None:
     assert say("render", "--resolved", "--out", str(out))[0] == 0
-    (out / name).write_text(edit((out / name).read_text(encoding="utf-8")), encoding="utf-8")
     (out / "30-qwen-vllm.yaml").unlink()  # which would be written
-    before = _contents(out)
-    code, _, err = say("render", "--resolved", "--out", str(out))
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert f"{name}: {why}" in err
-    assert _contents(out) == before
+    rendered = _contents(out)
+    edited = {
+        "22-fetch.yaml": (rendered["22-fetch.yaml"] + "# mine\n", "was edited since it was rendered"),
+        KUSTOMIZATION: ("kind: Kustomization\n", "was not rendered by this verb"),
+        APPLICATION: (
+            rendered[APPLICATION].replace("qwen3-32b,", "another,", 1),
+            "was rendered from another",
+        ),
+    }
+    for name, (text, why) in edited.items():
+        (out / name).write_text(text, encoding="utf-8")
+        code, _, err = say("render", "--resolved", "--out", str(out))
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert f"{name}: {why}" in err
+        assert _contents(out) == rendered | {name: text}
+        (out / name).write_text(rendered[name], encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("outputs", "line"),
-    [
+def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(say: Say, world: World, out: Path) -> None:
+    told: list[tuple[dict[str, str] | None, str]] = [
         (None, "stack qwen3-32b-workloads: none in account 123456789012, us-east-2; deploy it"),
         ({}, "has no output BenchmarkImageAddress, LmevalImageAddress, so it applies the manifests itself"),
         ({"BenchmarkImageAddress": "a.example/b:1"}, "has no output LmevalImageAddress, "),
-    ],
-)
-def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(
-    say: Say, world: World, out: Path, outputs: dict[str, str] | None, line: str
-) -> None:
-    if outputs is not None:
-        make_stacks("qwen3-32b", "workloads", outputs=outputs)
-    code, _, err = say("render", "--resolved", "--out", str(out))
-    assert (code, len(err.splitlines())) == (1, 1)
-    assert line in err
-    assert not out.exists()
+    ]
+    for outputs, line in told:
+        if outputs is not None:
+            world.client("cloudformation").delete_stack(StackName="qwen3-32b-workloads")
+            make_stacks("qwen3-32b", "workloads", outputs=outputs)
+        code, _, err = say("render", "--resolved", "--out", str(out))
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert line in err
+        assert not out.exists()
 
 
 @pytest.mark.usefixtures("deployed")

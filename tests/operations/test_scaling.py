@@ -15,6 +15,8 @@ from tests.operations.clients import shared_client, stubbed
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
+pytestmark = pytest.mark.usefixtures("direct")
+
 
 def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
     code, out, _ = say("scale", "1", "--hours", "2")

@@ -95,6 +95,10 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
     assert "write its ARN into admins of deployment.yaml" in err
 
 
+def broken_off(status: str) -> cloudformation.Stack:
+    return cloudformation.Stack(name="qwen3-32b-cluster", status=status, reason="Subnet is full.")
+
+
 HALFWAY = {
     "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then ./trnspec deploy experiments/qwen3-32b.yaml makes it again",
     "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
@@ -104,30 +108,24 @@ HALFWAY = {
 
 
 @pytest.mark.parametrize("status", HALFWAY)
-def test_status_says_what_to_do_about_a_deployment_that_broke_off(
-    world: World, say: Say, monkeypatch: pytest.MonkeyPatch, status: str
-) -> None:
-    cluster = cloudformation.Stack(name="qwen3-32b-cluster", status=status, reason="Subnet is full.")
-    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (cluster,))
-    code, out, err = say("status", "--json")
-    assert code == 1
-    (problem,) = json.loads(out)["problems"]
-    assert (problem["where"], problem["why"]) == (
-        "stack qwen3-32b-cluster",
-        f"is {status} (Subnet is full)",
-    )
-    assert HALFWAY[status] in problem["remedy"]
-    assert err == f"trnspec status: {problem['where']}: {problem['why']}; {problem['remedy']}\n"
+def test_a_deployment_that_broke_off_has_a_remedy(status: str) -> None:
+    (problem,) = cloudformation.halfway([broken_off(status)], "qwen3-32b", region="us-east-2")
+    assert problem.said() == f"stack qwen3-32b-cluster: is {status} (Subnet is full)"
+    assert HALFWAY[status] in problem.remedy
 
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
 def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
-    assert (
-        cloudformation.halfway(
-            [cloudformation.Stack(name="a", status=status)], "qwen3-32b", region="us-east-2"
-        )
-        == []
-    )
+    assert cloudformation.halfway([broken_off(status)], "qwen3-32b", region="us-east-2") == []
+
+
+def test_status_says_what_to_do_about_a_deployment_that_broke_off(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (broken_off("DELETE_FAILED"),))
+    code, out, err = say("status", "--json")
+    (problem,) = json.loads(out)["problems"]
+    assert (code, err) == (1, f"trnspec status: {problem['where']}: {problem['why']}; {problem['remedy']}\n")
 
 
 def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:

@@ -115,26 +115,22 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     assert "qwen3-32b-network" not in stack_names()
 
 
-@pytest.mark.parametrize(
-    ("code", "message", "says"),
-    [
-        (
-            "AccessDenied",
-            "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x",
-            "let the caller do cloudformation:DeleteStack on arn:x",
-        ),
-        (
-            "ValidationError",
-            "Stack [x] cannot be deleted while TerminationProtection is enabled",
-            "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection",
-        ),
-    ],
-)
-def test_a_stack_that_may_not_be_deleted_keeps_no_other(
-    world: World, aws: Aws, code: str, message: str, says: str
-) -> None:
-    calls = aws.client("cloudformation")
+REFUSED = {
+    "AccessDenied": (
+        "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x",
+        "let the caller do cloudformation:DeleteStack on arn:x",
+    ),
+    "ValidationError": (
+        "Stack [x] cannot be deleted while TerminationProtection is enabled",
+        "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_a_stack_that_may_not_be_deleted_keeps_no_other(world: World, aws: Aws, code: str) -> None:
     deploy("network", "cluster")
+    calls, (message, says) = aws.client("cloudformation"), REFUSED[code]
     delete = calls.delete_stack
 
     def refusing(StackName: str) -> Any:

@@ -17,7 +17,7 @@ from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import deploy_command
 from tests.conftest import ROOT
-from tests.operations.clients import shared_client
+from tests.operations.clients import make_stacks, shared_client, stack_names
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -45,47 +45,34 @@ def test_every_remedy_and_guide_gives_the_one_command_and_no_option_that_lasts()
 OTHER = "ap-southeast-4"
 
 
-def deploy(name: str, region: str, *parts: str, tag: str | None = None) -> None:
-    """Stacks as this project deploys them, with one topic in each."""
-    template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
-    for part in parts:
-        shared_client("cloudformation", region).create_stack(
-            StackName=f"{name}-{part}",
-            TemplateBody=template,
-            Tags=[{"Key": "experiment", "Value": tag or name}],
-        )
-
-
 @pytest.fixture
 def aws(account: None, experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Aws:
     monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
     return Aws(experiment.cluster.region)
 
 
-def test_what_a_file_describes_is_not_told(experiment: Experiment, aws: Aws) -> None:
-    deploy("qwen3-32b", "us-east-2", "network", "cluster")
-    deploy("qwen3-today", "us-east-2", "network")  # another committed file's
+def test_what_a_file_describes_and_what_is_not_of_this_project_is_not_told(
+    experiment: Experiment, aws: Aws
+) -> None:
+    make_stacks("qwen3-32b", "network", "cluster")
+    make_stacks("qwen3-today", "network")  # another committed file's
+    make_stacks("theirs", "api", "cluster-of-mine")
+    make_stacks("theirs", "cluster", tag="another")
     assert cloudformation.find(experiment, aws) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("name", "region"), [("qwen3-32b", OTHER), ("renamed", "us-east-2"), ("renamed", OTHER)]
-)
 def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
-    experiment: Experiment, aws: Aws, name: str, region: str
+    experiment: Experiment, aws: Aws
 ) -> None:
-    deploy(name, region, "cluster", "nodes", "delivery-role")
-    (found,), untold = cloudformation.find(experiment, aws)
-    assert (found.experiment, found.region) == (name, region)
-    assert found.stacks == (f"{name}-cluster", f"{name}-delivery-role", f"{name}-nodes")
-    assert f"./trnspec teardown --name {name} --region {region}" in found.finding().line()
-    assert untold == []
-
-
-def test_what_is_not_of_this_project_is_left_alone(experiment: Experiment, aws: Aws) -> None:
-    deploy("theirs", "us-east-2", "api", "cluster-of-mine")
-    deploy("theirs", "us-east-2", "cluster", tag="another")
-    assert cloudformation.find(experiment, aws)[0] == []
+    changed = [("qwen3-32b", OTHER), ("renamed", OTHER), ("renamed", "us-east-2")]
+    for name, region in changed:
+        make_stacks(name, "cluster", "nodes", "delivery-role", region=region)
+    found, untold = cloudformation.find(experiment, aws)
+    assert ([(one.experiment, one.region) for one in found], untold) == (changed, [])
+    for one in found:
+        name = one.experiment
+        assert one.stacks == (f"{name}-cluster", f"{name}-delivery-role", f"{name}-nodes")
+        assert f"./trnspec teardown --name {name} --region {one.region}" in one.finding().line()
 
 
 def test_a_file_that_is_refused_at_present_still_describes_its_stacks(
@@ -93,15 +80,15 @@ def test_a_file_that_is_refused_at_present_still_describes_its_stacks(
 ) -> None:
     (tmp_path / "mine.yaml").write_text("name: being-written\nversion: 9\n", encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("name: [\n", encoding="utf-8")
-    deploy("being-written", OTHER, "cluster")
-    deploy("broken", OTHER, "cluster")
+    make_stacks("being-written", "cluster", region=OTHER)
+    make_stacks("broken", "cluster", region=OTHER)
     assert cloudformation.find(experiment, aws, files=tmp_path) == ([], [])
 
 
 def test_a_region_that_is_not_enabled_is_not_asked_and_one_that_is_denied_is_told(
     experiment: Experiment, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deploy("renamed", OTHER, "cluster")
+    make_stacks("renamed", "cluster", region=OTHER)
     regions = shared_client("ec2").describe_regions
 
     def denied(there: Aws) -> dict[str, list[str]]:
@@ -123,7 +110,7 @@ def test_an_identity_that_may_not_ask_for_regions_is_told_so_and_its_own_region_
     def refused() -> dict[str, list[str]]:
         raise AwsError("ec2:DescribeRegions: not allowed", code="UnauthorizedOperation")
 
-    deploy("renamed", "us-east-2", "cluster")
+    make_stacks("renamed", "cluster")
     aws.client("ec2").__dict__["describe_regions"] = refused
     found, (line,) = cloudformation.find(experiment, aws)
     assert [one.experiment for one in found] == ["renamed"]
@@ -135,7 +122,7 @@ def test_status_and_cost_tell_them(
 ) -> None:
     code, out, _ = say("status", "--json")
     assert (code, json.loads(out)["undescribed"]) == (0, {"stacks": [], "untold": []})
-    deploy("renamed", OTHER, "cluster")
+    make_stacks("renamed", "cluster", region=OTHER)
     code, out, err = say("status")
     assert (code, "no file" in out) == (1, True)
     removal = "./trnspec teardown --name renamed --region ap-southeast-4"
@@ -149,19 +136,14 @@ def test_status_and_cost_tell_them(
 
 
 def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, say: Say) -> None:
-    deploy("renamed", OTHER, "cluster", "nodes")
-    deploy("renamed", "us-east-2", "cluster")
-    deploy("qwen3-32b", "us-east-2", "cluster")
+    make_stacks("renamed", "cluster", "nodes", region=OTHER)
+    make_stacks("renamed", "cluster")
+    make_stacks("qwen3-32b", "cluster")
     code, _, err = say("teardown", "--name", "renamed")
     assert (code, "give both" in err) == (2, True)
     code, out, _ = say("teardown", "--name", "renamed", "--region", OTHER, "--confirm", "renamed")
     assert (code, "2 of 2 stacks deleted" in out) == (0, True)
-    left = [
-        stack["StackName"]
-        for region in ("us-east-2", OTHER)
-        for stack in shared_client("cloudformation", region).describe_stacks()["Stacks"]
-    ]
-    assert sorted(left) == ["qwen3-32b-cluster", "renamed-cluster"]
+    assert {*stack_names(), *stack_names(OTHER)} == {"qwen3-32b-cluster", "renamed-cluster"}
 
 
 def test_a_network_is_expected_unless_the_file_names_a_vpc(experiment: Experiment, aws: Aws) -> None:
@@ -169,5 +151,5 @@ def test_a_network_is_expected_unless_the_file_names_a_vpc(experiment: Experimen
     network = Network(vpc="vpc-0123456789abcdef0")
     within = replace(experiment, cluster=experiment.cluster.model_copy(update={"network": network}))
     assert absent - {stack.name for stack in cloudformation.expected(within, aws)} == {"qwen3-32b-network"}
-    deploy("qwen3-32b", "us-east-2", "network")  # of an earlier state of the file
+    make_stacks("qwen3-32b", "network")  # of an earlier state of the file
     assert "qwen3-32b-network" in {stack.name for stack in cloudformation.expected(within, aws)}

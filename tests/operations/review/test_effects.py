@@ -139,19 +139,13 @@ def test_image(base: State, reference: Experiment) -> None:
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == {PLAIN, SPEC}
 
 
-def test_replicas_come_and_go(base: State, head: State) -> None:
-    deployments(head, SPEC)[0]["spec"]["replicas"] = 1
-    experiment = only(base, head)
-    assert told(experiment)[SPEC] == ["replicas 0 -> 1"]
-    assert marks(experiment, "restarts_for") == {SPEC}
-
-
-def test_limits(base: State, head: State) -> None:
+def test_limits_and_replicas(base: State, head: State) -> None:
     for deployment in deployments(head):
         vllm(deployment)["resources"]["limits"]["cpu"] = "64"
+    deployments(head, SPEC)[0]["spec"]["replicas"] = 1
     before = vllm(deployments(base, SPEC)[0])["resources"]["limits"]["cpu"]
     experiment = only(base, head)
-    assert told(experiment)[SPEC] == [f"limit of vllm: cpu {before} -> 64"]
+    assert told(experiment)[SPEC] == ["replicas 0 -> 1", f"limit of vllm: cpu {before} -> 64"]
     assert marks(experiment, "restarts_for") == {PLAIN, SPEC}
     assert marks(experiment, "compiles") == set()
 
@@ -175,14 +169,11 @@ def test_iam(base: State, head: State) -> None:
     assert f"- **new** `{grant}`" in text
 
 
-def test_iam_that_is_only_written_differently(base: State, head: State) -> None:
+def test_iam_that_is_only_written_differently_and_a_long_list_of_grants(base: State, head: State) -> None:
     policy(head)["Action"] = ["s3:GetObject"]
     review = compare(base, head)
     assert not review.needs_human
     assert [diff.title for diff in review.diffs] == ["template qwen3-32b-identity"]
-
-
-def test_a_long_list_of_grants_is_folded(base: State, head: State) -> None:
     policy(head)["Action"] = [f"s3:Get{number}" for number in range(40)]
     text = markdown(compare(base, head), base="main")
     assert "<details><summary>40 x new</summary>" in text
@@ -207,17 +198,21 @@ def test_selector_cannot_be_applied_over(base: State, head: State) -> None:
     assert text.endswith("cannot be changed in place; delete the object before applying")
 
 
-def test_arm_added(base: State, edited: Edited) -> None:
+def test_an_arm_that_comes_and_goes(base: State, edited: Edited) -> None:
     head = edited(with_five)
-    experiment = only(base, head)
-    assert told(experiment)["qwen-sd-five"] == [
+    came, gone = only(base, head), only(head, base)
+    assert told(came)["qwen-sd-five"] == [
         "added: fused with Qwen/Qwen3-1.7B, k 5; $17.88 an hour while it stands"
     ]
-    assert marks(experiment, "compiles") == {"qwen-sd-five"}
-    assert marks(experiment, "restarts_for") == set()
-    assert told(experiment)[SPEC] == []
+    assert (marks(came, "compiles"), marks(came, "restarts_for")) == ({"qwen-sd-five"}, set())
+    assert told(came)[SPEC] == []
     review = compare(base, head)
     assert (review.granted, review.withdrawn) == ((), ()), "its pods may do what the other arms' may"
+    (text,) = told(gone)["qwen-sd-five"]
+    assert text.startswith("removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment")
+    assert (marks(gone, "compiles"), marks(gone, "removed")) == (set(), {"qwen-sd-five"})
+    assert gone.needs_human
+    assert not any("Job" in text for text in notes(gone)), "its Job goes with the arm's file"
 
 
 def test_an_arm_that_may_do_more_than_the_others_opens_access(base: State, head: State) -> None:
@@ -232,17 +227,7 @@ def test_devices_change_what_an_arm_costs(base: State, edited: Edited) -> None:
     assert "while it stands $17.88 -> $8.94 an hour" in told(only(base, head))[PLAIN]
 
 
-def test_arm_removed(base: State, edited: Edited) -> None:
-    experiment = only(edited(with_five), base)
-    (text,) = told(experiment)["qwen-sd-five"]
-    assert text.startswith("removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment")
-    assert marks(experiment, "compiles") == set()
-    assert marks(experiment, "removed") == {"qwen-sd-five"}
-    assert experiment.needs_human
-    assert not any("Job" in text for text in notes(experiment)), "its Job goes with the arm's file"
-
-
-def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not(
+def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not_but_with_gitops(
     base: State, head: State
 ) -> None:
     (files,) = head["objects"].values()
@@ -251,12 +236,7 @@ def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not(
     texts = notes(only(base, head))
     assert "CronJob verify-8-lnc2: deleted with its file" in texts
     assert [text for text in texts if text.startswith("NetworkPolicy") and "not deleted by applying" in text]
-
-
-def test_with_gitops_no_object_goes_before_somebody_prunes(base: State, head: State) -> None:
-    head["workloads"] = base["workloads"] = "gitops"
-    (files,) = head["objects"].values()
-    del files["50-verify.yaml"]
+    head["workloads"] = base["workloads"] = "gitops"  # which leaves it until somebody prunes
     assert "CronJob verify-8-lnc2: no longer rendered, and not deleted by applying" in notes(only(base, head))
 
 
