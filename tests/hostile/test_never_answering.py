@@ -33,14 +33,14 @@ def silence(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[None
 def test_the_emergency_stop_says_what_it_waits_for_and_ends_soon(
     more: tuple[str, ...], silence: None, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling, "LIMIT_S", 3)
+    monkeypatch.setattr(scaling, "LIMIT_S", 1)
     began = time.monotonic()
     code, out, err = say("scale", "0", *more)
     assert time.monotonic() - began < 20
     assert (code, out.startswith('{\n  "problems"')) == (3, "--json" in more)
     first, last = err.splitlines()
-    assert first == "trnspec scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 3 s at most"
-    assert "EKS in us-east-2 did not answer within 3 s, so nodes may still bill" in last
+    assert first == "trnspec scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 1 s at most"
+    assert "EKS in us-east-2 did not answer within 1 s, so nodes may still bill" in last
 
 
 def test_a_plugin_that_never_opens_its_session_is_one_line(
