@@ -102,8 +102,8 @@ class Endpoint:
         arm = request.match_info["arm"]
         seen = Seen(arm, await request.json(), perf_counter(), request.get_extra_info("peername"))
         self.seen.append(seen)
-        if arm in FAULTS:
-            return await FAULTS[arm](request)
+        if known := FAULTS.get(arm) or ODDITIES.get(arm):
+            return await known(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await _stream(response, self.arms[arm], seen)
@@ -186,40 +186,21 @@ async def _reset(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _not_a_stream(request: web.Request) -> web.StreamResponse:
-    return web.json_response({"choices": [{"message": {"content": "all at once"}}]})
-
-
 ROLE = event(choice({"role": "assistant", "content": ""}))
 WORD = event(choice({"content": "word "}))
 END = event(choice({"content": ""}, "stop"))
 TOTAL = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
 DONE = b"data: [DONE]\n\n"
-_GERMAN = 'data: {"choices": [{"index": 0, "delta": {"content": "grün 🙂"}}]}\n\n'.encode()
 
 FAULTS: dict[str, Answer] = {
     "401": _status(401),
-    "404": _status(404),
     "429": _status(429, **{"Retry-After": "7"}),
     "500": _status(500),
     "hang-before": _hanging(),
     "hang-after": _hanging(WORD),
     "reset": _reset,
-    "no-done": _packets(ROLE, WORD, WORD, END),
-    "malformed": _packets(ROLE, WORD, b"data: {not json\n\n", DONE),
-    "error-event": _packets(ROLE, WORD, sse({"error": {"message": "engine died", "code": 500}}), DONE),
-    "not-a-stream": _not_a_stream,
-    "zero-tokens": _packets(ROLE, END, DONE),
-    "no-usage": _packets(ROLE, WORD, WORD, END, DONE),
-    "crlf": _packets((b": ping\n\n" + ROLE + WORD + WORD + END + TOTAL + DONE).replace(b"\n", b"\r\n")),
-    "split-utf8": _packets(*(_GERMAN[i : i + 1] for i in range(len(_GERMAN))), END, DONE, pause_s=0.0005),
-    "reasoning": _packets(ROLE, event(choice({"reasoning_content": "hm "})), WORD, END, TOTAL, DONE),
-    "megabyte": _packets(event(choice({"content": "x" * 1_000_000})), END, DONE),
-    "comments": _packets(b": keep-alive\n\n", ROLE, b": ping\n", WORD, END, TOTAL, DONE),
-    "empty-deltas": _packets(
-        ROLE, event(choice({})), WORD, event(choice({"content": None})), WORD, END, TOTAL, DONE
-    ),
-    "usage-alone": _packets(WORD, sse({"choices": []}), sse({"usage": None}), WORD, TOTAL, DONE),
+}
+ODDITIES: dict[str, Answer] = {
     "early-eos": _packets(ROLE, WORD, END, TOTAL, DONE),
     "late-end": _packets(WORD, DONE, pause_s=0.01),
     "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),

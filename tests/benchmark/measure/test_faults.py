@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -17,71 +16,44 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal
 from tests.benchmark.conftest import STEADY, Run, WritePlan
-from tests.benchmark.endpoint import FAULTS, Endpoint, Timing
+from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing
 from tests.benchmark.measure.test_run import measured, summary
 from tests.conftest import ROOT
 
 FAILING = {
     "401": ("http_401", "set BENCHMARK_API_KEY or OPENAI_API_KEY to the key"),
-    "404": ("http_404", "told to answer 404"),
     "429": ("http_429", "Retry-After: 7"),
     "500": ("http_500", "told to answer 500"),
     "hang-before": ("timeout", "0 chunks"),
     "hang-after": ("timeout", "1 chunks"),
     "reset": ("reset", "2 chunks with text had come"),
-    "no-done": ("no_done", "after 2 chunks"),
-    "malformed": ("malformed", "{not json"),
-    "error-event": ("stream_error", "engine died"),
-    "not-a-stream": ("malformed", "application/json"),
-    "zero-tokens": ("zero_tokens", "no chunk carried output"),
 }
 """Name of the error and a part of its message."""
-READ_IN_FULL = {
-    "no-usage": ("word word ", "chunks"),
-    "crlf": ("word word ", "final-usage"),
-    "split-utf8": ("grün 🙂", "chunks"),
-    "reasoning": ("hm word ", "final-usage"),
-    "megabyte": ("x" * 1_000_000, "chunks"),
-    "lingering": ("word ", "chunks"),
-    "usage-alone": ("word word ", "final-usage"),
-}
-"""Text and source of the token counts."""
 PATIENCE_S = 120
 """For what takes a second on an idle machine."""
-ODD = set(FAULTS) - set(FAILING)
 ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "One?"}]}]
 
 
-@pytest.fixture
-def faults(endpoint: Endpoint, run: Run, out: Path) -> dict[str, dict[str, Any]]:
-    """By fault, the one record of a run in which each of them is an arm."""
-    arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS)]
-    assert run("--timeout 1.5", arms=arms, prompts=ONE_PROMPT, requests=1, warmup=0, temperature=1.0) == 1
-    lines = [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
-    records = [line for line in lines if line["kind"] == "request"]
-    assert len(records) == len(arms), "one record for each request, whatever came of it"
-    assert len(endpoint.seen) == len(arms), "nothing is sent again"
-    return {record["arm"]: record for record in records}
-
-
 def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
-    faults: dict[str, dict[str, Any]],
+    endpoint: Endpoint, run: Run, out: Path
 ) -> None:
-    found = {name: faults[name]["error"] for name in FAILING}
-    assert found == {name: error for name, (error, _) in FAILING.items()}
-    for name, (_, told) in FAILING.items():
-        assert told in faults[name]["message"]
-        assert [faults[name][key] for key in ("ttft_s", "e2e_s", "chunk_s")] == [None, None, []], name
-        assert "\n" not in faults[name]["message"]
-    assert {name for name in ODD if faults[name]["error"]} == set()
-    assert faults["early-eos"]["finish_reason"] == "stop"
-    assert faults["steady"]["finish_reason"] == "length"
-    assert {
-        name: (faults[name]["text"], faults[name]["token_source"]) for name in READ_IN_FULL
-    } == READ_IN_FULL
-    assert faults["usage-alone"]["completion_tokens"] == 2
-    assert faults["empty-deltas"]["stream_chunks"] == 6
-    assert len(faults["empty-deltas"]["chunk_s"]) == 2
+    arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS, *ODDITIES)]
+    assert run("--timeout 1", arms=arms, prompts=ONE_PROMPT, requests=1, warmup=0, temperature=1.0) == 1
+    assert [one["arm"] for one in measured(out)] == [arm["name"] for arm in arms], (
+        "one record for each request"
+    )
+    assert len(endpoint.seen) == len(arms), "nothing is sent again"
+    found = {one["arm"]: one for one in measured(out)}
+    for name, (error, told) in FAILING.items():
+        assert found[name]["error"] == error
+        assert told in found[name]["message"]
+        assert "\n" not in found[name]["message"]
+        assert [found[name][key] for key in ("ttft_s", "e2e_s", "chunk_s")] == [None, None, []], name
+    assert [found[name]["error"] for name in ODDITIES] == [None] * len(ODDITIES)
+    assert {name: found[name]["finish_reason"] for name in ("early-eos", "steady")} == {
+        "early-eos": "stop",
+        "steady": "length",
+    }
 
 
 def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
