@@ -6,7 +6,6 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
@@ -273,4 +272,4 @@ def read_declared(options: argparse.Namespace) -> RawRun:
     changed = overridden(
         raw.sittings[-1].plan, told | {"max_tokens_per_step": assumed | told["max_tokens_per_step"]}
     )
-    return replace(raw, sittings=(*raw.sittings[:-1], replace(raw.sittings[-1], plan=changed)))
+    return raw.with_plan(changed)

@@ -55,6 +55,10 @@ class RawRun:
         plan = self.sittings[-1].plan
         return plan.measured_at(self.searched) if plan.search else plan
 
+    def with_plan(self, plan: Plan) -> RawRun:
+        """As if the last sitting had been of this plan."""
+        return replace(self, sittings=(*self.sittings[:-1], replace(self.sittings[-1], plan=plan)))
+
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:
         """Measured requests by load and round, in the order in which these came."""

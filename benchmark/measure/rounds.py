@@ -132,7 +132,7 @@ async def run(
             if before.left_out:
                 progress.warn(f"{before.left_out}; these requests are made again")
             if plan.search:
-                ended = bool(before.sittings) and choose(_with(journal.read(out), plan)) is None
+                ended = bool(before.sittings) and choose(journal.read(out).with_plan(plan)) is None
             else:
                 ended = next(before.unfinished(), None) is None
             if ended:
@@ -171,11 +171,6 @@ async def _search(
         left = filter(None, map(before.left_of, measured_turns(loader.plan.cell(load), *place)))
         await _carry_out(loader, left, max_error_rate)
         loader.progress.tell(standing(journal.read(folder)))
-
-
-def _with(raw: RawRun, plan: Plan) -> RawRun:
-    """As if the last sitting had been of this plan, which may have another budget."""
-    return replace(raw, sittings=(*raw.sittings[:-1], replace(raw.sittings[-1], plan=plan)))
 
 
 def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:

@@ -48,14 +48,11 @@ def test_runs_are_listed_with_their_answers_and_linked_from_a_page(
     assert "--series-0" in page, "the style of the report"
     assert page.count("<article>") == 2
 
-
-def test_the_same_for_a_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _stored(tmp_path / "new", started="2026-11-22T10:00:00Z")
     (tmp_path / "else").mkdir()
     assert main(["results", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["page"] == str(tmp_path / "index.html")
-    run, other = told["runs"]
+    run, _, other = told["runs"]
     assert (run["folder"], run["complete"], run["report"], run["problem"]) == ("new", True, True, "")
     assert run["answer"].startswith("Route repetition, json and code to qwen-sd-vllm")
     assert (other["folder"], other["problem"]) == ("else", "not a run")
@@ -70,11 +67,6 @@ def test_without_a_result_it_says_how_to_make_one_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def _broken(folder: Path, text: str) -> None:
-    folder.mkdir()
-    (folder / "summary.json").write_text(text, encoding="utf-8")
-
-
 def test_what_is_no_run_or_damaged_takes_one_line_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +79,8 @@ def test_what_is_no_run_or_damaged_takes_one_line_and_stops_nothing(
         "odd": '{"run": {}, "decision": 3}',
         "deep": "[" * 100_000,
     }.items():
-        _broken(tmp_path / name, text)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(text, encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "waiting").mkdir()
     os.mkfifo(tmp_path / "waiting" / "summary.json")

@@ -164,25 +164,24 @@ def test_a_damaged_copy_never_gets_a_marker(folder: Any, store: Any, s3: Any, tm
     assert not (tmp_path / "down" / MARKER).exists()
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda f: (f / MARKER).unlink(), "has no COMPLETE"),
-        (lambda f: (f / MARKER).write_text('{"key": "fedcba9876543210"}\n'), "was made for"),
-        (lambda f: (f / FILES).unlink(), "has no FILES.json"),
-        (lambda f: (f / FILES).write_text("{"), "is not a list of files"),
-        (lambda f: (f / "model.pt").write_bytes(b"x"), r"model.pt: 1 bytes, 5000 were stored"),
-        (lambda f: (f / "model.pt").unlink(), "model.pt: no bytes"),
-    ],
+DAMAGED = (
+    (MARKER, None, "has no COMPLETE"),
+    (MARKER, '{"key": "fedcba9876543210"}\n', "was made for"),
+    (FILES, None, "has no FILES.json"),
+    (FILES, "{", "is not a list of files"),
+    ("model.pt", "x", r"model.pt: 1 bytes, 5000 were stored"),
+    ("model.pt", None, "model.pt: no bytes"),
 )
-def test_check_finds_what_is_wrong(folder: Any, store: Any, tmp_path: Path, damage: Any, words: str) -> None:
-    target = folder()
+
+
+def test_check_finds_what_is_wrong(folder: Any, store: Any, tmp_path: Path) -> None:
+    target, down = folder(), tmp_path / "down"
     store(target)
-    down = tmp_path / "down"
-    pull(target, down, key=KEY, report=lambda line: None)
-    damage(down)
-    with pytest.raises(Incomplete, match=words):
-        check(MountedFolder(down), key=KEY)
+    for name, content, words in DAMAGED:
+        pull(target, down, key=KEY, report=lambda line: None)
+        (down / name).unlink() if content is None else (down / name).write_text(content)
+        with pytest.raises(Incomplete, match=words):
+            check(MountedFolder(down), key=KEY)
 
 
 def test_the_commands_end_with_their_exit_codes(

@@ -43,15 +43,6 @@ def carried_out(run: Run, out: Path) -> Callable[[str], RawRun]:
 CarriedOut = Callable[..., RawRun]
 
 
-def test_each_round_asks_every_cell_again_with_new_nonces(carried_out: CarriedOut) -> None:
-    raw = carried_out("--rounds 3")
-    assert len(raw.requests) == 3 * 12
-    assert {request.round for request in raw.requests} == {block.round for block in raw.blocks} == {1, 2, 3}
-    for arm in ("steady", "spec"):
-        nonces = [request.nonce for request in raw.requests if request.arm == arm]
-        assert len(set(nonces)) == len(nonces) == 18
-
-
 def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
     carried_out: CarriedOut, out: Path, endpoint: Endpoint
 ) -> None:
