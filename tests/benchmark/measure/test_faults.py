@@ -68,7 +68,7 @@ def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
         run = threading.Thread(target=lambda: ended.append(_quiet_run(command)))
         run.start()
         _until(lambda: len(first.seen) > 8)
-    time.sleep(0.5)
+    time.sleep(0.2)
     with Endpoint({"spec": STEADY}, port=port):
         run.join(PATIENCE_S)
     assert ended == [0]

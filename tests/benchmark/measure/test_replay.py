@@ -221,7 +221,7 @@ def test_classes_are_asked_together_and_throughput_is_of_all(run: Run, out: Path
     assert "recorded arrivals" in page
 
 
-def test_the_page_says_that_texts_were_made_up(
+def test_report_page_and_prediction_say_that_texts_were_made_up(
     run: Run, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [one | {"made_up": number > 1} for number, one in enumerate(ARRIVALS)]
@@ -230,12 +230,6 @@ def test_the_page_says_that_texts_were_made_up(
     for text in (capsys.readouterr().out, reported(out)):
         assert said in " ".join(text.split())
         assert "othing is recommended, because texts were made up" in " ".join(text.split())
-
-
-def test_nothing_is_predicted_from_made_up_texts_without_saying_so(
-    run: Run, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--warmup 0", **asked([one | {"made_up": True} for one in ARRIVALS])) == 0
     assert main(["advise", str(out)]) == 0
     assert "with made-up texts, whose acceptance is not that of your traffic" in capsys.readouterr().out
     assert main(["advise", "--acceptance", str(out / "summary.json"), "--step-times", "0=0.04,7=0.09"]) == 2

@@ -46,26 +46,26 @@ CarriedOut = Callable[..., RawRun]
 def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
     carried_out: CarriedOut, out: Path, endpoint: Endpoint
 ) -> None:
-    raw = carried_out("--duration 1.5s")
+    raw = carried_out("--duration 0.6s")
     assert len(raw.requests) % 12 == 0
-    assert sum(block.duration_s for block in raw.blocks) >= 1.5
-    assert sum(block.duration_s for block in raw.blocks if block.round < raw.blocks[-1].round) < 1.5
+    assert sum(block.duration_s for block in raw.blocks) >= 0.6
+    assert sum(block.duration_s for block in raw.blocks if block.round < raw.blocks[-1].round) < 0.6
     assert summary(out)["run"]["complete"] is True
     endpoint.seen.clear()
-    carried_out("--duration 1.5s")
+    carried_out("--duration 0.6s")
     assert endpoint.seen == []
     journal_of = out / "requests.jsonl"
     opening, lost, *rest = journal_of.read_text().splitlines(keepends=True)
     journal_of.write_text(opening + "".join(rest))
-    carried_out("--duration 1.5s")
+    carried_out("--duration 0.6s")
     assert [seen.arm for seen in endpoint.seen] == [json.loads(lost)["arm"]], (
         "a round that was begun is ended"
     )
 
 
 def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, endpoint: Endpoint) -> None:
-    endpoint.arms["spec"] = endpoint.arms["steady"] = Timing(first_s=0.3, step_s=0.01)
-    raw = carried_out("--rate 40 --requests 24")
+    endpoint.arms["spec"] = endpoint.arms["steady"] = Timing(first_s=0.1, step_s=0.01)
+    raw = carried_out("--rate 40 --requests 12 --max-tokens 3")
     assert {(r.concurrency, r.rate_per_s) for r in raw.requests} == {(None, 40.0)}
     assert {(b.concurrency, b.rate_per_s) for b in raw.blocks} == {(None, 40.0)}
     due: dict[str, list[float | None]] = {"steady": [], "spec": []}

@@ -42,7 +42,7 @@ def test_a_run_ends_in_raw_records_a_summary_and_a_table(
 ) -> None:
     for arm, timing in endpoint.arms.items():
         # On a busy machine quick chunks come all at once, and have no TPOT.
-        endpoint.arms[arm] = replace(timing, step_s=0.04)
+        endpoint.arms[arm] = replace(timing, step_s=0.02)
     assert run() == 0
     assert len(measured(out)) == 24
     found = summary(out)
