@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
 from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.plain_objects import kubernetes_object
 from cdk8s_charts.workloads import (
     artifact_jobs,
     batch,
     benchmark_pod,
     namespace,
     network_policy,
-    prometheus,
     proofs,
     quality_pod,
 )
 from cdk8s_charts.workloads.promoted import promoted_objects
 from cdk8s_charts.workloads.serving import arm_objects
-from experiment.naming import BENCHMARK_NAME, LAB_ONLY, LAB_ONLY_TEXT, LMEVAL_NAME
+from experiment.naming import (
+    BENCHMARK_NAME,
+    LAB_ONLY,
+    LAB_ONLY_TEXT,
+    LMEVAL_NAME,
+    METRICS_PORT_NAME,
+    NAME,
+    PART_OF,
+    ROLE,
+)
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -57,13 +67,6 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     return tuple(sorted(made, key=lambda file: file.name))
 
 
-def render_for_prometheus(experiment: Experiment, groups: Objects) -> ManifestFile:
-    """What the Prometheus Operator reads, with these groups of alert rules. Not part of a deployment: it needs the operator,
-    and belongs to who runs that."""
-    objects = [*prometheus.pod_monitors(experiment), prometheus.rules(experiment, groups)]
-    return ManifestFile("prometheus.yaml", tuple(_placed(cdk8s.Chart(cdk8s.App(), "prometheus"), objects)))
-
-
 def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
     """Plain data as raw objects of a chart; the id of each is its kind and name."""
     for manifest in objects:
@@ -81,3 +84,43 @@ def _marked(objects: Objects) -> Objects:
         {**item, "metadata": {**(of := item["metadata"]), "annotations": of.get("annotations", {}) | mark}}
         for item in objects
     ]
+
+
+def render_for_prometheus(experiment: Experiment, groups: Objects) -> ManifestFile:
+    """What the Prometheus Operator reads, with these groups of alert rules. Not part of a deployment: it needs the operator,
+    and belongs to who runs that. Not run on a cluster.
+
+    Fields: https://prometheus-operator.dev/docs/api-reference/api/. The servers are labelled with their arm. The benchmark is
+    read while it runs: its sidecar answers then. Its pod is Pending all that time, because measuring is an init container; the
+    operator drops pods that have ended and no others (https://github.com/prometheus-operator/prometheus-operator/pull/5049).
+    """
+    relabelings = [
+        {"sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", label)], "targetLabel": name}
+        for name, label in _FROM_POD.items()
+    ]
+    objects = [
+        _monitor(experiment, "server", {"port": "http", "relabelings": relabelings}),
+        _monitor(experiment, "client", {"port": METRICS_PORT_NAME}),
+        _for_operator(experiment, "PrometheusRule", experiment.name, {"groups": groups}),
+    ]
+    return ManifestFile("prometheus.yaml", tuple(_placed(cdk8s.Chart(cdk8s.App(), "prometheus"), objects)))
+
+
+_FROM_POD = {"experiment": PART_OF, "arm": NAME}
+"""Labels of a server's series, and the labels of its pod that they come from. The benchmark's page has them itself."""
+
+
+def _monitor(experiment: Experiment, role: str, endpoint: dict[str, Any]) -> dict[str, Any]:
+    spec = {
+        "selector": {"matchLabels": {PART_OF: experiment.name, ROLE: role}},
+        "podMetricsEndpoints": [{**endpoint, "path": "/metrics", "interval": "30s"}],
+    }
+    return _for_operator(experiment, "PodMonitor", f"{role}s", spec)
+
+
+def _for_operator(experiment: Experiment, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    selected = experiment.cluster.prometheus.labels if experiment.cluster.prometheus else {}
+    marks = {PART_OF: experiment.name, **selected}
+    return kubernetes_object(
+        "monitoring.coreos.com/v1", kind, name, within=experiment, labels=marks, spec=spec
+    )

@@ -15,10 +15,9 @@ from experiment.checks.names import longest_name
 from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
-from tests.conftest import ROOT
 from tests.experiment.edits import BLOCK, EXPECT, NATIVE, SPECULATION, Edit, Variation, both, combined, put
 
-TABLE = ROOT / "tests/data/refusals.txt"
+TABLE = Path(__file__).with_name("refusals.txt")
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
 `combined`; S is the speculation of the second arm."""
 K = f"{SPECULATION}.num_speculative_tokens"
