@@ -16,14 +16,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, floor
 
-from experiment.catalogue.models import Shape
+from experiment.catalogue.models import BYTES_PER_VALUE, Shape
 from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain
 
 BANDWIDTH = 2.9e12
 """Bytes a second of one Trainium2 chip's memory
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/arch/neuron-hardware/trainium2.html)."""
-BYTES_PER_VALUE = 2
-"""bfloat16."""
 LARGEST_BATCH, LONGEST_CONTEXT = 4, 12_800
 """Sequences and tokens compiled into a step, up to which rows of the fit were published."""
 BEYOND: dict[Handicap, str] = {

@@ -130,10 +130,13 @@ class Serving(Section):
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
 
+    def cores_on(self, instance: Instance) -> int:
+        """NeuronCores of an arm as the framework sees them: physical cores grouped by `logical_nc_config`."""
+        return self.devices * instance.cores_per_device // self.logical_nc_config
+
     def degree_on(self, instance: Instance) -> int:
         """The declared degree of tensor parallelism, or every logical core of the arm's devices."""
-        cores = instance.logical_cores(devices=self.devices, logical_nc_config=self.logical_nc_config)
-        return self.tensor_parallel or max(cores, 1)
+        return self.tensor_parallel or max(self.cores_on(instance), 1)
 
 
 class PromptsSection(Section):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.models import BYTES_PER_VALUE
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from experiment.arms import Arm, Experiment
     from experiment.catalogue.instances import Instance
     from experiment.catalogue.models import Model
 
 GIB = 2**30
-BYTES_PER_VALUE = 2
-"""bfloat16, for weights and KV cache."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +30,22 @@ class Place:
     """Batches stand one after the other on the same nodes; the first is 0."""
 
 
-def memory_bytes(model: Model, *, tensor_parallel: int, sequences: int, tokens: int) -> int:
-    """High-bandwidth memory of one model's weights and full KV cache, over all its cores: a lower bound."""
-    cache = model.kv_bytes_per_token(tensor_parallel=tensor_parallel, bytes_per_value=BYTES_PER_VALUE)
-    return model.parameters * BYTES_PER_VALUE + cache * sequences * tokens
+def memory_bytes(models: Iterable[Model], tensor_parallel: int, sequences: int, tokens: int) -> int:
+    """High-bandwidth memory of models' weights and full KV caches, over all cores: a lower bound.
+
+    NxD Inference replicates KV heads when there are fewer than tensor-parallel ranks.
+    """
+    values = 0
+    for model in models:
+        heads = max(model.kv_heads, tensor_parallel)
+        values += model.parameters + 2 * model.layers * heads * model.head_dim * sequences * tokens
+    return values * BYTES_PER_VALUE
 
 
 def arm_memory_bytes(arm: Arm) -> int:
     """High-bandwidth memory that an arm needs at least: target, and draft if it has one."""
-    models = [arm.target.model] + ([arm.speculation.draft.model] if arm.speculation else [])
-    return sum(
-        memory_bytes(
-            model,
-            tensor_parallel=arm.serving.tensor_parallel,
-            sequences=arm.serving.max_num_seqs,
-            tokens=arm.serving.max_model_len,
-        )
-        for model in models
-    )
+    serving, models = arm.serving, [weights.model for weights in arm.weights]
+    return memory_bytes(models, serving.tensor_parallel, serving.max_num_seqs, serving.max_model_len)
 
 
 def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
@@ -119,8 +119,13 @@ class Share:
     memory_gib: int
 
 
-def pod_share(instance: Instance, *, devices: int) -> Share:
-    """A pod's part of a node's CPU and memory, in proportion to its devices, less a tenth for everything else."""
+def pod_share(arm: Arm) -> Share:
+    """What a server asks for: its devices' part of the node."""
+    return _share(arm.instance, arm.serving.devices)
+
+
+def _share(instance: Instance, devices: int) -> Share:
+    """A part of a node's CPU and memory, in proportion to devices, less a tenth for everything else."""
     part = devices / instance.devices if instance.devices else 1.0
     return Share(
         cpu=int(instance.allocatable_cpu * part * 0.9),
@@ -134,9 +139,9 @@ cores busy, so sixteen at once would each have 106 GiB and 10 cores of a trn2.48
 sharded in memory. AWS's sample compiles one arm with 190 cores; four is an estimate, not run on AWS."""
 
 
-def compile_share(instance: Instance, *, devices: int) -> Share:
+def compile_share(arm: Arm) -> Share:
     """What one compilation asks for: its devices' part of the node, or the part that `COMPILATIONS_A_NODE` leaves it."""
-    return pod_share(instance, devices=max(devices, instance.devices // COMPILATIONS_A_NODE))
+    return _share(arm.instance, max(arm.serving.devices, arm.instance.devices // COMPILATIONS_A_NODE))
 
 
 def compilations_at_once(experiment: Experiment) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from experiment.placement import BYTES_PER_VALUE, GIB, Share, compile_share, pod_share
+from experiment.catalogue.models import BYTES_PER_VALUE
+from experiment.placement import GIB
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
@@ -33,16 +34,6 @@ packages beside it take no more than the rest is an estimate."""
 def weights_gib(weights: Weights) -> int:
     """Size of a model's files, rounded up."""
     return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
-
-
-def serving(experiment: Experiment, arm: Arm) -> Share:
-    """Cores and host memory of an arm."""
-    return pod_share(experiment.instance, devices=arm.serving.devices)
-
-
-def compiling(experiment: Experiment, arm: Arm) -> Share:
-    """Cores and host memory of a compilation: a few at once share a node, however many arms stand on it later."""
-    return compile_share(experiment.instance, devices=arm.serving.devices)
 
 
 def shared_memory_gib(memory_gib: int) -> int:

@@ -35,6 +35,7 @@ from experiment.naming import (
     labels,
     weights_path,
 )
+from experiment.placement import compile_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     region = ["--region", experiment.cluster.region]
     key, address = artifact_key(arm), artifact_address(experiment, arm)
     look = pod.tool("look", ["check", address, "--key", key, "--note", _DONE, *region])
-    share = sizes.compiling(experiment, arm)
+    share = compile_share(arm)
     compiler = pod.container(
         "compile",
         arm.runtime.image,

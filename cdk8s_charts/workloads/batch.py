@@ -29,6 +29,7 @@ from cdk8s_charts.vllm_command import (
 from cdk8s_charts.workloads.artifact_jobs import suspended_job, weights_checks
 from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
+from experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -55,7 +56,7 @@ def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     """The suspended Job: compile on local disk, generate, print, end. Nothing is kept but the log."""
-    share = sizes.serving(experiment, arm)
+    share = pod_share(arm)
     environment = {
         **compiler_environment(arm),
         **nxdi_work_folders(compiled_path(arm)),

@@ -198,9 +198,7 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     serving, drivers = arm.serving, arm.runtime.drivers
     return {
         "devices": serving.devices,
-        "logical_cores": experiment.instance.logical_cores(
-            devices=serving.devices, logical_nc_config=serving.logical_nc_config
-        ),
+        "logical_cores": serving.cores_on(arm.instance),
         "scratch_gib": max(sizes.compile_scratch_gib(other) for other in experiment.served_arms),
         "mounts": list(STORES.values()),
         "pod_security": serving.pod_security,

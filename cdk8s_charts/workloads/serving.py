@@ -32,6 +32,7 @@ from experiment.naming import (
     labels,
     namespace,
 )
+from experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -112,7 +113,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     template = spec["template"]
     template["metadata"] = {"labels": own, "annotations": {ARTIFACT_KEY: artifact_key(arm)}}
     body = template["spec"]
-    share = sizes.serving(experiment, arm)
+    share = pod_share(arm)
     body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{sizes.shared_memory_gib(share.memory_gib)}Gi"
     (server,) = body["containers"]
     _fill_server(server, experiment, arm)
@@ -212,7 +213,7 @@ def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> Non
     server["image"] = arm.runtime.image
     server["command"] = serve_argv(arm, answer_limit=experiment.answer_limit)
     server["env"] = pod.variables(environment) + api_key(experiment, API_KEY_VARIABLE)
-    share = sizes.serving(experiment, arm)
+    share = pod_share(arm)
     server["resources"] = pod.part_of_node(share, disk_gib=sizes.serving_ephemeral_gib(experiment))
     server["securityContext"] = pod.container_security(writable_root=True, level=arm.serving.pod_security)
     _add_probes(server, arm)

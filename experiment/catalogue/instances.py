@@ -60,10 +60,6 @@ class Instance:
         """Every region in which it can stand, and since when that is known."""
         return {**self.regions, **self.offered}
 
-    def logical_cores(self, *, devices: int, logical_nc_config: int) -> int:
-        """NeuronCores as the framework sees them: physical cores grouped by the logical NeuronCore configuration."""
-        return devices * self.cores_per_device // logical_nc_config
-
 
 _OFFERED = MappingProxyType({"ap-south-2": "2026-10-27"})
 _ALL = (

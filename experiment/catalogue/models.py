@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+BYTES_PER_VALUE = 2
+"""bfloat16, for weights and the key and value cache."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
@@ -64,14 +67,6 @@ class Model(Shape):
     def parameters(self) -> int:
         """Weights of the matrices; norms are left out (below 0.01 %)."""
         return self.read_parameters + (0 if self.tied_embeddings else self.vocabulary * self.hidden)
-
-    def kv_bytes_per_token(self, *, tensor_parallel: int, bytes_per_value: int) -> int:
-        """Key and value cache of one token, over all cores.
-
-        NxD Inference replicates KV heads when there are fewer than tensor-parallel ranks, hence the maximum.
-        """
-        heads = max(self.kv_heads, tensor_parallel)
-        return 2 * self.layers * heads * self.head_dim * bytes_per_value
 
 
 _FAMILIES: dict[str, dict[str, Any]] = {

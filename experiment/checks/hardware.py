@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
+from experiment.catalogue.models import BYTES_PER_VALUE
 from experiment.checks.treatments import known_runtimes, treated
 from experiment.finding import Finding
-from experiment.placement import BYTES_PER_VALUE, GIB, memory_bytes
+from experiment.placement import GIB, memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
             why = f"{instance.name} has no NeuronCore to share a model between"
             yield Finding(path, degree, why, "use 1, or leave it out", rests_on=("cluster.instance",))
         return
-    have = instance.logical_cores(devices=serving.devices, logical_nc_config=serving.logical_nc_config)
+    have = serving.cores_on(instance)
     if degree != have:
         why = (
             f"{serving.devices} devices x {instance.cores_per_device} cores / logical_nc_config "
@@ -59,15 +60,8 @@ def memory(file: ExpandedFile) -> Iterator[Finding]:
         return
     draft = _largest_draft(file)
     models = [target] if draft is None else [target, draft]
-    need = sum(
-        memory_bytes(
-            model,
-            tensor_parallel=serving.degree_on(instance),
-            sequences=max((arm.max_num_seqs for arm in file.arms), default=1),
-            tokens=serving.max_model_len,
-        )
-        for model in models
-    )
+    sequences = max((arm.max_num_seqs for arm in file.arms), default=1)
+    need = memory_bytes(models, serving.degree_on(instance), sequences, serving.max_model_len)
     have = serving.devices * instance.hbm_gib_per_device * GIB
     if need > have:
         why = (

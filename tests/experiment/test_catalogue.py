@@ -162,7 +162,7 @@ def test_shares_of_a_full_node_leave_room_on_it_and_its_driver_serves_every_arm(
     assert (image is None) == experiment.lab_only
     if image is None:
         return
-    share, pods = pod_share(instance, devices=devices), instance.devices // devices
+    share, pods = pod_share(experiment.baseline), instance.devices // devices
     assert share.cpu * pods < instance.allocatable_cpu
     assert share.memory_gib * pods < instance.allocatable_memory_gib
     assert share.cpu >= 1
