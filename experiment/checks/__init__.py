@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Every reason for which `file` cannot work."""
-    for subject in (names, treatments, hardware, cluster_section, service):
+    for subject in (names, treatments, hardware, cluster_section):
         for rule in subject.RULES:
             yield from rule(file)
+    if file.serve is not None:
+        for service_rule in service.RULES:
+            yield from service_rule(file, file.serve)
     for workload_rule in workload.RULES:
         yield from workload_rule(file, prompts)

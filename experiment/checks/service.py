@@ -13,29 +13,28 @@ from experiment.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from experiment.model import Serve
     from experiment.sweeps import ExpandedFile
 
 _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
 """https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""
 
 
-def served_arm(file: ExpandedFile) -> Iterator[Finding]:
+def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """It must be an arm that answers requests."""
-    if file.serve is None:
-        return
     batch = {one.arm.name for one in treated(file) if one.mode and one.mode.batch_only}
     served = [arm.name for arm in file.arms if arm.name not in batch]
-    if file.serve.arm not in served:
-        close = difflib.get_close_matches(file.serve.arm, served, n=1)
+    if serve.arm not in served:
+        close = difflib.get_close_matches(serve.arm, served, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
         why = "is not an arm of this experiment that serves requests"
-        yield Finding("serve.arm", file.serve.arm, why, hint, rests_on=("arms",))
+        yield Finding("serve.arm", serve.arm, why, hint, rests_on=("arms",))
 
 
-def replicas(file: ExpandedFile) -> Iterator[Finding]:
+def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """The promoted arm stands alone, the others at 0, and must fit all the same: with all the replicas it may get."""
-    instance, devices, serve = file.instance, file.serving.devices, file.serve
-    if serve is None or instance is None or not instance.neuron or not devices:
+    instance, devices = file.instance, file.serving.devices
+    if instance is None or not instance.neuron or not devices:
         return
     nodes = file.cluster.max_nodes
     most = instance.devices // devices * nodes
@@ -48,19 +47,18 @@ def replicas(file: ExpandedFile) -> Iterator[Finding]:
             yield Finding(f"serve.{name}", value, why, remedy, rests_on=related)
 
 
-def bounds(file: ExpandedFile) -> Iterator[Finding]:
+def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """`replicas` is the least, `max_replicas` the most."""
-    serve = file.serve
-    if serve is not None and serve.max_replicas < serve.replicas:
+    if serve.max_replicas < serve.replicas:
         why = f"is below serve.replicas {serve.replicas}, the least that stand"
         remedy = f"use {serve.replicas} or more, or leave it out"
         yield Finding("serve.max_replicas", serve.max_replicas, why, remedy, rests_on=("serve.replicas",))
 
 
-def autoscaler(file: ExpandedFile) -> Iterator[Finding]:
+def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """KEDA serves the external metrics of a whole cluster, so it runs there once: an existing cluster has its owner's."""
-    serve, cluster = file.serve, file.cluster
-    if serve is None or not serve.scales or cluster.existing is None or "keda" in cluster.provided:
+    cluster = file.cluster
+    if not serve.scales or cluster.existing is None or "keda" in cluster.provided:
         return
     why = "needs KEDA, which runs once in a cluster, so a deployment does not install it in an existing one"
     remedy = (
@@ -70,11 +68,11 @@ def autoscaler(file: ExpandedFile) -> Iterator[Finding]:
     yield Finding("serve.max_replicas", serve.max_replicas, why, remedy, rests_on=related)
 
 
-def certificate(file: ExpandedFile) -> Iterator[Finding]:
+def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """A load balancer takes certificates of its own region only."""
-    if file.serve is None or file.serve.certificate_arn is None:
+    path, arn, region = "serve.certificate_arn", serve.certificate_arn, file.cluster.region
+    if arn is None:
         return
-    path, arn, region = "serve.certificate_arn", file.serve.certificate_arn, file.cluster.region
     match = _CERTIFICATE.fullmatch(arn)
     if match is None:
         remedy = f"write it as arn:aws:acm:{region}:123456789012:certificate/..."
@@ -84,11 +82,9 @@ def certificate(file: ExpandedFile) -> Iterator[Finding]:
         yield Finding(path, arn, why, f"request or import one in {region}", rests_on=("cluster.region",))
 
 
-def callers(file: ExpandedFile) -> Iterator[Finding]:
+def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """Beyond the cluster only named networks call it, with TLS and a key."""
-    serve, path, related = file.serve, "serve.client_cidrs", ("serve.certificate_arn",)
-    if serve is None:
-        return
+    path, related = "serve.client_cidrs", ("serve.certificate_arn",)
     yield from own_networks(path, serve.client_cidrs, opens="the load balancer")
     if serve.certificate_arn is None:
         if serve.client_cidrs:
