@@ -161,17 +161,14 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         (container,) = pod.containers
         volumes = {name: maps[volume["configMap"]["name"]] for name, volume in pod.volumes.items()}
         mounted = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
-        program, *texts = (mounted[folder][name] for folder, _, name in map(_split, container["command"][1:]))
+        paths = [word.rpartition("/") for word in container["command"][1:]]
+        program, *texts = (mounted[folder][name] for folder, _, name in paths)
         assert program == Path(in_image.__file__).read_text(encoding="utf-8")
         arms = [arm for text in texts for arm in json.loads(text)]
         told += [arm["name"] for arm in arms]
         assert Image(tmp_path / pod.name, arms[0]["dialect"], arms).ask() == (in_image.TAKEN, [])
     names = [arm.name for arm in experiment_at(path).served_arms if arm.serving.devices]
     assert sorted(told) == sorted(names)
-
-
-def _split(path: str) -> tuple[str, str, str]:
-    return path.rpartition("/")
 
 
 def _image(folder: Path, name: str) -> Image:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -17,8 +16,6 @@ from cdk8s_charts.vllm_command import serve_environment
 from cdk8s_charts.workloads import serving
 from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
-from experiment.catalogue.published import SLOWEST_TPOT_S
-from experiment.model import Serve
 from experiment.naming import SERVICE_PORT
 from tests.cdk8s_charts.conftest import objects_in
 from tests.cdk8s_charts.objects import Object, Pod, pods_of, the
@@ -148,17 +145,6 @@ def test_the_grace_period_outlasts_the_drain(reference: Experiment) -> None:
     drain = float(pod.container("vllm")["lifecycle"]["preStop"]["exec"]["command"][-1])
     assert pod.spec["terminationGracePeriodSeconds"] >= drain + 30
     assert drain >= reference.benchmark.max_tokens * 0.1
-
-
-def test_a_promoted_arm_stands_alone_and_finishes_the_longest_answer_that_it_gives(
-    reference: Experiment,
-) -> None:
-    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=2, max_replicas=2))
-    assert [deployment(chosen, arm)["spec"]["replicas"] for arm in chosen.arms] == [0, 2]
-    specs = [Pod(deployment(chosen, arm)).spec for arm in chosen.arms]
-    (grace,) = {spec["terminationGracePeriodSeconds"] for spec in specs}
-    assert chosen.answer_limit
-    assert grace > chosen.answer_limit * SLOWEST_TPOT_S
 
 
 def test_a_busy_engine_has_minutes_to_answer_at_no_slot_and_an_arm_half_an_hour_to_load(

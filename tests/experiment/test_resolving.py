@@ -12,7 +12,6 @@ from experiment import Experiment, load
 from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.compilation import artifact_key
-from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, SPECULATION, Variation, combined, put
 
@@ -26,16 +25,6 @@ def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
     assert treatment.speculation.num_speculative_tokens == 7
     assert baseline.serving.tensor_parallel == 32
     assert [arm.tokens_per_step for arm in reference.arms] == [1, 7], "k tokens at most, not one more"
-
-
-def test_both_arms_fill_one_node_without_sharing_a_device(reference: Experiment) -> None:
-    taken = [
-        (p.node, device)
-        for p in place(reference)
-        for device in range(p.first_device, p.first_device + p.devices)
-    ]
-    assert nodes_needed(reference) == 1
-    assert sorted(taken) == [(0, device) for device in range(16)]
 
 
 SPELLINGS: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,6 @@ import pytest
 from experiment import Experiment, load
 from experiment.compilation import artifact_key
 from experiment.placement import batches, nodes_needed, place
-from tests.conftest import ROOT
 from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
@@ -55,14 +54,6 @@ def test_a_swept_value_means_what_the_same_value_means_alone(
     swept = load(variation(_sweep(num_speculative_tokens=[7])))
     assert artifact_key(swept.arms[1]) == artifact_key(reference.arms[1])
     assert swept.arms[1].name == "qwen-sd-vllm-k7"
-
-
-def test_sixteen_arms_share_one_node() -> None:
-    sixteen = load(ROOT / "experiments" / "qwen3-32b-tp4-sweep.yaml")
-    assert len(sixteen.arms) == 16
-    assert nodes_needed(sixteen) == 1
-    assert len(batches(sixteen)) == 1
-    assert sorted(entry.first_device for entry in place(sixteen)) == list(range(16))
 
 
 @pytest.mark.parametrize(("nodes", "sizes"), [(1, [2, 2, 2, 2]), (2, [4, 2]), (3, [5])])
