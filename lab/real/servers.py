@@ -25,6 +25,7 @@ from experiment import Experiment
 from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
 from lab.programs import ROOT, guarded
+from lab.real.installation import WITH_BYTECODE
 from lab.rendered import Container
 
 LOOPBACK = "127.0.0.1"
@@ -88,7 +89,7 @@ class Engine:
         return [*self.command, "serve", *words, *self.options]
 
     def environment(self, container: Container) -> dict[str, str]:
-        environment = {**container.environment, **OFFLINE, **QUIET, **THREADS}
+        environment = {**container.environment, **OFFLINE, **QUIET, **THREADS, **WITH_BYTECODE}
         if all(Path(place).is_dir() for place in self.folders.values()):
             return environment
         return {name: value for name, value in environment.items() if name not in OFFLINE}
