@@ -12,7 +12,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -23,6 +23,7 @@ ACCOUNT = "123456789012"
 _STACK = "aws:cloudformation:stack"
 _STAGE = "cdk:cloud-assembly"
 _ASSETS = "cdk:asset-manifest"
+_PARAMETER, _VERSION = "bootstrapStackVersionSsmParameter", "requiresBootstrapStackVersion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Assembly:
     images: tuple[str, ...]
     """Container images that a deployment would build and push, each as `repository:tag`."""
     bootstrap: Mapping[str, int]
-    """SSM parameters that `cdk bootstrap` writes, with the lowest version that the stacks accept."""
+    """SSM parameters that `cdk bootstrap` writes, with the version that the stacks ask for."""
 
     def code_assets(self, *, region: str) -> tuple[tuple[str, str], ...]:
         """(bucket, key) of every Lambda function's and layer's code that the templates name."""
@@ -75,7 +76,7 @@ def read_assembly(folder: Path) -> Assembly:
         stacks=tuple(_read_stack(folder, name, stacks[name]) for name in order.static_order()),
         stages=tuple(name for name, one in artifacts.items() if one["type"] == _STAGE),
         images=tuple(dict.fromkeys(_images(folder, artifacts))),
-        bootstrap=_bootstrap(stacks.values()),
+        bootstrap={one["properties"][_PARAMETER]: one["properties"][_VERSION] for one in stacks.values()},
     )
 
 
@@ -97,16 +98,6 @@ def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:
             for image in assets.get("dockerImages", {}).values():
                 for place in image["destinations"].values():
                     yield f"{place['repositoryName']}:{place['imageTag']}"
-
-
-def _bootstrap(stacks: Iterable[Mapping[str, Any]]) -> Mapping[str, int]:
-    needed: dict[str, int] = {}
-    for entry in stacks:
-        properties = entry.get("properties", {})
-        name = properties.get("bootstrapStackVersionSsmParameter")
-        if name:
-            needed[name] = max(needed.get(name, 0), int(properties.get("requiresBootstrapStackVersion", 0)))
-    return needed
 
 
 def _objects_with(value: Any, *keys: str) -> Iterator[Mapping[str, Any]]:

@@ -120,11 +120,6 @@ def _arn(answer: Mapping[str, Any]) -> Mapping[str, str]:
     return next(({"Arn": value} for key, value in answer.items() if key.endswith("Arn")), {})
 
 
-def _alarm(properties: Properties, api: Api) -> Made:
-    _call(api("cloudwatch"), "put_metric_alarm", properties)
-    return properties["AlarmName"], {}
-
-
 def _egress(properties: Properties, api: Api) -> Made:
     kept = {"IpProtocol", "FromPort", "ToPort"}
     permission = {name: value for name, value in properties.items() if name in kept}
@@ -156,12 +151,9 @@ def _queue_policy(properties: Properties, api: Api) -> Made:
     return properties["Queues"][0], {}
 
 
-def _schedule(properties: Properties, api: Api) -> Made:
-    return properties["Name"], _arn(_call(api("scheduler"), "create_schedule", properties))
-
-
-def _schedule_group(properties: Properties, api: Api) -> Made:
-    return properties["Name"], _arn(_call(api("scheduler"), "create_schedule_group", properties))
+def _by(service: str, method: str, name: str) -> Callable[[Properties, Api], Made]:
+    """What one call with the very properties makes, under the name that one of them gives."""
+    return lambda properties, api: (properties[name], _arn(_call(api(service), method, properties)))
 
 
 def make_cluster(properties: Properties, api: Api) -> Made:
@@ -212,49 +204,52 @@ def _as_eks_says(properties: Properties) -> dict[str, Any]:
 
 
 _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
-    "AWS::CloudWatch::Alarm": ("AlarmName", _alarm),
+    "AWS::CloudWatch::Alarm": ("AlarmName", _by("cloudwatch", "put_metric_alarm", "AlarmName")),
     "AWS::EC2::SecurityGroupEgress": ("", _egress),
     "AWS::EKS::Cluster": ("Name", make_cluster),
     "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
     "AWS::SNS::Subscription": ("", _subscription),
     "AWS::SNS::TopicPolicy": ("", _topic_policy),
     "AWS::SQS::QueuePolicy": ("", _queue_policy),
-    "AWS::Scheduler::Schedule": ("Name", _schedule),
-    "AWS::Scheduler::ScheduleGroup": ("Name", _schedule_group),
+    "AWS::Scheduler::Schedule": ("Name", _by("scheduler", "create_schedule", "Name")),
+    "AWS::Scheduler::ScheduleGroup": ("Name", _by("scheduler", "create_schedule_group", "Name")),
 }
 """The property that names the resource, for which CloudFormation makes a name up; and what makes the resource."""
 
 
-class ApiModel(CloudFormationModel):
-    """A resource that was made by a call."""
-
-    resource_type, named_by = "lab::ApiModel", ""
-
-    def __init__(self, physical_id: str, attributes: Mapping[str, str]) -> None:
-        self.physical_resource_id = physical_id
-        self._attributes = attributes
+class Modelled(CloudFormationModel):
+    """A resource of which moto has no model."""
 
     @classmethod
     def cloudformation_name_type(cls) -> str:
-        return cls.named_by
+        return ""
 
     @classmethod
     def cloudformation_type(cls) -> str:
-        return cls.resource_type
+        return f"lab::{cls.__name__}"
 
     @classmethod
     def has_cfn_attr(cls, attr: str) -> bool:
         return True
 
+
+class Called(Modelled):
+    """One that was made by a call."""
+
+    def __init__(self, resource_type: str, physical_id: str, attributes: Mapping[str, str]) -> None:
+        self.resource_type = resource_type
+        self.physical_resource_id = physical_id
+        self._attributes = attributes
+
     @classmethod
     def create_from_cloudformation_json(
-        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
-    ) -> ApiModel:
-        properties = dict(cloudformation_json["Properties"])
-        if cls.named_by:
-            properties.setdefault(cls.named_by, resource_name)
-        make = _MADE[cls.resource_type][1]
-        return cls(*make(properties, lambda service: _clients[-1](service, region_name)))
+        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **where: Any
+    ) -> Called:
+        named_by, make = _MADE[where["ResourceType"]]
+        properties = {named_by: resource_name} if named_by else {}
+        properties |= cloudformation_json["Properties"]
+        made = make(properties, lambda service: _clients[-1](service, region_name))
+        return cls(where["ResourceType"], *made)
 
     def get_cfn_attribute(self, attribute: str) -> str:
         if attribute not in self._attributes:
@@ -293,26 +288,14 @@ class IamRole(Role):
         return role
 
 
-class Recorded(CloudFormationModel):
-    """A resource of which only the resolved properties are kept."""
+class Recorded(Modelled):
+    """One of which only the resolved properties are kept."""
 
     def __init__(self, resource_type: str, logical_id: str, properties: Properties) -> None:
         self.resource_type = resource_type
         self.properties = properties
         prefix = "recorded" if resource_type in RECORDED_TYPES else "not-modelled"
         self.physical_resource_id = f"{prefix}-{logical_id}"
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return ""
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "lab::Recorded"
-
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return True
 
     @classmethod
     def create_from_cloudformation_json(
@@ -327,14 +310,7 @@ class Recorded(CloudFormationModel):
 _MODELS: Mapping[str, Any] = {
     "AWS::IAM::Role": IamRole,
     "AWS::SSM::Parameter": SsmParameter,
-    **{
-        name: type(
-            f"Api{name.replace('::', '')}",
-            (ApiModel,),
-            {"resource_type": name, "named_by": named_by, "__module__": __name__},
-        )
-        for name, (named_by, _) in _MADE.items()
-    },
+    **dict.fromkeys(_MADE, Called),
 }
 
 

@@ -156,6 +156,10 @@ def usage(prompt_tokens: int, completion_tokens: int) -> Payload:
     }
 
 
+def _choice(finish_reason: str | None, **said: Any) -> Payload:
+    return {"index": 0, **said, "logprobs": None, "finish_reason": finish_reason}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
     """What all payloads of one answer share, in the words of the chat or of the completions endpoint."""
@@ -169,13 +173,13 @@ class Dialect:
     def opening(self) -> Iterator[Payload]:
         """What precedes the first token: chat names the role in a chunk of its own, completions say nothing."""
         if self.chat:
-            yield self._chunk([self._choice({"role": "assistant", "content": ""}, None)])
+            yield self._chunk([_choice(None, delta={"role": "assistant", "content": ""})])
 
     def chunk(self, text: str, finish_reason: str | None) -> Payload:
         """The tokens of one engine step."""
         if self.chat:
-            return self._chunk([self._choice({"content": text}, finish_reason)])
-        return self._chunk([self._text_choice(text, finish_reason)])
+            return self._chunk([_choice(finish_reason, delta={"content": text})])
+        return self._chunk([_choice(finish_reason, text=text, stop_reason=None)])
 
     def closing(self) -> Payload:
         """The chunk that carries only usage."""
@@ -184,28 +188,10 @@ class Dialect:
     def whole(self, text: str, finish_reason: str) -> Payload:
         """The answer to a request that does not stream."""
         if not self.chat:
-            return self._envelope("text_completion", [self._text_choice(text, finish_reason)])
+            return self._envelope("text_completion", [_choice(finish_reason, text=text, stop_reason=None)])
         message: Payload = {"role": "assistant", "reasoning_content": None, "content": text, "tool_calls": []}
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": None,
-            "finish_reason": finish_reason,
-            "stop_reason": None,
-        }
+        choice = _choice(finish_reason, message=message, stop_reason=None)
         return self._envelope("chat.completion", [choice])
-
-    def _choice(self, delta: Payload, finish_reason: str | None) -> Payload:
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-
-    def _text_choice(self, text: str, finish_reason: str | None) -> Payload:
-        return {
-            "index": 0,
-            "text": text,
-            "logprobs": None,
-            "finish_reason": finish_reason,
-            "stop_reason": None,
-        }
 
     def _chunk(self, choices: list[Payload]) -> Payload:
         return self._envelope("chat.completion.chunk" if self.chat else "text_completion", choices)

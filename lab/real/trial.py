@@ -113,12 +113,12 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
 def engine_of(wishes: Wishes, machine: installation.Machine, stages: Stages) -> tuple[list[str], str]:
     """Its command, installed where the user has no own, and what it says it is. Raises `Outside`."""
     with stages.stage("installing the engine", total=len(installation.STEPS)) as stage:
-        command = wishes.engine or [
-            str(
-                install(wishes.home, machine=machine, python=wishes.python, say=stages.say, reach=stage.reach)
-            )
-        ]
-        version = _version(command)
+        if wishes.engine:
+            command, version = wishes.engine, _version(wishes.engine)
+        else:
+            home, say = wishes.home, stages.say
+            command = [str(install(home, machine=machine, python=wishes.python, say=say, reach=stage.reach))]
+            version = f"vLLM {installation.DISTRIBUTION}"  # asking takes as long as a server's imports
         stage.done = f"found the engine, {version}"
     return command, version
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from lab.aws.assembly import read_assembly
 from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.printing import account_lines
-from lab.aws.rehearsal import not_as_reviewed, rehearse
+from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from operations.teardown import take_down
@@ -50,12 +52,20 @@ def _synthesized(folder: Path, *deployment: str) -> Path:
 
 @pytest.fixture(scope="session")
 def real_assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _synthesized(tmp_path_factory.mktemp("cdk.out"))
+    """With somebody who is told of alarms."""
+    deployment = tmp_path_factory.mktemp("deployment") / "deployment.yaml"
+    deployment.write_text("alarm_email: team@example.com\n", encoding="utf-8")
+    return _synthesized(tmp_path_factory.mktemp("cdk.out"), str(deployment))
 
 
-def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(real_assembly: Path) -> None:
+@pytest.fixture(scope="session")
+def rehearsed(real_assembly: Path) -> Rehearsal:
+    return rehearse(real_assembly, region=REGION)
+
+
+def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(rehearsed: Rehearsal) -> None:
     """As data, but for the placeholders, which may stand for any text."""
-    rehearsal = rehearse(real_assembly, region=REGION)
+    rehearsal = rehearsed
     assert not rehearsal.unresolved
     assert not rehearsal.types(Outcome.NOT_MODELLED)
     (neuron,) = [one for one in rehearsal.facts.node_groups if "taint aws.amazon.com/neuron=" in one]
@@ -70,11 +80,18 @@ def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(real
     assert not_as_reviewed(reviewed, rehearsal.facts.objects) == ()
     lines = account_lines(rehearsal)
     assert max(map(len, lines)) <= 100
+    alarms, schedules = (
+        [one for one in rehearsal.resources if one.type == kind]
+        for kind in ("AWS::CloudWatch::Alarm", "AWS::Scheduler::Schedule")
+    )
+    assert len(rehearsal.facts.alarms) == len(alarms) > 0
+    assert len(rehearsal.facts.schedules) == len(schedules) > 0
 
 
-def test_gitops_gets_what_the_workloads_stack_would_have_applied(real_assembly: Path, tmp_path: Path) -> None:
+def test_gitops_gets_what_the_workloads_stack_would_have_applied(
+    rehearsed: Rehearsal, tmp_path: Path
+) -> None:
     """Rendered by the verb itself from a deployment of its own; but for the waves, object for object."""
-    applied = rehearse(real_assembly, region=REGION).facts.objects
     (tmp_path / "deployment.yaml").write_text("workloads: gitops\n", encoding="utf-8")
     assembly = _synthesized(tmp_path / "cdk.out", str(tmp_path / "deployment.yaml"))
     clone, remote = tmp_path / "clone", "https://me:secret@git.example.com/team/fleet.git"
@@ -98,14 +115,29 @@ def test_gitops_gets_what_the_workloads_stack_would_have_applied(real_assembly: 
     for one in found:
         if not one["metadata"]["annotations"]:
             del one["metadata"]["annotations"]
-    assert found == list(applied)
+    assert found == list(rehearsed.facts.objects)
     assert waves == sorted(waves)
     source = yaml.safe_load((folder / APPLICATION).read_text(encoding="utf-8"))["spec"]["source"]
     assert source["repoURL"] == "https://git.example.com/team/fleet.git"
     assert source["path"] == "apps/qwen"
 
 
-def test_after_a_teardown_the_same_templates_are_deployed_again(
+def _shown_as_made(of: Callable[[str], Any]) -> None:
+    """Policies of topics and queues, the mail and the alarms, by the APIs."""
+    (topic,) = of("sns").list_topics()["Topics"]
+    policy = of("sns").get_topic_attributes(**topic)["Attributes"]["Policy"]
+    assert "aws:SecureTransport" in policy
+    (queue,) = of("sqs").list_queues()["QueueUrls"]
+    held = of("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["Policy", "QueueArn"])["Attributes"]
+    assert held["QueueArn"] in str(json.loads(held["Policy"])["Statement"])
+    (mail,) = of("sns").list_subscriptions()["Subscriptions"]
+    assert (mail["TopicArn"], mail["Endpoint"]) == (topic["TopicArn"], "team@example.com")
+    alarms = of("cloudwatch").describe_alarms()["MetricAlarms"]
+    assert {"missing", "notBreaching", "breaching", "ignore"} >= {one["TreatMissingData"] for one in alarms}
+    assert any(one["AlarmActions"] == [topic["TopicArn"]] for one in alarms)
+
+
+def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are_deployed_again(
     real_assembly: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log groups into which EKS and the agents still write come back at once, and hinder nothing."""
@@ -114,6 +146,7 @@ def test_after_a_teardown_the_same_templates_are_deployed_again(
     with rehearsal_server() as endpoint:
         called = partial(client, endpoint=endpoint, region=REGION)
         rehearse(real_assembly, region=REGION, endpoint=endpoint)
+        _shown_as_made(called)
         aws = Aws(REGION, make_client=called)
         in_rehearsals = ResourceMap._delete_resource
 

@@ -47,22 +47,17 @@ def test_a_rule_that_is_added_to_a_group_is_seen(client_of: ClientOf) -> None:
     assert [name.rpartition(":")[2] for name in found.left] == ["new"]
 
 
-@pytest.mark.parametrize("into", ["vpc", "cluster"])
-def test_an_experiment_is_written_that_names_what_is_there(
-    client_of: ClientOf, tmp_path: Path, into: str
-) -> None:
-    file, manifests = put_there(REFERENCE, into, client_of, tmp_path)
+def test_an_experiment_is_written_that_names_what_is_there(client_of: ClientOf, tmp_path: Path) -> None:
+    file, manifests = put_there(REFERENCE, "cluster", client_of, tmp_path)
     experiment = load(file)
     network = experiment.cluster.network
     assert {*network.private_subnets} >= {*experiment.cluster.availability_zones}
     subnets = client_of("ec2").describe_subnets(SubnetIds=[*network.private_subnets.values()])["Subnets"]
     assert {one["VpcId"] for one in subnets} == {network.vpc}
     assert (manifests / experiment.name / "rendered.sha256").exists()
-    assert (experiment.cluster.existing is not None) == (into == "cluster")
-    if into == "cluster":
-        there = client_of("eks").describe_cluster(name=experiment.cluster.existing)["cluster"]
-        assert there["resourcesVpcConfig"]["clusterSecurityGroupId"] == experiment.cluster.security_group
-        assert there["resourcesVpcConfig"]["vpcId"] == network.vpc
+    there = client_of("eks").describe_cluster(name=experiment.cluster.existing)["cluster"]
+    assert there["resourcesVpcConfig"]["clusterSecurityGroupId"] == experiment.cluster.security_group
+    assert there["resourcesVpcConfig"]["vpcId"] == network.vpc
 
 
 def test_the_account_says_what_is_left_and_what_was_disturbed(client_of: ClientOf) -> None:

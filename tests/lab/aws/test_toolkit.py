@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from experiment.finding import Refusal
-from lab import rehearse
 from lab.aws import toolkit
 from lab.aws.accounting import account_of, create
 from lab.aws.assembly import ACCOUNT, StackTemplate
@@ -113,15 +112,6 @@ def test_without_the_command_line_the_remedy_is_named(
     monkeypatch.setattr(toolkit, "CDK", tmp_path / "cdk")
     with pytest.raises(Refusal, match="run scripts/setup"):
         deploy(tmp_path)
-
-
-def test_a_wrong_experiment_is_refused_before_anything_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("version: 1\n", encoding="utf-8")
-    assert rehearse.main([str(wrong)]) == 2
-    assert "wrong.yaml" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
