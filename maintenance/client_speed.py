@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -145,14 +145,10 @@ def by_cell(samples: Sequence[Sample]) -> dict[tuple[int, str, str], Sample]:
     for one in samples:
         cells.setdefault((one.concurrency, one.arm, one.client), []).append(one)
     return {
-        (concurrency, arm, client): Sample(
-            client=client,
-            arm=arm,
-            concurrency=concurrency,
-            cpu_s=median(one.cpu_s for one in runs),
-            peak_mb=max(one.peak_mb for one in runs),
+        cell: replace(
+            runs[0], cpu_s=median(one.cpu_s for one in runs), peak_mb=max(one.peak_mb for one in runs)
         )
-        for (concurrency, arm, client), runs in cells.items()
+        for cell, runs in cells.items()
     }
 
 
@@ -170,10 +166,8 @@ def judged(samples: Sequence[Sample], flat: Sequence[Held]) -> list[tuple[bool, 
 
 
 def _light(cells: Mapping[tuple[int, str, str], Sample]) -> Iterator[tuple[bool, str]]:
-    cpu_s: dict[str, dict[tuple[int, str], float]] = {}
-    for (concurrency, arm, client), one in cells.items():
-        cpu_s.setdefault(client, {})[concurrency, arm] = one.cpu_s
-    ours, bare = cpu_s["benchmark"], cpu_s["bare loop"]
+    ours = {cell[:2]: one.cpu_s for cell, one in cells.items() if one.client == "benchmark"}
+    bare = {cell[:2]: one.cpu_s for cell, one in cells.items() if one.client == "bare loop"}
     ratio, worst = sum(ours.values()) / sum(bare.values()), max(ours[cell] / bare[cell] for cell in ours)
     yield (
         worst <= CPU_OF_BARE,
@@ -230,15 +224,8 @@ def _side_by_side(repeats: int, folder: Path) -> list[Sample]:
                         out = folder / f"{client}-{repeat}-{concurrency}-{arm}".replace(" ", "-")
                         used = clients[client](server.url(arm), requests, concurrency, TOKENS, out)
                         server.truth()  # which the server would keep
-                        samples.append(
-                            Sample(
-                                client=client,
-                                arm=arm,
-                                concurrency=concurrency,
-                                cpu_s=used.cpu_s,
-                                peak_mb=used.peak_mb(),
-                            )
-                        )
+                        told = {"cpu_s": used.cpu_s, "peak_mb": used.peak_mb()}
+                        samples.append(Sample(client=client, arm=arm, concurrency=concurrency, **told))
                         print(samples[-1].line(), file=sys.stderr, flush=True)
     return samples
 

@@ -107,7 +107,7 @@ class Endpoint:
         return web.json_response({"version": VERSION})
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        page = self._meters.page(self._engine.load)
+        page = self._meters.page(self._engine.gauges)
         return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:

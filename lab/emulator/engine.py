@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from lab.emulator.meters import Load, Meters
+from lab.emulator.meters import Meters
 from lab.emulator.openai_api import Generation
 from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import Answer, PromptClasses, write_answer
@@ -139,14 +139,14 @@ class Engine:
         self._work = asyncio.Event()
 
     @property
-    def load(self) -> Load:
+    def gauges(self) -> dict[str, float]:
         """How full the engine is at this moment."""
         capacity = self._arm.max_num_seqs * self._arm.max_model_len
-        return Load(
-            running=len(self._batch.running),
-            waiting=len(self._batch.waiting),
-            cache_usage=self._batch.cached_tokens / capacity,
-        )
+        return {
+            "vllm:num_requests_running": len(self._batch.running),
+            "vllm:num_requests_waiting": len(self._batch.waiting),
+            "vllm:gpu_cache_usage_perc": self._batch.cached_tokens / capacity,
+        }
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Output]:
         """The outputs of one request, one an engine step; closing the iterator early frees the slot."""

@@ -11,8 +11,7 @@ engines, which count tokens there, is not emulated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 
@@ -21,16 +20,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _STEP_BOUNDS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _E2E_BOUNDS_S = (1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """The state of the engine that gauges show."""
-
-    running: int
-    waiting: int
-    cache_usage: float
-    """Share of the KV cache in use, 0 to 1."""
 
 
 class Histogram:
@@ -83,16 +72,11 @@ class Meters:
         self._success[reason] += 1
         self._histograms["vllm:e2e_request_latency_seconds"].observe(e2e_s)
 
-    def page(self, load: Load) -> str:
+    def page(self, gauges: Mapping[str, float]) -> str:
         """The text format of Prometheus, 0.0.4."""
-        return "".join(f"{line}\n" for name in NXDI_VLLM_0_9_1.metrics for line in self._family(name, load))
+        return "".join(f"{line}\n" for name in NXDI_VLLM_0_9_1.metrics for line in self._family(name, gauges))
 
-    def _family(self, name: str, load: Load) -> Iterator[str]:
-        gauges = {
-            "vllm:num_requests_running": load.running,
-            "vllm:num_requests_waiting": load.waiting,
-            "vllm:gpu_cache_usage_perc": load.cache_usage,
-        }
+    def _family(self, name: str, gauges: Mapping[str, float]) -> Iterator[str]:
         kind = "gauge" if name in gauges else "histogram" if name in self._histograms else "counter"
         yield f"# HELP {name} Emulated, timings are modelled."
         yield f"# TYPE {name} {kind}"

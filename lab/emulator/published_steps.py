@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -36,10 +36,7 @@ class Emulated:
         found = ["--caution", self.caution] if self.caution else []
         if self.timed is None:
             return found
-        told = {
-            name: getattr(self.timed, name) for name in ("steps_s", "most_tokens", "tokens_per_step", "known")
-        }
-        return [*found, "--timed", json.dumps(told)]
+        return [*found, "--timed", json.dumps(asdict(self.timed))]
 
 
 def emulated(experiment: Experiment) -> dict[str, Emulated]:

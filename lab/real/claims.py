@@ -88,22 +88,17 @@ def measured(summary: Mapping[str, Any], sweep: Sweep, arm: str) -> dict[str, Ma
     }
 
 
-def predicted(advice: Mapping[str, Any], arm: str, k: int) -> dict[str, float]:
-    """By class, the speed-up that is advised for a window of `k` from a run of `arm`."""
-    return {
-        cell["class"]: next(row["speed_up"] for row in cell["by_k"] if row["k"] == k)
-        for cell in advice["cells"]
-        if cell["arm"] == arm
-    }
-
-
 def advised_and_measured(
     summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any], k: int
 ) -> tuple[float, float]:
     """Speed-ups of a window of `k`, as geometric means over the classes that have both."""
-    told, seen = predicted(advice, sweep.widest, k), measured(summary, sweep, sweep.arms[k])
-    both = [name for name in told if name in seen]
-    return geometric_mean(told[name] for name in both), geometric_mean(seen[name]["ratio"] for name in both)
+    seen = measured(summary, sweep, sweep.arms[k])
+    told = {
+        cell["class"]: next(row["speed_up"] for row in cell["by_k"] if row["k"] == k)
+        for cell in advice["cells"]
+        if cell["arm"] == sweep.widest and cell["class"] in seen
+    }
+    return geometric_mean(told.values()), geometric_mean(seen[name]["ratio"] for name in told)
 
 
 def _answered(summary: Mapping[str, Any]) -> Claim:
