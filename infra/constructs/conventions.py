@@ -21,13 +21,13 @@ def follow(scope: Construct, lasting: Lasting) -> None:
     scope.node.set_context(_CONTEXT, {name: getattr(lasting, name) for name in CONVENTIONS})
 
 
-def convention(scope: Construct, name: str) -> Any:
-    """One of `CONVENTIONS`; its default where nobody said anything."""
-    return (scope.node.try_get_context(_CONTEXT) or {}).get(name, getattr(Lasting(), name))
+def conventions(scope: Construct) -> Lasting:
+    """What holds in `scope` of `CONVENTIONS`; the defaults where nobody said anything."""
+    return Lasting(**(scope.node.try_get_context(_CONTEXT) or {}))
 
 
 def encryption_key(scope: Construct, construct_id: str, **made: Any) -> kms.IKey:
     """The account's own key where one is named; else one that rotates, made with these properties."""
-    if arn := convention(scope, "kms_key"):
+    if arn := conventions(scope).kms_key:
         return kms.Key.from_key_arn(scope, construct_id, arn)
     return kms.Key(scope, construct_id, enable_key_rotation=True, **made)

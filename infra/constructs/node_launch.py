@@ -16,7 +16,7 @@ from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import NODE_ROLE_LABEL, role_label, system_nodegroup
 from infra import settings
-from infra.constructs.conventions import convention
+from infra.constructs.conventions import conventions
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """What EKS asks of a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html), without the
@@ -74,7 +74,7 @@ def launch_template(
 
     Instances and disks do not inherit the tags of the stack; without these tags a bill could not be assigned.
     """
-    named = {**convention(scope, "tags"), "Name": name, "experiment": experiment.name}
+    named = {**conventions(scope).tags, "Name": name, "experiment": experiment.name}
     tags = [CfnTag(key=key, value=value) for key, value in named.items()]
     template = _Template(
         scope,

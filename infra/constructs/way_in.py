@@ -11,7 +11,7 @@ from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import way_in_name
-from infra.constructs.conventions import convention
+from infra.constructs.conventions import conventions
 from infra.constructs.node_launch import metadata_options, root_volume
 
 _IMAGE = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
@@ -81,7 +81,7 @@ class WayIn(Construct):
                 autoscaling.CfnAutoScalingGroup.TagPropertyProperty(
                     key=key, value=value, propagate_at_launch=True
                 )
-                for key, value in {**convention(self, "tags"), "Name": name}.items()
+                for key, value in {**conventions(self).tags, "Name": name}.items()
             ],
         )
         cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")

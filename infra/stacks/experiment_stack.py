@@ -9,7 +9,7 @@ from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import cluster_name, stack_name
-from infra.constructs.conventions import convention
+from infra.constructs.conventions import conventions
 
 
 class ExperimentStack(cdk.Stack):
@@ -24,7 +24,7 @@ class ExperimentStack(cdk.Stack):
             stack_name=stack_name(experiment, part),
             description=f"{experiment.name}: {description}",
             env=cdk.Environment(region=experiment.cluster.region),
-            tags={**convention(scope, "tags"), "experiment": experiment.name},
+            tags={**conventions(scope).tags, "experiment": experiment.name},
         )
 
     def network(self, experiment: Experiment, made: ec2.IVpc | None) -> ec2.IVpc:
