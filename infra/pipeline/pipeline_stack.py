@@ -122,7 +122,7 @@ class PipelineStack(cdk.Stack):
         PullRequestChecks(self, "PullRequests", configuration=configuration)
         pipeline.build_pipeline()
         # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
-        for found in self.node.find_all():
+        for found in pipeline.node.find_all():
             if isinstance(found, iam.Role):
                 self._narrow(found, found.node.path)
             elif isinstance(found, codebuild.CfnProject):

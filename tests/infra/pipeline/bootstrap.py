@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import yaml
@@ -25,6 +26,7 @@ def _short_form(loader: yaml.SafeLoader, suffix: str, node: yaml.ScalarNode) -> 
 _Loader.add_multi_constructor("!", _short_form)
 
 
+@cache
 def statements(name: str) -> list[dict[str, Any]]:
     """Those of `Boundary` or `Execution`, parameters filled in with their defaults."""
     template = yaml.load(FILE.read_text(encoding="utf-8"), Loader=_Loader)

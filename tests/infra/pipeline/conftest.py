@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import yaml
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
+from experiment.model import Network
+from infra.pipeline.build_steps import dev_steps
 from infra.pipeline.pipeline_app import FILE, app_of
-from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline
+from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, read_pipeline
 from tests.infra.conftest import KEY
 from tests.infra.findings import Finding, findings
 
 Template = dict[str, Any]
 ROOT = FILE.parent
+GROUP = "sg-0123456789abcdef0"
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +43,31 @@ def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return read_pipeline(path, manifests=manifests)
 
 
+def in_an_existing_cluster(stage: StageConfiguration) -> StageConfiguration:
+    """The stage, beside the pipeline and as it would be in it, in a cluster that exists."""
+    network = Network(
+        vpc="vpc-0123456789abcdef0",
+        private_subnets={"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"},
+    )
+    there = {"existing": "team", "security_group": GROUP, "network": network, "admin_cidrs": ()}
+    experiment = stage.experiment
+    joined = replace(experiment, cluster=experiment.cluster.model_copy(update=there))
+    return replace(stage, experiment=joined, files=())
+
+
 @pytest.fixture(scope="session")
 def assembly(configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cloud assembly, with cdk-nag's report in it."""
+    """The cloud assembly, with cdk-nag's report in it; beside the pipeline a stage in an existing cluster."""
     outdir = tmp_path_factory.mktemp("cdk-out")
     app = app_of(configuration, outdir=str(outdir))
 
     import aws_cdk as cdk
     import cdk_nag
 
+    from infra.pipeline.stage import DeliveredStage
+
+    there = in_an_existing_cluster(configuration.dev)
+    DeliveredStage(app, configuration=configuration, stage=there, steps=dev_steps(there))
     cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
     with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
         app.synth()
@@ -62,13 +82,15 @@ def pipeline(assembly: Path) -> Template:
 
 @pytest.fixture(scope="session")
 def stages(assembly: Path) -> dict[str, dict[str, Template]]:
-    """Templates of each stage by the short names of its stacks."""
+    """Templates of each stage of the pipeline by the short names of its stacks."""
+    return {name: stage_templates(assembly, f"pipeline-{name}") for name in ("dev", "prod")}
+
+
+def stage_templates(assembly: Path, stage: str) -> dict[str, Template]:
+    """Templates of one stage by the short names of its stacks."""
     return {
-        name: {
-            path.name.removeprefix(f"pipeline{name}").split(".")[0].rstrip("0123456789ABCDEF"): read(path)
-            for path in sorted((assembly / f"assembly-pipeline-{name}").glob("*.template.json"))
-        }
-        for name in ("dev", "prod")
+        path.name.removeprefix(stage.replace("-", "")).split(".")[0].rstrip("0123456789ABCDEF"): read(path)
+        for path in sorted((assembly / f"assembly-{stage}").glob("*.template.json"))
     }
 
 

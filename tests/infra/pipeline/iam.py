@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
+from functools import cache
 from typing import Any
 
 from tests.infra.templates import resolved
@@ -84,7 +85,12 @@ def _holds(operator: str, actual: str | None, values: list[str]) -> bool:
 
 def _like(pattern: str, value: str) -> bool:
     """`*` and `?` only: brackets are no wildcards in IAM."""
-    return re.fullmatch(translate(pattern.replace("[", "[[]")), value) is not None
+    return _compiled(pattern).fullmatch(value) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern.replace("[", "[[]")))
 
 
 def _list(value: Any) -> list[Any]:
