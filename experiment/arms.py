@@ -91,11 +91,7 @@ class Arm:
     @property
     def tokens_per_step(self) -> int:
         """The most tokens that one decoding step of this arm can yield."""
-        if self.speculation is None:
-            return 1
-        return self.runtime.tokens_per_step(
-            self.speculation.mode, num_speculative_tokens=self.num_speculative_tokens
-        )
+        return self.mode.tokens_per_step(self.num_speculative_tokens) if self.mode else 1
 
     @property
     def step_room(self) -> int:

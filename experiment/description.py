@@ -36,11 +36,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         ],
         "node_image": image
         and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
-        "capacity": {
-            "kind": capacity.kind,
-            "reservation_id": capacity.reservation_id,
-            "ends_at": capacity.ends_at,
-        },
+        "capacity": capacity.model_dump(exclude={"availability_zone"}),
         "off_at_utc": None if experiment.cluster.nodes_of else experiment.cluster.off_at_utc,
         "prompts": {name: _prompts_of(experiment, name) for name in experiment.classes},
         "prompt_format": experiment.prompt_format or None,

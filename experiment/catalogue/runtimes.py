@@ -102,6 +102,15 @@ class Mode:
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
 
+    def tokens_per_step(self, k: int) -> int:
+        """The most tokens that one step can yield.
+
+        NxD Inference's fused step runs the draft k times but uses only k-1 proposals beside the target's own token
+        (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
+        native plugin with its rejection sampler, yield k+1, and so do k Medusa heads beside the target's own.
+        """
+        return max(1, k + self.bonus_token)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
@@ -146,15 +155,6 @@ class Runtime:
     """Announcements that still hold, the oldest first."""
     drivers: Drivers | None = None
     """What the host must have for it; `None` where no device is used."""
-
-    def tokens_per_step(self, mode: str, *, num_speculative_tokens: int) -> int:
-        """The most tokens that one step can yield.
-
-        NxD Inference's fused step runs the draft k times but uses only k-1 proposals beside the target's own token
-        (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
-        native plugin with its rejection sampler, yield k+1, and so do k Medusa heads beside the target's own.
-        """
-        return max(1, num_speculative_tokens + self.modes[mode].bonus_token)
 
 
 def modes(default: Mode, **known: Mode) -> Mapping[str, Mode]:

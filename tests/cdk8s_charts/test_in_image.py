@@ -182,38 +182,33 @@ def reference_image(tmp_path: Path) -> Image:
     return _image(tmp_path, "qwen3-32b.yaml")
 
 
-def _replace(arm: dict[str, Any], flag: str, value: str) -> None:
-    arm["serve"][arm["serve"].index(flag) + 1] = value
+def _served(*words: str) -> Callable[[Any], object]:
+    return lambda arm: arm["serve"].extend(words)
+
+
+def _replaced(flag: str, value: str) -> Callable[[Any], object]:
+    return lambda arm: arm["serve"].__setitem__(arm["serve"].index(flag) + 1, value)
+
+
+def _set(part: str, **values: Any) -> Callable[[Any], object]:
+    return lambda arm: arm[part].update(values)
+
+
+SPLIT = '{\n "tp_degree": 32\n}'
+DRAFTING = {"model": "x", "window": 7}
 
 
 @pytest.mark.parametrize(
     ("spoil", "key", "why"),
     [
-        (lambda arm: arm["serve"].extend(["--no-such-thing", "1"]), "--no-such-thing", "no such option"),
-        # the beginning of an option
-        (lambda arm: arm["serve"].extend(["--max-model-le", "1"]), "--max-model-le", "no such option"),
-        (
-            lambda arm: _replace(arm, "--max-model-len", "many"),
-            "--max-model-len",
-            "invalid int value: 'many'",
-        ),
-        (
-            lambda arm: _replace(arm, "--override-neuron-config", '{\n "tp_degree": 32\n}'),
-            "--override-neuron-config",
-            "KEY=VALUE",
-        ),
-        (lambda arm: arm["engine"].update(no_such_thing=1), "no_such_thing", "no such option"),
-        (
-            lambda arm: arm["engine"]["speculative_config"].update(window=7),
-            "speculative_config.window",
-            "no such key",
-        ),
-        (lambda arm: arm["config"].update(no_such_key=1), "no_such_key", "would leave it out"),
-        (
-            lambda arm: arm["config"].update(torch_dtype="float7"),
-            "torch_dtype",
-            "AssertionError: Unsupported dtype: float7",
-        ),
+        (_served("--no-such-thing", "1"), "--no-such-thing", "no such option"),
+        (_served("--max-model-le", "1"), "--max-model-le", "no such option"),  # the beginning of one
+        (_replaced("--max-model-len", "many"), "--max-model-len", "invalid int value: 'many'"),
+        (_replaced("--override-neuron-config", SPLIT), "--override-neuron-config", "KEY=VALUE"),
+        (_set("engine", no_such_thing=1), "no_such_thing", "no such option"),
+        (_set("engine", speculative_config=DRAFTING), "speculative_config.window", "no such key"),
+        (_set("config", no_such_key=1), "no_such_key", "would leave it out"),
+        (_set("config", torch_dtype="float7"), "torch_dtype", "AssertionError: Unsupported dtype: float7"),
     ],
 )
 def test_what_the_image_refuses_names_arm_key_and_reason(

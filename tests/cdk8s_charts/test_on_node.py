@@ -132,13 +132,13 @@ def node(tmp_path: Path, runtime: Path, agent: str, monkeypatch: pytest.MonkeyPa
     return Node(tmp_path, runtime, agent, monkeypatch.setenv)
 
 
-def _told(text: str) -> dict[str, dict[str, Any]]:
+def _by_check(text: str) -> dict[str, dict[str, Any]]:
     return {line["check"]: line for line in map(json.loads, text.splitlines())}
 
 
 def test_a_node_as_assumed_passes_every_check(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     assert on_node.main(node.words) == 0
-    results = _told(capsys.readouterr().out)
+    results = _by_check(capsys.readouterr().out)
     assert [name for name, result in results.items() if not result["passed"]] == []
     assert list(results) == list(on_node.CHECKS)
     assert results["logical-cores"]["found"] == (
@@ -148,6 +148,9 @@ def test_a_node_as_assumed_passes_every_check(node: Node, capsys: pytest.Capture
         "/checkpoints: 1 files, /artifacts: mounted, empty, so nothing was read"
     )
     assert not list((node.root / "scratch").iterdir()), "the proof leaves nothing behind"
+
+
+Spoil = Callable[[Node], object]
 
 
 def _closed_device(node: Node) -> None:
@@ -164,77 +167,69 @@ def _no_runtime(node: Node) -> None:
     node.runtime = node.root / "absent.so"
 
 
-Spoil = Callable[[Node], object]
+def _without(name: str) -> Spoil:
+    return lambda node: (node.root / name).rename(node.root / "elsewhere")
+
+
+def _told(name: str, value: str) -> Spoil:
+    return lambda node: node.setenv(name, value)
+
+
+def _expecting(**values: Any) -> Spoil:
+    return lambda node: node.expected.update(values)
+
+
+def _driver(version: str) -> Spoil:
+    return lambda node: node.driver(version)
+
+
+def _mounts(*folders: str, kind: str = "fuse") -> Spoil:
+    return lambda node: node.mounts(*folders, kind=kind)
+
+
+LNC, ADDRESS = "NEURON_LOGICAL_NC_CONFIG", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 CAUSES: dict[str, tuple[Spoil, str, str]] = {
-    "less devices": (
-        lambda node: (node.root / "dev/neuron7").unlink(),
-        "device-files",
-        "7 devices in /dev, the claim asks for 8",
-    ),
+    "less devices": (_without("dev/neuron7"), "device-files", "7 devices in /dev, the claim asks for 8"),
     "a closed device": (_closed_device, "device-files", "may not open neuron3"),
-    "a claim of another LNC": (
-        lambda node: node.setenv("NEURON_LOGICAL_NC_CONFIG", "1"),
-        "logical-cores",
-        "64 logical NeuronCores by NEURON_LOGICAL_NC_CONFIG=1, which",
-    ),
+    "a claim of another LNC": (_told(LNC, "1"), "logical-cores", f"64 logical NeuronCores by {LNC}=1, which"),
     "a node of another LNC": (
         _node_of_another_lnc,
         "logical-cores",
         "=1 in /opt/aws/neuron/logical_nc_config, the arm shards over 32",
     ),
-    "a claim that does not arrive": (
-        lambda node: node.expected.update(logical_cores=64),
-        "logical-cores",
-        "the arm shards over 64",
-    ),
-    "a count that is refused": (
-        lambda node: node.setenv("COUNT_STATUS", "1"),
-        "logical-cores",
-        "ended with status 1",
-    ),
+    "a claim that does not arrive": (_expecting(logical_cores=64), "logical-cores", "the arm shards over 64"),
+    "a count that is refused": (_told("COUNT_STATUS", "1"), "logical-cores", "ended with status 1"),
     "a runtime that is refused": (
-        lambda node: node.setenv("INIT_STATUS", "2"),
+        _told("INIT_STATUS", "2"),
         "runtime-starts",
         "nrt_init ended with status 2",
     ),
     "no runtime": (_no_runtime, "runtime-starts", "in this image"),
-    "no driver": (
-        lambda node: shutil.rmtree(node.root / "sys"),
-        "driver-version",
-        "no Neuron driver is loaded",
-    ),
+    "no driver": (_without("sys"), "driver-version", "no Neuron driver is loaded"),
     "an old driver": (
-        lambda node: node.driver("2.9.1.0"),
+        _driver("2.9.1.0"),
         "driver-version",
-        "driver 2.9.1.0, the image's runtime wants 2.22 or later",
+        "driver 2.9.1.0, the image's runtime wants 2.22 or",
     ),
     "a new driver": (
-        lambda node: node.driver("2.29.0.0"),
+        _driver("2.29.0.0"),
         "driver-version",
-        "driver 2.29.0.0, the image's runtime wants 2.28 or earlier",
+        "2.29.0.0, the image's runtime wants 2.28 or earlier",
     ),
-    "a small scratch": (lambda node: node.expected.update(scratch_gib=1e9), "scratch-space", "are needed"),
-    "no scratch": (lambda node: (node.root / "scratch").rmdir(), "scratch-space", "No such file"),
+    "a small scratch": (_expecting(scratch_gib=1e9), "scratch-space", "are needed"),
+    "no scratch": (_without("scratch"), "scratch-space", "No such file"),
     "a folder of the image": (
-        lambda node: node.mounts("/checkpoints"),
+        _mounts("/checkpoints"),
         "mounts-readable",
         "/artifacts is not mounted by Mountpoint (no mount there)",
     ),
     "a mount of another kind": (
-        lambda node: node.mounts("/checkpoints", "/artifacts", kind="ext4"),
+        _mounts("/checkpoints", "/artifacts", kind="ext4"),
         "mounts-readable",
         "/checkpoints is not mounted by Mountpoint (ext4)",
     ),
-    "no list of mounts": (
-        lambda node: (node.root / "proc/self/mountinfo").unlink(),
-        "mounts-readable",
-        "mountinfo",
-    ),
-    "no identity": (
-        lambda node: node.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", ""),
-        "pod-identity",
-        "no Pod Identity variables",
-    ),
+    "no list of mounts": (_without("proc/self/mountinfo"), "mounts-readable", "mountinfo"),
+    "no identity": (_told(ADDRESS, ""), "pod-identity", "no Pod Identity variables"),
     "a refused identity": (lambda node: node.file("token", "x"), "pod-identity", "gives no credentials"),
 }
 
@@ -284,7 +279,7 @@ def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node)
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert not done.stderr
     assert done.returncode < 0
-    results = _told(done.stdout)
+    results = _by_check(done.stdout)
     assert "runtime-starts" not in results
     assert "driver-version" in results
 

@@ -94,7 +94,7 @@ def test_a_runtime_has_the_bounds_that_its_library_documents(runtime: Runtime) -
     ],
 )
 def test_a_step_yields_k_or_one_more_by_who_counts_it(runtime: str, mode: str, k: int, most: int) -> None:
-    assert RUNTIMES[runtime].tokens_per_step(mode, num_speculative_tokens=k) == most
+    assert RUNTIMES[runtime].modes[mode].tokens_per_step(k) == most
 
 
 def test_model_shapes_give_the_parameters_of_the_model_card() -> None:
