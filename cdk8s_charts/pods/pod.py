@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.pods.sizes import shared_memory_gib
+from cdk8s_charts.vllm_command import SCRATCH_MOUNT
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, role_label
 
 if TYPE_CHECKING:
@@ -59,21 +60,26 @@ def on_system_nodes(experiment: Experiment, spec: PodSpec) -> None:
     spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "system")}
 
 
-def add_scratch(spec: PodSpec, gib: int) -> None:
-    """A volume on the node's own disk, gone with the pod."""
-    add_volume(spec, "scratch", emptyDir={"sizeLimit": f"{gib}Gi"})
+def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
+    """A volume on the node's own disk, gone with the pod, which these containers write to."""
+    source = {"sizeLimit": f"{gib}Gi"}
+    add_volume(spec, "scratch", SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
 
 
-def add_volume(spec: PodSpec, name: str, **source: Any) -> None:
-    """A volume for the containers of a pod to mount."""
+def add_volume(
+    spec: PodSpec, name: str, path: str, *holders: Container, writable: bool = False, **source: Any
+) -> None:
+    """A volume of a pod, where these of its containers mount it."""
     spec.setdefault("volumes", []).append({"name": name, **source})
+    for holder in holders:
+        mount(holder, name, path, writable=writable)
 
 
 def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
     """`/dev/shm`, which is a part of the container's memory."""
     limit = f"{shared_memory_gib(share.memory_gib)}Gi"
-    add_volume(spec, "shm", emptyDir={"medium": "Memory", "sizeLimit": limit})
-    mount(holder, "shm", "/dev/shm", writable=True)
+    source = {"medium": "Memory", "sizeLimit": limit}
+    add_volume(spec, "shm", "/dev/shm", holder, writable=True, emptyDir=source)
 
 
 def mount(holder: Container, volume: str, path: str, *, writable: bool = False) -> None:

@@ -10,7 +10,6 @@ from cdk8s_charts.pods.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB, copies_gi
 from cdk8s_charts.vllm_command import (
     ARTIFACTS_MOUNT,
     CHECKPOINTS_MOUNT,
-    SCRATCH_MOUNT,
     compiled_path,
     dialect_of,
     weights_path,
@@ -130,9 +129,7 @@ def add_sources(experiment: Experiment, spec: pod.PodSpec, server: pod.Container
     )
     mount_store(experiment, "artifacts", spec, check, copy)
     spec["initContainers"].append(copy)
-    pod.add_scratch(spec, copies_gib(experiment))
-    for holder in (copy, server):
-        pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
+    pod.add_scratch(spec, copies_gib(experiment), copy, server)
     spec.setdefault("securityContext", {}).update(pod.OWN_VOLUMES)
 
 
@@ -140,9 +137,7 @@ def mount_store(experiment: Experiment, purpose: str, spec: pod.PodSpec, *holder
     """Give containers of a pod a bucket to read."""
     (_, claim) = volume_and_claim(experiment, purpose)
     source = {"claimName": claim["metadata"]["name"], "readOnly": True}
-    pod.add_volume(spec, purpose, persistentVolumeClaim=source)
-    for holder in holders:
-        pod.mount(holder, purpose, STORES[purpose])
+    pod.add_volume(spec, purpose, STORES[purpose], *holders, persistentVolumeClaim=source)
 
 
 def _mounted_artifact(arm: Arm) -> str:

@@ -130,16 +130,14 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
     fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
     body: pod.PodSpec = {"containers": [fetch]}
-    pod.add_scratch(body, _SHARD_GIB)
-    pod.mount(fetch, "scratch", SCRATCH_MOUNT, writable=True)
+    pod.add_scratch(body, _SHARD_GIB, fetch)
     if experiment.token_secret:
         secret = {
             "secretName": experiment.token_secret,
             "items": [{"key": "token", "path": "token"}],
             "defaultMode": 0o440,
         }
-        pod.add_volume(body, "token", secret=secret)
-        pod.mount(fetch, "token", "/token")
+        pod.add_volume(body, "token", "/token", fetch, secret=secret)
     pod.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,

@@ -74,8 +74,7 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     body: pod.PodSpec = {"initContainers": weights_checks(experiment, arm), "containers": [demo]}
     hold_devices(body, demo, experiment, arm)
     mount_store(experiment, "checkpoints", body, demo)
-    pod.add_scratch(body, sizes.compile_scratch_gib(arm))
-    pod.mount(demo, "scratch", SCRATCH_MOUNT, writable=True)
+    pod.add_scratch(body, sizes.compile_scratch_gib(arm), demo)
     pod.share_memory(body, demo, share)
     files = []
     if arm.speculation is not None and arm.speculation.mode == "medusa":
@@ -132,9 +131,7 @@ def _join_heads(body: pod.PodSpec, demo: pod.Container, arm: Arm, files: str) ->
     body["initContainers"].append(join)
     pod.mount(join, "checkpoints", CHECKPOINTS_MOUNT)
     pod.mount(join, "scratch", SCRATCH_MOUNT, writable=True)
-    pod.add_volume(body, "tree", configMap={"name": files})
-    for holder in (join, demo):
-        pod.mount(holder, "tree", _PLAN_MOUNT)
+    pod.add_volume(body, "tree", _PLAN_MOUNT, join, demo, configMap={"name": files})
 
 
 def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> list[str]:

@@ -230,8 +230,7 @@ def benchmark_cron_job(
         follow["args"] = [*follow["args"], "--listen", f"0.0.0.0:{METRICS_PORT}"]
         follow["ports"] = [{"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT}]
     body["initContainers"] = [restore, keep, follow, *before, run]
-    pod.add_volume(body, "plan", **plan_source)
-    pod.mount(run, "plan", _PLAN_MOUNT)
+    pod.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
     return measuring_cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
 
 

@@ -21,7 +21,7 @@ from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_ob
 from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.volumes import STORES, mount_store
-from cdk8s_charts.vllm_command import SCRATCH_MOUNT, compile_argv, compile_environment, serve_argv
+from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
 from cdk8s_charts.workloads.artifact_jobs import suspended_job
 from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
@@ -107,8 +107,8 @@ def _arguments_job(
     )
     body: pod.PodSpec = {"containers": [container]}
     for name, files_of in mounted.items():
-        pod.add_volume(body, name, configMap={"name": files_of["metadata"]["name"], "defaultMode": 0o444})
-        pod.mount(container, name, f"{_ASKED_MOUNT}/{name}")
+        source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
+        pod.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
     pod.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,
@@ -180,10 +180,9 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pod.PodSpec:
         "serviceAccountName": SERVING_ACCOUNT,
         "containers": [container],
     }
-    pod.add_volume(spec, CONTAINER, configMap={"name": _ON_NODE_FILES, "defaultMode": 0o444})
-    pod.mount(container, CONTAINER, _PROOF_MOUNT)
-    pod.add_scratch(spec, 10)
-    pod.mount(container, "scratch", SCRATCH_MOUNT, writable=True)
+    source = {"name": _ON_NODE_FILES, "defaultMode": 0o444}
+    pod.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
+    pod.add_scratch(spec, 10, container)
     for purpose in STORES:
         mount_store(experiment, purpose, spec, container)
     pod.on_neuron_nodes(experiment, spec)

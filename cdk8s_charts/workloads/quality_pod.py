@@ -54,14 +54,9 @@ def cron_job(experiment: Experiment) -> dict[str, Any]:
     upload["env"] = [JOB_UID]
     checks = [_check(experiment, arm) for arm in experiment.served_arms]
     body: pod.PodSpec = {"initContainers": checks, "containers": [upload]}
-    body["volumes"] = [
-        {"name": "results", "emptyDir": {"sizeLimit": "2Gi"}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}},
-    ]
+    for volume, path in (("results", RESULTS), ("tmp", "/tmp")):
+        pod.add_volume(body, volume, path, *checks, writable=True, emptyDir={"sizeLimit": "2Gi"})
     pod.mount(upload, "results", RESULTS)
-    for check in checks:
-        pod.mount(check, "results", RESULTS, writable=True)
-        pod.mount(check, "tmp", "/tmp", writable=True)
     return benchmark_pod.measuring_cron_job(experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment))
 
 
