@@ -11,7 +11,7 @@ from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
-from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key, compile_config, serve_config
+from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key, serve_config
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -105,13 +105,6 @@ def test_weights_lie_under_their_revision(reference: Experiment) -> None:
     target = reference.baseline.target
     assert naming.weights_path(target) == "Qwen/Qwen3-32B/unpinned"
     assert naming.weights_path(replace(target, revision="b" * 40)) == f"Qwen/Qwen3-32B/{'b' * 40}"
-
-
-def test_both_arms_get_the_same_full_configuration_but_for_speculation(reference: Experiment) -> None:
-    plain, fused = (compile_config(arm) for arm in reference.arms)
-    assert plain.keys() == fused.keys()
-    differing = {key for key in plain if plain[key] != fused[key]}
-    assert differing == {"enable_fused_speculation", "speculation_length"}
 
 
 def test_a_server_is_told_plain_values_only(reference: Experiment) -> None:
