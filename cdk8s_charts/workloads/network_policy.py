@@ -19,6 +19,8 @@ from experiment.naming import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from experiment.arms import Experiment
 
 
@@ -36,13 +38,13 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(SERVICE_PORT)]}
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(SERVICE_PORT)]}
-    jobs = [_policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside())]
+    jobs = [_policy(experiment, "jobs", _pods("job"), egress=_outside())]
     return [
-        _policy(experiment, "default-deny", {}, ingress=[], egress=[]),
-        _policy(experiment, "servers", _pods("server"), ingress=[from_clients], egress=[]),
+        _policy(experiment, "default-deny", {}),
+        _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
         *_promoted(experiment),
         *_prometheus(experiment),
-        _policy(experiment, "clients", _pods("client"), ingress=[], egress=[to_servers, *_outside()]),
+        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
         *(jobs if experiment.device_arms else ()),
     ]
 
@@ -61,7 +63,7 @@ def _promoted(experiment: Experiment) -> list[dict[str, Any]]:
         return []
     chosen = {"matchLabels": {NAME: serve.arm, ROLE: "server"}}
     ingress = [{"from": peers, "ports": [_port(SERVICE_PORT)]}]
-    return [_policy(experiment, "promoted", chosen, ingress=ingress, egress=[])]
+    return [_policy(experiment, "promoted", chosen, ingress=ingress)]
 
 
 def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
@@ -74,14 +76,8 @@ def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
         "podSelector": {"matchLabels": {NAME: "prometheus"}},
     }
     return [
-        _policy(
-            experiment,
-            f"prometheus-{role}s",
-            _pods(role),
-            ingress=[{"from": [reader], "ports": [_port(port)]}],
-            egress=[],
-        )
-        for role, port in (("server", SERVICE_PORT), ("client", METRICS_PORT))
+        _policy(experiment, f"prometheus-{role}s", _pods(role), ingress=[{"from": [reader], "ports": [port]}])
+        for role, port in (("server", _port(SERVICE_PORT)), ("client", _port(METRICS_PORT)))
     ]
 
 
@@ -103,14 +99,15 @@ def _policy(
     name: str,
     selector: dict[str, Any],
     *,
-    ingress: list[dict[str, Any]],
-    egress: list[dict[str, Any]],
+    ingress: Sequence[dict[str, Any]] = (),
+    egress: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
+    """What is not listed is denied, in both directions."""
     spec = {
         "podSelector": selector,
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": ingress,
-        "egress": egress,
+        "ingress": list(ingress),
+        "egress": list(egress),
     }
     marks = {PART_OF: experiment.name}
     return kubernetes_object(
