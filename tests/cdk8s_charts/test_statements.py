@@ -73,7 +73,7 @@ def generated() -> tuple[tuple[Experiment, list[Object]], ...]:
 def _accepted(data: dict[str, Any]) -> Experiment | None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "generated.yaml")
-        file.write_text(yaml.safe_dump(data), encoding="utf-8")
+        file.write_text(yaml.dump(data, Dumper=yaml.CSafeDumper), encoding="utf-8")
         try:
             return load(file)
         except InvalidExperiment:
