@@ -13,18 +13,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, said
 from benchmark.analyse.load_words import FEW_ANSWERS, in_words
-from benchmark.analyse.mix import Strata, of_class, times_of
+from benchmark.analyse.mix import Strata, Times, of_class, times_of
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
 from benchmark.analyse.values import output_tokens, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
+from benchmark.measure.schedule import measured_turns, set_sizes
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load, Plan
 
@@ -37,10 +38,10 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
     cells = sort_out(_chosen_by(raw))
     if len(cells.plan.loads) < (1 if raw.plan.search else 3):
         return []
-    within, found = _range(cells.plan), []
+    within, drawn, found = _range(cells.plan), _drawn(cells), []
     for arm in cells.treatments:
         for class_ in (None, *cells.plan.classes):
-            curve = _speed_up(cells, arm, class_)
+            curve = _speed_up(cells, drawn, arm, class_)
             if all(one.value is None and not (raw.plan.search and one.failing) for one in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
             known = edge(curve, within)
@@ -67,6 +68,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
     if plan.search is None:
         return None
     cells, (minutes, usd) = sort_out(_chosen_by(raw)), spent(raw)
+    drawn = _drawn(cells)
     return {
         "low": plan.search.low,
         "high": plan.search.high,
@@ -77,7 +79,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
         "objective": dict(plan.slo) if plan.slo else None,
-        "arms": [_best(cells, arm) for arm in plan.arms],
+        "arms": [_best(cells, drawn, arm) for arm in plan.arms],
         "drift": list(_drift(raw)),
         "bursts_from": min(_bursts(cells), default=None),
         **_doubtful(raw),
@@ -166,12 +168,12 @@ def _over_budget(raw: RawRun) -> bool:
 
 def _unsettled(raw: RawRun) -> Load | None:
     """The load that the search would measure next, whatever its budget."""
-    cells, search, visits = sort_out(_chosen_by(raw)), raw.plan.search, _visits(raw)
+    cells, search = sort_out(_chosen_by(raw)), raw.plan.search
     assert search
-    curves = [_speed_up(cells, arm, None) for arm in cells.treatments]
-    curves += [_margin(cells, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
-    counted = [[replace(c, visits=visits[search.load(c.load)]) for c in curve] for curve in curves]
-    load = next_load(counted, _range(cells.plan))
+    drawn = _drawn(cells)
+    curves = [_speed_up(cells, drawn, arm, None) for arm in cells.treatments]
+    curves += [_margin(cells, drawn, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
+    load = next_load(curves, _range(cells.plan))
     return None if load is None else search.load(load)
 
 
@@ -184,26 +186,67 @@ def _asked(cells: Cells, arm: Arm, load: Load) -> list[RequestRecord]:
     return [one for class_ in cells.plan.classes for one in cells.of(arm, Place(class_, load))]
 
 
-def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
-    """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
-    base = cells.baseline_of(arm)
-    strata = {
-        load: Strata.of(*(of_class(times_of(cells, one, load), class_) for one in (base, arm)))
-        for load in cells.plan.loads
-    }
-    known, found = {name for one in strata.values() for name in one.inside}, []
-    for load, one in strata.items():
-        fails = any(_fails(cells, end, load) for end in (base, arm))
-        if fails or not known or set(one.inside) != known:
-            found.append(Cell(_size(load), None, {}, failing=fails))
-            continue
-        before, after = one.total_s
-        moves = {name: _moves(one.moved(name)) for name in one.inside}
-        found.append(Cell(_size(load), math.log(before / after), moves))
+@dataclass(frozen=True)
+class _Drawn:
+    """How often a load was measured, and which of its arrivals were drawn together."""
+
+    visits: int
+    of_pair: Mapping[str, str]
+    """At a rate, by pair, the set of arrivals that it belongs to."""
+
+    def together(self, times: Times) -> Times:
+        """With the arrivals that a pair belongs to in place of its prompt."""
+        return {
+            class_: {
+                pair: (self.of_pair[pair], log) for pair, (_, log) in own.items() if pair in self.of_pair
+            }
+            for class_, own in times.items()
+        }
+
+
+def _drawn(cells: Cells) -> dict[Load, _Drawn]:
+    rounds: dict[Load, set[int]] = {load: set() for load in cells.plan.loads}
+    for (_, place), records in cells.requests.items():
+        rounds[place.load] |= {one.round for one in records}
+    found = {}
+    for load, visited in rounds.items():
+        plan = cells.plan.cell(load) if cells.plan.search else cells.plan.measured_at([load])
+        of_pair = {
+            pair.id: f"{round_}/{number}"
+            for round_ in (visited if load.rate_per_s else ())
+            for number, turn in enumerate(measured_turns(plan, round_))
+            for block in turn
+            for pair in block.pairs
+        }
+        found[load] = _Drawn(max(len(visited), 1), of_pair)
     return found
 
 
-def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> list[Cell]:
+def _speed_up(cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm, class_: str | None) -> list[Cell]:
+    """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
+    base = cells.baseline_of(arm)
+    times = {
+        load: [of_class(times_of(cells, one, load), class_) for one in (base, arm)]
+        for load in cells.plan.loads
+    }
+    strata = {load: Strata.of(*of_arms) for load, of_arms in times.items()}
+    known, found = {name for one in strata.values() for name in one.inside}, []
+    for load, one in strata.items():
+        fails, visits = any(_fails(cells, end, load) for end in (base, arm)), drawn[load].visits
+        if fails or not known or set(one.inside) != known:
+            found.append(Cell(_size(load), None, {}, visits, failing=fails))
+            continue
+        before, after = one.total_s
+        moves = {name: _moves(one.moved(name)) for name in one.inside}
+        by_draw = replace(Strata.of(*map(drawn[load].together, times[load])), inside=one.inside)
+        draws = {name: _moves(by_draw.moved(name)) for name in one.inside if name in by_draw.pairs}
+        found.append(Cell(_size(load), math.log(before / after), moves, visits, draws=draws))
+    return found
+
+
+def _margin(
+    cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm, objective: Mapping[str, float] | None
+) -> list[Cell]:
     """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest; of all
     classes that are known at some load, each alike."""
     logs = {
@@ -211,34 +254,42 @@ def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> li
     }
     known, found = {class_ for own in logs.values() for class_ in own}, []
     for load in cells.plan.loads:
-        margins = [_below(logs[name, load], limit) for name, limit in (objective or {}).items()]
-        fails = _fails(cells, arm, load)
-        if fails or not known or any(set(moves) != known for _, moves in margins):
-            found.append(Cell(_size(load), None, {}, failing=fails))
+        margins = [(_below(logs[name, load], limit), name) for name, limit in (objective or {}).items()]
+        fails, visits = _fails(cells, arm, load), drawn[load].visits
+        if fails or not known or any(set(moves) != known for (_, moves), _ in margins):
+            found.append(Cell(_size(load), None, {}, visits, failing=fails))
             continue
-        value, moves = min(margins, key=lambda one: one[0])
-        found.append(Cell(_size(load), value, moves))
+        (value, moves), nearest = min(margins, key=lambda one: one[0][0])
+        _, draws = _below(drawn[load].together(logs[nearest, load]), 1.0)
+        found.append(Cell(_size(load), value, moves, visits, draws=draws))
     return found
 
 
-def _below(
-    logs: Mapping[str, Mapping[str, Sequence[float]]], limit: float
-) -> tuple[float, dict[str, dict[str, float]]]:
+def _below(times: Times, limit: float) -> tuple[float, dict[str, dict[str, float]]]:
     """How far the mean over classes is below the log of a limit, and by how much each prompt moves that."""
+    logs = _by_prompt(times)
     share = 1 / max(len(logs), 1)
     mean = share * math.fsum(clustered_mean(own).mean for own in logs.values())
     moves = {class_: {p: -share * m for p, m in _moves(own).items()} for class_, own in logs.items()}
     return math.log(limit) - mean, moves
 
 
-def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> dict[str, dict[str, list[float]]]:
-    """By class and prompt, logs of a metric over an arm's answers; classes with too few prompts are left out."""
-    by_class: dict[str, dict[str, list[float]]] = {}
+def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
+    """Logs of a metric over an arm's answers; classes with too few prompts are left out."""
+    found: dict[str, dict[str, tuple[str, float]]] = {}
     for class_ in cells.plan.classes:
         for record in cells.answered(arm, Place(class_, load)):
             if value := request_values(record, arm.max_tokens_per_step).get(name):
-                by_class.setdefault(class_, {}).setdefault(record.prompt_id, []).append(math.log(value))
-    return {class_: own for class_, own in by_class.items() if len(own) >= MIN_PROMPTS}
+                found.setdefault(class_, {})[record.pair_id] = (record.prompt_id, math.log(value))
+    return {class_: own for class_, own in found.items() if len({p for p, _ in own.values()}) >= MIN_PROMPTS}
+
+
+def _by_prompt(times: Times) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for class_, own in times.items():
+        for prompt, log in own.values():
+            found.setdefault(class_, {}).setdefault(prompt, []).append(log)
+    return found
 
 
 def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -250,11 +301,11 @@ def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
     }
 
 
-def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
+def _best(cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm) -> dict[str, Any]:
     """Up to which load an arm keeps the objective, what it delivers at each measured load, and where among those that keep
     the objective its tokens are cheapest."""
     objective = cells.plan.slo
-    margins = _margin(cells, arm, objective) if objective else []
+    margins = _margin(cells, drawn, arm, objective) if objective else []
     points = []
     for index, load in enumerate(cells.plan.loads):
         if point := _point(cells, arm, load):
@@ -278,7 +329,7 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
     places = [Place(class_, load) for class_ in cells.plan.classes]
     records = [one for place in places for one in cells.of(arm, place)]
     delivered = throughput(arm, records, [one for place in places for one in cells.blocks_of(arm, place)])
-    logs = _logs(cells, arm, load, TPOT.name)
+    logs = _by_prompt(_logs(cells, arm, load, TPOT.name))
     if not logs or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
         return None
     of_prompt: dict[tuple[str, str], list[float]] = {}
@@ -304,11 +355,11 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
 
 
 def _bursts(cells: Cells) -> Iterator[float]:
-    """Rates at which a cell is over before a queue has built up."""
+    """Rates at which a set of arrivals is over before a queue has built up."""
     for load in cells.plan.loads:
         places = [Place(class_, load) for class_ in cells.plan.classes]
         took_s = [r.e2e_s or 0.0 for arm in cells.plan.arms for at in places for r in cells.answered(arm, at)]
-        arriving_s = cells.plan.cell(load).requests / (load.rate_per_s or math.inf)
+        arriving_s = max(set_sizes(cells.plan.cell(load), load)) / (load.rate_per_s or math.inf)
         if load.rate_per_s and took_s and arriving_s < FEW_ANSWERS * math.fsum(took_s) / len(took_s):
             yield load.rate_per_s
 

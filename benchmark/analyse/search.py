@@ -7,16 +7,17 @@ are small: a load whose sign is not sure is measured again, and what is clear ta
 
 The curve near a load is a local quadratic in log load, with weights that fall off with the distance (local regression,
 Cleveland 1979, Journal of the American Statistical Association 74). That makes its height at a load a weighted sum of
-the cells, and as cells share their prompts, prompts are the independent units of that sum too. The interval of a
-crossing holds every load at which Student's t does not tell the height from 0 (Fieller 1954, Journal of the Royal
-Statistical Society B 16).
+the cells, and as cells share their prompts, prompts are the independent units of that sum too. Requests at a rate arrive
+at times that were drawn, and all requests of a draw wait in the same queue: the draws are units of their own, which no two
+cells share. The interval of a crossing holds every load at which Student's t does not tell the height from 0 (Fieller 1954,
+Journal of the Royal Statistical Society B 16).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
@@ -55,6 +56,8 @@ class Cell:
     """How often the load was measured: so much the curve's height counts in the fit."""
     failing: bool = True
     """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
+    draws: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Of requests at a rate, by class and set of arrivals drawn together, by how much that set alone moves `value`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +137,36 @@ class Curve:
                 found.append((table, prompts - 1))
         return found
 
+    def _of_draws(self, weights: Sequence[float]) -> tuple[float, float]:
+        """Variance of the weighted sum from the arrivals that were drawn for each cell, and its degrees of freedom: one variance
+        for all cells, to which half counts each alike, half by its weight."""
+        known = []
+        for cell, weight in zip(self.cells, weights, strict=True):
+            several = [own for own in cell.draws.values() if len(own) > 1]
+            if several:
+                parts = (
+                    len(own) / (len(own) - 1) * math.fsum(move**2 for move in own.values()) for own in several
+                )
+                degrees = sum(len(own) - 1 for own in several)
+                known.append((abs(weight) + 1 / len(weights), math.fsum(parts), degrees))
+        if not known:
+            return 0.0, 1.0
+        total = math.fsum(share for share, _, _ in known)
+        each = math.fsum(share * variance for share, variance, _ in known) / total
+        degrees_all = total**2 / math.fsum(share**2 / degrees for share, _, degrees in known)
+        return each * math.fsum(weight**2 for weight in weights), degrees_all
+
     def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
         """The weighted sum of the cells, and half the width of its interval."""
         value = sum(map(float.__mul__, weights, self._values))
-        parts = []
+        parts: list[tuple[float, float]] = []
         for table, degrees in self._covariances:
             rows = (sum(map(float.__mul__, weights, row)) for row in table)
             parts.append((max(0.0, sum(map(float.__mul__, weights, rows))), degrees))
+        parts.append(self._of_draws(weights))
         variance = sum(part for part, _ in parts)
         if not variance:
-            return value, 0.0 if parts else math.inf
+            return value, 0.0 if self._covariances else math.inf
         degrees_all = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
         return value, t_quantile(_CONFIDENCE, round(degrees_all, 1)) * math.sqrt(variance)
 

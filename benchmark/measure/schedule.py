@@ -13,6 +13,7 @@ Blocks are made as they are needed: a run of days takes no more memory than one 
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,9 @@ from benchmark.plan import Arm, Load, Plan, Prompt
 _SETS = 4
 """Sets a cell is cut into where it has the requests: the shortest order that cancels a linear and a
 quadratic drift between two arms."""
+_SEARCHED_SETS = 2
+"""Those of a search's cell whose requests arrive at a rate: the fewest that turn the order round, and that show how much
+depends on the times that were drawn."""
 _MAX_WAVES = 4
 """The most requests that one slot of a block sends one after another."""
 _OPEN_LOOP_WARMUP = 4
@@ -68,9 +72,19 @@ def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair
     chance = random.Random(f"{plan.seed}/{class_}/{load}/{round_}")
     first = (round_ - 1) * plan.requests
     again = first if round_ == REPEATED else 0  # drift is told from the same prompts
+    gaps_s = _gaps_s(plan, load, chance)
     for index in range(first, first + plan.requests):
         pair = _pair(f"{class_}/{load}/{index:04d}", prompts[(index - again) % len(prompts)], plan.seed)
-        yield pair if load.rate_per_s is None else replace(pair, gap_s=chance.expovariate(load.rate_per_s))
+        yield pair if load.rate_per_s is None else replace(pair, gap_s=next(gaps_s))
+
+
+def _gaps_s(plan: Plan, load: Load, chance: random.Random) -> Iterator[float]:
+    """Times between arrivals at a rate: of a Poisson process in which each set has just the requests that the rate expects of
+    its time. So chance makes bursts, but no set that is faster or slower than the rate."""
+    for size in set_sizes(plan, load) if load.rate_per_s else ():
+        drawn = [chance.expovariate(1.0) for _ in range(size)]
+        mean_s = size / (load.rate_per_s or 1.0) / math.fsum(drawn)
+        yield from (mean_s * gap for gap in drawn)
 
 
 def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Turn]:
@@ -104,6 +118,7 @@ def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Tur
 def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
     """The conversations of one round in the order in which they begin; nearly all prompts are one by themselves."""
     chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
+    gaps_s = _gaps_s(plan, load, chance)
     numbers = {one.id: number for number, one in enumerate(plan.prompts, start=(round_ - 1) * plan.requests)}
     for conversation in plan.conversations:
         turns: list[Pair] = []
@@ -113,7 +128,7 @@ def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
             if turns:
                 gap_s = max(0.0, (prompt.at_s or 0.0) - began_s)
             else:
-                gap_s = chance.expovariate(load.rate_per_s) if load.rate_per_s else began_s - last_s
+                gap_s = next(gaps_s) if load.rate_per_s else began_s - last_s
             turns.append(replace(pair, gap_s=gap_s, after=turns[-1] if turns else None))
         yield turns
 
@@ -154,17 +169,15 @@ def set_sizes(plan: Plan, load: Load) -> list[int]:
     """Of each set of a cell, its pairs, or of a replay its conversations: whole waves of the concurrency, few enough that the
     arms take turns, the last one perhaps smaller.
 
-    In an open loop a set is about a quarter of the cell's requests, since a queue needs time to build up, and of a search the
-    whole cell.
+    In an open loop a set is about a quarter of the cell's requests, since a queue needs time to build up, and of a search half
+    of the cell.
     """
     units = [len(turns) for turns in plan.conversations] if plan.replayed else [1] * plan.requests
     if load.concurrency is not None:
         waves = len(units) // (_SETS * load.concurrency)
         size = load.concurrency * min(max(waves, 1), _MAX_WAVES)
         return [min(size, len(units) - first) for first in range(0, len(units), size)]
-    if plan.search:
-        return [len(units)]
-    share = _SETS / sum(units)
+    share = (_SEARCHED_SETS if plan.search else _SETS) / sum(units)
     parts = Counter(int((end - n / 2) * share) for n, end in zip(units, accumulate(units), strict=True))
     return [parts[number] for number in sorted(parts)]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import accumulate, product
 
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
 from tests.benchmark.analyse.noise import Noise, heavy, log_normal, stalls
 
@@ -24,6 +26,8 @@ NOISES = {"log-normal": log_normal, "heavy tails": heavy, "stalls": stalls}
 
 Shape = Callable[[float], float]
 """The logarithm of the speed-up, by log(load / crossing)."""
+Heights = Callable[[random.Random, float, float, int], Sequence[float]]
+"""The logarithms of the speed-ups of a set of so many requests at a load, with the crossing at another."""
 
 
 def line(x: float) -> float:
@@ -46,9 +50,9 @@ SHAPES: dict[str, Shape] = {"line": line, "roofline": roofline, "bend": bend}
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """Prompts differ in their gain, at every load alike; requests differ beside that."""
+    """Prompts differ in their gain, at every load alike; requests differ beside that; and at a rate each set of arrivals does."""
 
-    shape: Shape
+    heights: Heights
     noise: Noise
     prompts: int = 16
     requests: int = 64
@@ -61,34 +65,115 @@ class Simulated:
     def search(self, dice: random.Random, crossing: float) -> tuple[Edge, list[float]]:
         """One search to its end, and the loads of its cells in their order."""
         gains = [self.gain_spread * self.noise(dice) for _ in range(self.prompts)]
-        values: dict[float, list[list[float]]] = {}
+        sets: dict[float, list[list[float]]] = {}
         loads: list[float] = []
-        while len(loads) < self.most_cells and (load := next_load([self.cells(values, loads)], self.within)):
-            height = self.shape(math.log(load / crossing))
-            of_prompts = values.setdefault(load, [[] for _ in gains])
-            first = sum(map(len, of_prompts))
-            for index in range(first, first + requests_of(self.requests, load)):
-                gain = height + gains[index % self.prompts]
-                noise = self.request_spread * (self.noise(dice) - self.noise(dice))
-                of_prompts[index % self.prompts].append(gain + noise)
+        while len(loads) < self.most_cells and (load := next_load([self.cells(sets, loads)], self.within)):
+            of_load = sets.setdefault(load, [])
+            for size in sizes(self.requests, load, self.within.whole):
+                first, values = sum(map(len, of_load)), []
+                for index, height in enumerate(self.heights(dice, load, crossing, size), start=first):
+                    noise = self.request_spread * (self.noise(dice) - self.noise(dice))
+                    values.append(height + gains[index % self.prompts] + noise)
+                of_load.append(values)
             loads.append(load)
-        return edge(self.cells(values, loads), self.within), loads
+        return edge(self.cells(sets, loads), self.within), loads
 
-    def cells(self, values: Mapping[float, list[list[float]]], loads: list[float]) -> list[Cell]:
+    def cells(self, sets: Mapping[float, list[list[float]]], loads: list[float]) -> list[Cell]:
         """What is known of the curve."""
         found = []
-        for load, of_prompts in values.items():
-            count = sum(map(len, of_prompts))
-            mean = sum(map(sum, of_prompts)) / count
-            moves = {str(i): (sum(own) - len(own) * mean) / count for i, own in enumerate(of_prompts) if own}
-            found.append(Cell(load, mean, {"c": moves}, loads.count(load)))
+        for load, of_load in sets.items():
+            values = [value for own in of_load for value in own]
+            count, mean = len(values), sum(values) / len(values)
+            moves = {str(i): 0.0 for i in range(min(self.prompts, count))}
+            for index, value in enumerate(values):
+                moves[str(index % self.prompts)] += (value - mean) / count
+            drawn = {str(i): (sum(own) - len(own) * mean) / count for i, own in enumerate(of_load)}
+            draws = {} if self.within.whole else {"c": drawn}
+            found.append(Cell(load, mean, {"c": moves}, loads.count(load), draws=draws))
         return found
 
 
+def of_shape(shape: Shape, draw_spread: float = 0.0) -> Heights:
+    """All requests of a set at the height of a shape, which the draw of their arrivals moves."""
+
+    def heights(dice: random.Random, load: float, crossing: float, size: int) -> list[float]:
+        drawn = draw_spread * dice.gauss(0, 1) if draw_spread else 0.0
+        return [shape(math.log(load / crossing)) + drawn] * size
+
+    return heights
+
+
+@dataclass(frozen=True)
+class Server:
+    """Answers of `steps` steps after the first, each of `base_s` and `each_s` for every request under way."""
+
+    base_s: float
+    each_s: float
+    steps: int
+    first_s: float = 0.02
+
+    def step_s(self, under_way: int) -> float:
+        return self.base_s + self.each_s * under_way
+
+    def log_spans(self, arrivals_s: Sequence[float]) -> list[float]:
+        """Of each request, the logarithm of the seconds from its first chunk to its last."""
+        events = [(at_s, index, -1) for index, at_s in enumerate(arrivals_s)]
+        heapq.heapify(events)
+        first_s, spans, under_way = dict[int, float](), [0.0] * len(arrivals_s), 0
+        while events:
+            now, index, step = heapq.heappop(events)
+            if step < 0:
+                under_way += 1
+                heapq.heappush(events, (now + self.first_s, index, 0))
+            elif step == self.steps:
+                under_way -= 1
+                spans[index] = math.log(now - first_s[index])
+            else:
+                first_s.setdefault(index, now)
+                heapq.heappush(events, (now + self.step_s(under_way), index, step + 1))
+        return spans
+
+
+PLAIN = Server(0.020, 0.0001, 36)
+DRAFTING = {
+    "from 12": Server(0.054, 0.00405, 8),
+    "from 20": Server(0.054, 0.0027, 8),
+    "from 26": Server(0.063, 0.0018, 8),
+}
+"""By about the rate at which it is no longer faster than PLAIN."""
+
+
+def queued(plain: Server, drafting: Server) -> Heights:
+    """The logarithms of the speed-ups in two queues with the same arrivals."""
+
+    def heights(dice: random.Random, load: float, crossing: float, size: int) -> list[float]:
+        arrivals_s = drawn_arrivals_s(dice, load, size)
+        spans = zip(plain.log_spans(arrivals_s), drafting.log_spans(arrivals_s), strict=True)
+        return [before - after for before, after in spans]
+
+    return heights
+
+
+def drawn_arrivals_s(dice: random.Random, rate: float, size: int) -> list[float]:
+    """As the client sends them: by chance, and so many in the time that the rate has for them."""
+    drawn = [dice.expovariate(1.0) for _ in range(size)]
+    return [size / rate / sum(drawn) * at for at in accumulate(drawn)]
+
+
+def crossing_of(heights: Heights, size: int, low: float = 4, high: float = 64) -> float:
+    """The rate at which the mean over many draws is 0: the requests under way of a short set are not those of an endless one."""
+    for _ in range(12):
+        middle, dice = math.sqrt(low * high), random.Random(size)
+        mean = sum(sum(heights(dice, middle, 0.0, size)) for _ in range(150))
+        low, high = (middle, high) if mean > 0 else (low, middle)
+    return math.sqrt(low * high)
+
+
 @cache
-def requests_of(requests: int, load: float) -> int:
-    """Those of one cell of a search whose plan has so many."""
+def sizes(requests: int, load: float, whole: bool = True) -> list[int]:
+    """Of one cell of a search whose plan has so many requests: its sets at a rate, else all at once."""
     arms = [{"name": name, "url": "http://a/v1"} for name in ("plain", "spec")]
+    by = "concurrency" if whole else "rate"
     made = from_dict(
         {
             "schema": 1,
@@ -98,37 +183,70 @@ def requests_of(requests: int, load: float) -> int:
             "arms": arms,
             "requests": requests,
         }
-        | {"max_tokens": 8, "search": {"low": WITHIN.low, "high": WITHIN.high}}
+        | {"max_tokens": 8, "search": {"low": WITHIN.low, "high": WITHIN.high, "by": by}}
         | {"prompts": [{"id": "a", "class": "c", "prompt": "a"}]}
     )
-    return made.cell(Load(concurrency=int(load))).requests
+    if whole:
+        return [made.cell(Load(concurrency=int(load))).requests]
+    at = Load(rate_per_s=load)
+    return set_sizes(made.cell(at), at)
 
 
 def figures(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     """A line for each kind of search, and whether it is within its limits."""
     yield f"\nsearch for a crossing, {runs} searches of each kind", True
-    yield f"{'noise':12} {'shape':9} coverage  precise  within 10 % or 1  cells  requests", True
-    grid = 64 * len(GRID)
+    yield f"{'':22} coverage  precise  within 10 % or 1  cells  requests", True
     for (name, noise), (shape_name, shape) in product(NOISES.items(), SHAPES.items()):
-        dice = random.Random(f"{seed}/search/{name}/{shape_name}")
-        simulated = Simulated(shape=shape, noise=noise)
-        covered, precise, right, cells, requests = [], 0, 0, [], 0
-        for _ in range(runs):
-            truth = math.exp(dice.uniform(math.log(3), math.log(32)))
-            found, loads = simulated.search(dice, truth)
-            cells.append(len(loads))
-            requests += sum(requests_of(simulated.requests, load) for load in loads)
-            if found.load is None or found.low is None or found.high is None:
-                continue
-            covered.append(found.low <= truth <= found.high)
-            precise += found.precise
-            right += found.precise and abs(found.load - truth) <= WITHIN.tolerance(truth)
-        share, close = sum(covered) / max(len(covered), 1), right / max(precise, 1)
-        fine = COVERAGE[0] <= share <= COVERAGE[1] and close >= PRECISE
-        line_ = f"{name:12} {shape_name:9} {share:8.1%} {precise / runs:8.1%} {close:17.1%} {sum(cells) / runs:6.1f} {requests / runs / grid:9.1%}"
-        yield line_, fine and max(cells) <= MOST_CELLS
+        closed = Simulated(heights=of_shape(shape), noise=noise)
+        yield _judged(f"{name}, {shape_name}", closed, runs, seed)
+    for (name, noise), (shape_name, shape) in product(NOISES.items(), SHAPES.items()):
+        yield _judged(f"rate, {name}, {shape_name}", at_a_rate(of_shape(shape, 0.02), noise), runs, seed)
+    for name, server in DRAFTING.items():
+        heights = queued(PLAIN, server)
+        open_ = at_a_rate(heights, log_normal)
+        truth = crossing_of(heights, sizes(open_.requests, 20.0, False)[0])
+        yield _judged(f"two queues, {name}", open_, runs, seed, truth)
     for name, noise in NOISES.items():
-        dice = random.Random(f"{seed}/search/{name}/same")
-        same = Simulated(shape=lambda x: 0.0, noise=noise, gain_spread=0.0)
-        alarms = sum(same.search(dice, 8)[0].found == "crossing" for _ in range(runs)) / runs
-        yield f"{name:12} A/A: a crossing reported in {alarms:.1%}", alarms <= FALSE_ALARMS
+        for kind, same in (
+            ("", Simulated(heights=of_shape(lambda x: 0.0), noise=noise, gain_spread=0.0)),
+            ("rate, ", replace(at_a_rate(of_shape(lambda x: 0.0, 0.02), noise), gain_spread=0.0)),
+        ):
+            dice = random.Random(f"{seed}/search/{kind}{name}/same")
+            alarms = sum(same.search(dice, 8)[0].found == "crossing" for _ in range(runs)) / runs
+            yield f"{kind}{name}: A/A: a crossing reported in {alarms:.1%}", alarms <= FALSE_ALARMS
+
+
+def at_a_rate(heights: Heights, noise: Noise) -> Simulated:
+    """Searches of a rate, with cells of two sets of 64 requests."""
+    return Simulated(
+        heights=heights,
+        noise=noise,
+        requests=8 * 64,
+        gain_spread=0.02,
+        request_spread=0.05,
+        within=Range(low=4, high=64, whole=False),
+    )
+
+
+def _judged(
+    name: str, simulated: Simulated, runs: int, seed: int, truth: float | None = None
+) -> tuple[str, bool]:
+    """With the crossing at `truth`, or anywhere from half above the lowest load on to half of the highest."""
+    dice, within = random.Random(f"{seed}/search/{name}"), simulated.within
+    covered, precise, right, cells, requests = [], 0, 0, [], 0
+    for _ in range(runs):
+        crossing = truth or math.exp(dice.uniform(math.log(max(3, 1.5 * within.low)), math.log(32)))
+        found, loads = simulated.search(dice, crossing)
+        cells.append(len(loads))
+        requests += sum(sum(sizes(simulated.requests, load, within.whole)) for load in loads)
+        if found.load is None or found.low is None or found.high is None:
+            continue
+        covered.append(found.low <= crossing <= found.high)
+        precise += found.precise
+        right += found.precise and abs(found.load - crossing) <= within.tolerance(crossing)
+    share, close = sum(covered) / max(len(covered), 1), right / max(precise, 1)
+    of_grid = requests / runs / simulated.requests / len(GRID)
+    fine = COVERAGE[0] <= share <= COVERAGE[1] and close >= PRECISE and max(cells) <= MOST_CELLS
+    return (
+        f"{name:26}{share:6.1%} {precise / runs:8.1%} {close:17.1%} {sum(cells) / runs:6.1f} {of_grid:9.1%}"
+    ), fine

@@ -11,7 +11,7 @@ import pytest
 
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from tests.benchmark.analyse.noise import log_normal
-from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated
+from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated, at_a_rate, of_shape
 
 CLOSED, OPEN = Range(low=1, high=64, whole=True), Range(low=0.5, high=20, whole=False)
 
@@ -104,11 +104,43 @@ def test_the_next_load_depends_on_the_cells_alone() -> None:
 
 def test_intervals_of_noisy_searches_cover_and_two_equal_arms_do_not_cross() -> None:
     """A small part of `scripts/measure search`."""
-    simulated, dice, held = Simulated(shape=SHAPES["roofline"], noise=log_normal), random.Random(3), 0
+    simulated, dice, held = (
+        Simulated(heights=of_shape(SHAPES["roofline"]), noise=log_normal),
+        random.Random(3),
+        0,
+    )
     for _ in range(30):
         found, cells = simulated.search(dice, truth := math.exp(dice.uniform(1.1, 3.4)))
         assert len(cells) <= MOST_CELLS
         held += found.low is not None and found.high is not None and found.low <= truth <= found.high
     assert held >= 25
-    same = Simulated(shape=lambda x: 0.0, noise=log_normal, gain_spread=0.0)
+    same = Simulated(heights=of_shape(lambda x: 0.0), noise=log_normal, gain_spread=0.0)
     assert sum(same.search(dice, 8)[0].found == "crossing" for _ in range(30)) <= 4
+
+
+def test_arrivals_drawn_once_for_a_cell_make_the_interval_wider() -> None:
+    """A search of a rate once found 18.3 [18.3, 18.3] where the truth was 20: all requests of a cell wait in one queue."""
+    within, dice, held = at_a_rate(of_shape(SHAPES["roofline"], 0.03), log_normal), random.Random(5), 0
+    for _ in range(30):
+        found, cells = within.search(dice, truth := math.exp(dice.uniform(2, 3.4)))
+        assert len(cells) <= MOST_CELLS
+        held += found.low is not None and found.high is not None and found.low <= truth <= found.high
+    assert held >= 25
+
+
+def test_what_is_known_of_a_rate_depends_on_how_much_its_sets_of_arrivals_differ() -> None:
+    def cells(differ: float) -> list[Cell]:
+        draws = {"c": {"1/0": differ, "1/1": -differ}}
+        moves = {"c": {str(i): 1e-4 * (i - 3.5) for i in range(8)}}
+        return [
+            Cell(load, math.log(5 / load), moves, draws=draws) for load in (0.5, 3.0, 4.0, 5.0, 6.0, 20.0)
+        ]
+
+    narrow, wide = (edge(cells(differ), OPEN) for differ in (0.0, 0.03))
+    for found in (narrow, wide):
+        assert found.load == pytest.approx(5, rel=0.02)
+    assert narrow.precise
+    assert not wide.precise
+    assert wide.low is not None
+    assert wide.high is not None
+    assert wide.high - wide.low > 0.6
