@@ -23,6 +23,7 @@ from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import Kubernetes
 from operations.console import progress
 from operations.running.state import Held, RunState, RunStore
+from operations.verification import verify
 
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)
@@ -49,10 +50,10 @@ class Context:
     out: Path
     """Folder for the results."""
     say: Callable[[str], None]
-    verify: Callable[[Context], list[Finding]] | None = None
-    """Proves the nodes. `None`: nothing is proved, of the images neither."""
-    report: Callable[[Path], None] | None = None
+    report: Callable[[Path], None]
     """Makes the report of a results folder."""
+    verify: Callable[..., list[Finding]] | None = verify
+    """Proves the nodes. `None`: nothing is proved, of the images neither."""
     _last_said: str = field(default="", init=False)
 
     @property

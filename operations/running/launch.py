@@ -15,7 +15,7 @@ import click
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment
 from experiment.cost import per_hour, run_price
-from experiment.finding import Finding, Misuse, Outside
+from experiment.finding import Misuse, Outside
 from experiment.placement import nodes_needed
 from operations import pricing
 from operations.cloud import markers
@@ -27,7 +27,6 @@ from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of,
 from operations.running.context import Context
 from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import carry_out, remaining, steps
-from operations.verification import verify
 
 _FINDING = 10
 _REPORT = (
@@ -80,7 +79,8 @@ def command(
     plan = _plan(experiment, held, to_compile, hours)
     print(_plan_text(plan), file=sys.stderr)
     with opened(experiment, aws, store, held, files=files, hours=plan["hours"], out=out) as context:
-        context.verify = None if skip_verify else context.verify
+        if skip_verify:
+            context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)
     text = (
         f"run {answer['id']}: {context.out}, {answer['state']}\n"
@@ -116,7 +116,6 @@ def opened(
             hours=hours,
             out=out or ROOT / "results" / mine.state.id,
             say=say,
-            verify=_verified,
             report=_report,
         )
 
@@ -191,13 +190,6 @@ def _plan_text(plan: dict[str, Any]) -> str:
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
         f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 after {plan['hours']:g} hours"
-    )
-
-
-def _verified(context: Context) -> list[Finding]:
-    """What `./trnspec verify` checks, as a step."""
-    return verify(
-        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
     )
 
 

@@ -1,22 +1,26 @@
-"""Steps that measure: raise a round of arms, load them, ask them questions, bring the answers home."""
+"""Steps that measure: raise a round of arms, load them with their plan, ask them questions, bring the answers home."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmark.analyse.beside import ANSWERS, ENGINES
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
+from benchmark.plan import from_dict
 from experiment import Arm, Experiment
 from experiment.expected import file_text
 from experiment.finding import Refusal
-from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, RESULTS_PREFIX
+from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, PLAN_FILE, RESULTS_PREFIX
 from experiment.placement import rounds
 from operations.cloud.cloudformation import deploy_workloads
-from operations.cloud.kubernetes import replicas, trouble
-from operations.running import job_control, preparing, round_plan
+from operations.cloud.kubernetes import ConflictError, pod_containers, replicas, trouble
+from operations.running import job_control, preparing
 from operations.running.context import Context, StepError
 from store.bucket import Incomplete, inside
 
@@ -26,6 +30,8 @@ _BESIDE = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-")
 """Folders that belong to no round: what a Job keeps while it measures, and quality checks."""
 _QUALITY = "quality-"
 """Of a round's number, under which its answers are remembered."""
+_PLAN = "plan"
+"""Of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
@@ -90,7 +96,7 @@ def _load(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """One Job from the suspended CronJob; what it measures is in S3 when it is complete."""
     name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
     job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
-    round_plan.provide(context, job, arms)
+    provide_plan(context, job, arms)
     job_control.release(context, job)
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
     patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
@@ -116,6 +122,75 @@ def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:
             raise StepError(
                 f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
             )
+
+
+def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
+    """Let the Job read a plan of `arms`, where that is not the plan that the CronJob mounts.
+
+    Raises `StepError` when the Job has no plan that could be found, or fetches another plan than this experiment's.
+    """
+    names = [arm.name for arm in arms]
+    partly = len(arms) < len(context.experiment.served_arms)
+    volumes = job["spec"]["template"]["spec"].get("volumes", ())
+    mounted = [one["configMap"] for one in volumes if one["name"] == _PLAN and "configMap" in one]
+    fetching: list[Any] = [one for one in pod_containers(job) if one["name"] == _PLAN]
+    if fetching:
+        fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
+    elif partly and mounted:
+        mounted[0]["name"] = _plan_in_config_map(context, job, mounted[0]["name"], names)
+    elif partly:
+        raise _no_plan(names)
+
+
+def _reduced_plan(text: str | bytes, names: Sequence[str]) -> str:
+    return json.dumps(from_dict(json.loads(text)).with_arms(names).to_dict(exclude_unset=True))
+
+
+def _plan_in_config_map(context: Context, job: dict[str, Any], name: str, names: Sequence[str]) -> str:
+    """The name of a ConfigMap with the reduced plan of another one."""
+    found = context.cluster.get("configmap", name)
+    if found is None or PLAN_FILE not in found.get("data", {}):
+        raise _no_plan(names)
+    made = f"{job['metadata']['name']}-plan"
+    metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
+    text = _reduced_plan(found["data"][PLAN_FILE], names)
+    with suppress(ConflictError):  # it is the same for the same round of the same run
+        context.cluster.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PLAN_FILE: text}}
+        )
+    return made
+
+
+def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[str] | None) -> list[str]:
+    """The arguments that fetch the plan, or the plan of some arms, which is put into the bucket of results."""
+    from cdk8s_charts.workloads.benchmark_pod import (
+        plan_object,  # starts jsii, which only a large plan is worth
+    )
+
+    store, s3 = context.bucket("results"), context.aws.client("s3")
+    key, content = plan_object(context.experiment) or ("", b"")
+    address = f"s3://{store}/{key}"
+    if address not in arguments:
+        raise StepError(
+            f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run ./trnspec render and "
+            f"{deploy_workloads(context.experiment.name)}"
+        )
+    replaced = {}
+    if names is not None:
+        content = _reduced_plan(content, names).encode()
+        digest = hashlib.sha256(content).hexdigest()
+        key = f"{key.rpartition('/')[0]}/{digest}.json"
+        hashed = arguments[list(arguments).index("--sha256") + 1]
+        replaced = {address: f"s3://{store}/{key}", hashed: digest}
+    s3.put_object(Bucket=store, Key=key, Body=content, ContentType="application/json")
+    return [replaced.get(one, one) for one in arguments]
+
+
+def _no_plan(names: Sequence[str]) -> StepError:
+    return StepError(
+        f"cronjob {BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
+        "cluster.max_nodes so that all arms stand at once"
+    )
 
 
 def run_batches(context: Context) -> None:
@@ -170,12 +245,10 @@ def bring_home(context: Context) -> None:
             raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
         context.say(f"    {count} files in {folder}")
         _bring_beside(context, folder, arms)
-        if context.report is not None:
-            context.report(folder)
+        context.report(folder)
     if len(measured) > 1 and not (settings.load or settings.duration):
         _bring_beside(context, context.out, context.experiment.served_arms)
-        if context.report is not None:
-            context.report(context.out)
+        context.report(context.out)
 
 
 def _bring_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
-from experiment.finding import Refusal, State
+from experiment.finding import Refusal
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
@@ -29,6 +29,7 @@ from operations.cloud.kubernetes import (
 )
 from operations.running import job_control
 from operations.running.context import Context, StepError
+from operations.verification import failed
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 FETCH_S = 3 * 3600
@@ -163,8 +164,10 @@ def verify_nodes(context: Context) -> None:
         context.say("    skipped: nothing is proved about these nodes")
         return
     context.need_nodes()
-    findings = context.verify(context)
-    bad = [one for one in findings if one.state is not State.FINE]
+    findings = context.verify(
+        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+    )
+    bad = failed(findings)
     context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
     if bad:
         raise StepError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))

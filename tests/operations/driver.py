@@ -29,6 +29,7 @@ class Driver:
         self.files = world.deploy()
         self.store = RunStore(world.experiment, aws)
         self.said: list[str] = []
+        self.reports: list[Path] = []
         self.verified = 0
         self.findings: list[Finding] = []
         self.hours = 3.0
@@ -48,13 +49,14 @@ class Driver:
             hours=self.hours,
             out=self.out,
             say=self.said.append,
+            report=self.reports.append,
             verify=self._verify,
         )
 
     def run(self, *, keep_nodes: bool = False) -> dict[str, Any]:
         return carry_out(self.context(), keep_nodes=keep_nodes)
 
-    def _verify(self, _context: Context) -> list[Finding]:
+    def _verify(self, *_: object, **__: object) -> list[Finding]:
         self.verified += 1
         return self.findings
 

@@ -14,7 +14,6 @@ from experiment import load
 from experiment.compilation import artifact_key
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE
 from operations.cloud.aws import Aws
-from operations.running.steps import carry_out
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
 
@@ -27,11 +26,9 @@ def two_sizes(aws: Aws, variation: Callable[..., Path], tmp_path: Path) -> Drive
 
 
 def test_each_size_is_loaded_in_a_round_of_its_own_and_all_rounds_have_a_report(two_sizes: Driver) -> None:
-    context, reports = two_sizes.context(), list[Path]()
-    context.report = reports.append
-    carry_out(context, keep_nodes=False)
+    two_sizes.run()
     out = two_sizes.out
-    assert reports == [out / "round-1", out / "round-2", out]
+    assert two_sizes.reports == [out / "round-1", out / "round-2", out]
     assert (out / FILE_NAME).read_text() == (out / "round-1" / FILE_NAME).read_text()
     plans = {one["metadata"]["name"]: one["data"] for one in two_sizes.world.api.of("configmaps")}
     for job, size in zip(two_sizes.jobs(BENCHMARK_NAME), SIZES, strict=True):

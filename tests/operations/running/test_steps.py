@@ -24,8 +24,8 @@ from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
 from operations.running import job_control, measuring
 from operations.running.context import StepError
+from operations.running.measuring import provide_plan as provide
 from operations.running.measuring import restrict
-from operations.running.round_plan import provide
 from operations.running.steps import carry_out, remaining, steps
 from store.artifact import DIFFERENCES
 from tests.conftest import ROOT
