@@ -79,9 +79,8 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
         remedy = f"set cluster.kubernetes to one of {', '.join(sorted(offered)) or 'those that EKS names'}"
         return finding(f"EKS does not offer {version} in {aws.region}", remedy)
     entry = offered[version]
-    status = entry.get("versionStatus") or str(entry.get("status", "")).upper().replace("-", "_")
-    if status != "STANDARD_SUPPORT":
-        support = status.lower().replace("_", " ")
+    if entry["versionStatus"] != "STANDARD_SUPPORT":
+        support = entry["versionStatus"].lower().replace("_", " ")
         why = f"EKS {version} is in {support}, where the control plane costs $0.60 an hour"
         return finding(why, "set cluster.kubernetes to a version in standard support")
     ends = entry.get("endOfStandardSupportDate")

@@ -41,24 +41,17 @@ def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
     capacity = experiment.cluster.capacity
     if capacity.reservation_id is None:
         return fine("on demand: whether there is any shows when nodes are started")
-    found = reservation(capacity.reservation_id, aws)
-    if found is None:
+    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
+    answer = aws.client("ec2").find(
+        "describe_capacity_reservations", *codes, CapacityReservationIds=[capacity.reservation_id]
+    )
+    if not answer or not answer["CapacityReservations"]:
         why = f"{capacity.reservation_id}: no such reservation in account {aws.account}, {aws.region}"
         return finding(why, "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region")
-    return judge_reservation(experiment, found, now=now)
+    return _judged(experiment, answer["CapacityReservations"][0], now=now)
 
 
-def reservation(identifier: str, aws: Aws) -> dict[str, Any] | None:
-    """A capacity reservation or block as EC2 describes it."""
-    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
-    found = aws.client("ec2").find(
-        "describe_capacity_reservations", *codes, CapacityReservationIds=[identifier]
-    )
-    entries: list[dict[str, Any]] = found["CapacityReservations"] if found else []
-    return entries[0] if entries else None
-
-
-def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: datetime) -> Finding:
+def _judged(experiment: Experiment, found: dict[str, Any], *, now: datetime) -> Finding:
     """What does not fit, else until when it stands."""
     cluster, name = experiment.cluster, found["CapacityReservationId"]
     if found["InstanceType"] != cluster.instance:

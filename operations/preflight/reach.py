@@ -7,8 +7,9 @@ import re
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from http.client import HTTPException
 from ipaddress import ip_address, ip_network
 from typing import BinaryIO
@@ -39,11 +40,11 @@ _LATER = "wait a minute, then run this again"
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers in lower case, and the body."""
+    """Status, headers, whose names match in any case, and the body."""
 
     status: int
-    headers: Mapping[str, str]
-    body: bytes
+    headers: Message
+    body: bytes = b""
 
 
 class Web:
@@ -60,10 +61,10 @@ class Web:
         try:
             request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
             with within(_PATIENCE_S), urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                return _answer(response.status, response.headers.items(), _body(response))
+                return Answer(response.status, response.headers, _body(response))
         except urllib.error.HTTPError as error:
             with error:
-                return _answer(error.code, error.headers.items(), b"")  # nobody reads the page of an error
+                return Answer(error.code, error.headers)  # nobody reads the page of an error
         except TooLateError:
             raise _silent(url, f"no whole answer in {_PATIENCE_S} s") from None
         except (OSError, HTTPException, ValueError) as error:
@@ -80,10 +81,6 @@ def _body(response: BinaryIO) -> bytes:
     if len(content) > _MOST_BYTES:
         raise ValueError(f"its answer is longer than {_MOST_BYTES >> 20} MiB")
     return content
-
-
-def _answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Answer:
-    return Answer(status, {key.lower(): value for key, value in headers}, body)
 
 
 def images(experiment: Experiment) -> tuple[str, ...]:
