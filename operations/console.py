@@ -40,9 +40,8 @@ def carried_out(name: str, act: Callable[[], int | None], *, as_json: bool = Fal
             return 0
         except Exception as error:
             known = _known(name, error)
-            who = (
-                "" if isinstance(known, InvalidExperiment) else f"{name}: "
-            )  # whose lines begin with the file
+            # The lines of an experiment begin with its file.
+            who = "" if isinstance(known, InvalidExperiment) else f"{name}: "
             for line in known.lines:
                 print(f"{who}{line}", file=sys.stderr)
             if as_json:

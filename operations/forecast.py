@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,17 +19,14 @@ from benchmark.commands.advise_command import mix as shares
 from benchmark.commands.advise_command import points
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
+from experiment import Arm, Experiment
 from experiment.cost import RunPrice, run_price
-from experiment.expected import Expected, expected, expected_of
-from experiment.expected import as_json as expected_as_json
-from experiment.expected import as_lines as expected_as_lines
+from experiment.expected import Expected, as_lines, expected, expected_of
+from experiment.expected import as_json as in_json
 from experiment.finding import Misuse
 from operations import pricing
 from operations.console import print_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
 
 Advice = Callable[[Wishes], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
@@ -111,7 +108,7 @@ def command(
             "experiment": experiment.name,
             "arm": arm.name,
             "step_times": steps.origin,
-            "expected": [expected_as_json(one) for one in expected(experiment)],
+            "expected": [in_json(one) for one in expected(experiment)],
             "rental_usd": round(rental.usd, 2),
             "classes": [
                 {
@@ -306,7 +303,7 @@ def _text(
     )
     yield f"Step times: {steps.origin}."
     yield ""
-    yield from expected_as_lines(expected(experiment))
+    yield from as_lines(expected(experiment))
     yield ""
     yield f"{'class':<16}  {'tok/step':>8}  {'speed-up':>20}  {'$/M tokens':>24}  {'baseline':>8}  verdict"
     for one in predictions:

@@ -78,9 +78,8 @@ def on_aws(function: Callable[..., int]) -> click.Command:
     arguments = [one for one in getattr(function, "__click_params__", ()) if isinstance(one, click.Argument)]
     which = _before if arguments else experiment_argument  # the last word is the other argument
     command = click.command()(which(account_option(json_option(function))))
-    command.params.sort(
-        key=lambda one: one.name in ("account", "as_json")
-    )  # what the verb has of its own comes first
+    common = ("account", "as_json")  # behind what the verb has of its own
+    command.params.sort(key=lambda one: one.name in common)
     return command
 
 

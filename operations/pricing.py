@@ -12,24 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from experiment import Experiment
 from experiment.catalogue.prices import Price
-from experiment.cost import Item, idle, of_others, per_hour, run_price, running
+from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price, running
 from experiment.finding import Misuse, Outside
 from experiment.parsing import UnreadableFile, whole_text
 from operations.cloud import cloudformation
-from operations.cloud.aws import Aws, AwsError
+from operations.cloud.aws import Aws, AwsError, Calls
 from operations.console import print_json, print_table, warn
 from operations.options import FILE, HOURS, experiment_of, on_aws
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from experiment.cost import RunPrice
-    from operations.cloud.aws import Calls
 
 PRICING_REGION = "us-east-1"
 """The Pricing API answers in a few regions only, for all of them

@@ -254,9 +254,7 @@ def prove(
 
 
 def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
-    from cdk8s_charts.workloads.proofs import (
-        proof_name,
-    )  # here, because it loads cdk8s, which --help can do without
+    from cdk8s_charts.workloads.proofs import proof_name  # here: it loads cdk8s
 
     source = proof_name(experiment, arm)
     found = kubernetes.get("cronjob", source)
