@@ -204,11 +204,8 @@ def fetch(items: tuple[Item, ...], aws: Aws, *, region: str, today: str) -> dict
     Raises `Outside` when it knows none, and `AwsError`.
     """
     pricing = aws.client("pricing")
-    found = {}
-    for item in items:
-        price = _one(item.price, pricing, region=region, today=today)
-        if price is not None:
-            found[item.price.item] = price
+    asked = [_one(item.price, pricing, region=region, today=today) for item in items]
+    found = {price.item: price for price in asked if price is not None}
     if not found:
         raise Outside(
             f"pricing:GetProducts: knows none of the items in {region}; check cluster.region, the catalogue's prices stay"

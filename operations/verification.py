@@ -106,13 +106,9 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
         remedy = "./trnspec scale; a node that does not come within 20 minutes is most often missing capacity"
         yield _checked("nodes-ready", "cluster", why, remedy)
     for name, node in found.items():
-        if wrong := "; ".join(_troubles(node)):
-            yield _checked(
-                "nodes-ready", name, wrong, "replace the node: ./trnspec scale 0, then scale again"
-            )
-        else:
-            version = node["status"]["nodeInfo"]["kubeletVersion"]
-            yield _checked("nodes-ready", name, f"ready, kubelet {version}")
+        wrong, version = "; ".join(_troubles(node)), node["status"]["nodeInfo"]["kubeletVersion"]
+        remedy = "replace the node: ./trnspec scale 0, then scale again" if wrong else ""
+        yield _checked("nodes-ready", name, wrong or f"ready, kubelet {version}", remedy)
 
 
 def _neuron(nodes: Objects) -> dict[str, Object]:
@@ -139,10 +135,8 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
         has = node["status"]["allocatable"]
         cpu, memory_gib = quantity(has["cpu"]), quantity(has["memory"]) / 2**30
         disk_gib = quantity(has.get("ephemeral-storage", "0")) / 2**30
-        text, remedy = (
-            f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable",
-            "",
-        )
+        text = f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable"
+        remedy = ""
         if cpu < instance.allocatable_cpu or memory_gib < instance.allocatable_memory_gib:
             text += f"; the catalogue has {instance.allocatable_cpu} CPU and {instance.allocatable_memory_gib} GiB"
             remedy = "lower both in experiment/catalogue/instances.py and render the manifests again"
@@ -163,20 +157,16 @@ def disk_asked_gib(experiment: Experiment) -> int:
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
     """What brings devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
     if experiment.baseline.serving.allocation == "dra":
-        if any(one["metadata"]["name"] == DRIVER for one in classes):
-            yield _checked("device-class", DRIVER, "exists")
-        else:
-            remedy = "look at the Helm release in kube-system: helm status"
-            yield _checked("device-class", DRIVER, "does not exist", remedy)
+        there = any(one["metadata"]["name"] == DRIVER for one in classes)
+        remedy = "" if there else "look at the Helm release in kube-system: helm status"
+        yield _checked("device-class", DRIVER, "exists" if there else "does not exist", remedy)
         return
     wanted = experiment.instance.devices
     for name, node in _neuron(nodes).items():
         offered = quantity(node["status"]["allocatable"].get(EXTENDED_RESOURCE, "0"))
-        if offered == wanted:
-            yield _checked("device-class", name, f"{EXTENDED_RESOURCE}: {wanted}")
-        else:
-            why = f"{EXTENDED_RESOURCE}: {offered:.0f} of {wanted}"
-            yield _checked("device-class", name, why, "look at the device plugin's DaemonSet in kube-system")
+        found = f"{wanted}" if offered == wanted else f"{offered:.0f} of {wanted}"
+        remedy = "" if offered == wanted else "look at the device plugin's DaemonSet in kube-system"
+        yield _checked("device-class", name, f"{EXTENDED_RESOURCE}: {found}", remedy)
 
 
 def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -> Iterator[Finding]:

@@ -27,13 +27,9 @@ _PATIENCE_S = 60
 _MOST_BYTES = 2**20
 """A token takes a few thousand."""
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
-_KINDS = ", ".join(
-    (
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    )
+_KINDS = (
+    "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
+    "application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
 )
 _LATER = "wait a minute, then run this again"
 
