@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,8 +56,6 @@ class ApiServer:
     """Why an admission webhook refuses objects, by kind."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     """Objects of dry runs."""
-    changed: Callable[[], None] = lambda: None
-    """Called before every request."""
     lingering: set[str] = field(default_factory=set)
     """Pods that are not gone with their Job at once."""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -121,7 +119,6 @@ class _Handler(BaseHTTPRequestHandler):
             if parts.path in ("/api", "/apis"):
                 return self._send(200, _discovery(core=parts.path == "/api"), content_type=AGGREGATED)
             self.api.requests.append(f"{self.command} {parts.path}")
-            self.api.changed()
             self._object(parts.path, parse_qs(parts.query), sent)
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer

@@ -219,13 +219,12 @@ class World:
             self.group.health = {"issues": [issue]}
             return
         self.group.health = {"issues": []}
-        with self.api.lock:
-            for name in [node["metadata"]["name"] for node in self.api.of("nodes")][self.nodes :]:
-                del self.api.objects[("nodes", "", name)]
-            for number in range(self.nodes):
-                ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-                labels = {"labels": {NODE_ROLE_LABEL: "neuron"}}
-                self.api.put("nodes", f"trn2-{number}", {"metadata": labels, "status": ready})
+        for name in [node["metadata"]["name"] for node in self.api.of("nodes")][self.nodes :]:
+            del self.api.objects[("nodes", "", name)]
+        for number in range(self.nodes):
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            labels = {"labels": {NODE_ROLE_LABEL: "neuron"}}
+            self.api.put("nodes", f"trn2-{number}", {"metadata": labels, "status": ready})
 
     def _move_job(self, job: dict[str, Any]) -> None:
         name = job["metadata"]["name"]
@@ -268,10 +267,6 @@ class World:
             self.store("results", f"{folder}/summary.json", {"by": name})
             self.store("results", f"{folder}/llmperf/a.json", {})
 
-    def _found(self, kind: str) -> list[dict[str, Any]]:
-        """The objects of a kind that the cluster has."""
-        return self.api.of(kind)
-
     def _compiled(self, arm: Arm) -> None:
         """What the compiler saves first, the marker last."""
         config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
@@ -280,8 +275,8 @@ class World:
 
     def _asked(self, name: str) -> None:
         """lm-eval's answers of every arm that the Job has a container for, and that stands."""
-        standing = {one["metadata"]["name"] for one in self._found("deployments") if one["spec"]["replicas"]}
-        (job,) = (one for one in self._found("jobs") if one["metadata"]["name"] == name)
+        standing = {one["metadata"]["name"] for one in self.api.of("deployments") if one["spec"]["replicas"]}
+        (job,) = (one for one in self.api.of("jobs") if one["metadata"]["name"] == name)
         for container in job["spec"]["template"]["spec"]["initContainers"]:
             arm = container["name"].removeprefix(LMEVAL_CHECK)
             assert arm in standing

@@ -1,4 +1,4 @@
-"""`./trnspec run` from its command line to the report, with an end without notice in between, and what it asks of kubectl."""
+"""`./trnspec run` from its command line to the report, with an end without notice in between."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pytest
 
 from cdk8s_charts.manifests import texts, write
 from experiment.naming import ACTIVE_RUN
-from operations.cloud.kubernetes import ConflictError, Kubernetes
 from operations.running import launch, state
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import run_of
 from tests.conftest import REFERENCE
-from tests.operations.api_server import ApiServer
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
 from tests.operations.direct import DirectKubernetes
@@ -71,26 +69,3 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["comparisons"]
     assert [one["spec"]["replicas"] for one in world.api.of("deployments")] == [0, 0]
     assert "goes on with run" in err
-
-
-def test_the_real_kubectl_does_what_the_steps_ask_of_a_cluster(cluster: Kubernetes, api: ApiServer) -> None:
-    """Elsewhere they ask the same objects in memory."""
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": {"step": "fetch"}}}
-    cluster.create({**job, "spec": {"suspend": True}})
-    with pytest.raises(ConflictError):
-        cluster.create({**job, "spec": {"suspend": True}})
-    cluster.patch("job", "j", {"spec": {"suspend": False}})
-    found = cluster.get("job", "j") or {}
-    assert found["spec"] == {"suspend": False}
-    assert cluster.list("jobs", labels={"step": "fetch"}) == [found]
-    assert cluster.list("jobs", labels={"step": "compile"}) == []
-    api.put("deployments", "arm", {"spec": {"replicas": 0}}, namespace="qwen3-32b")
-    cluster.scale("arm", 1)
-    assert (cluster.get("deployment", "arm") or {})["spec"]["replicas"] == 1
-    pod = {"metadata": {"labels": {"job-name": "j"}}, "spec": {"containers": [{"name": "only"}]}}
-    api.put("pods", "j-pod", pod, namespace="qwen3-32b")
-    api.logs["j-pod"] = "done"
-    assert cluster.logs("j-pod", lines=500) == "done"
-    for _ in range(2):
-        cluster.delete("job", "j")
-    assert (cluster.get("job", "j"), cluster.list("pods")) == (None, [])
