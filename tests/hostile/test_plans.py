@@ -83,22 +83,21 @@ def refused(plan: Path, capsys: pytest.CaptureFixture[str], *options: str) -> st
     return told
 
 
-@pytest.mark.parametrize("what", ABSURD)
 @pytest.mark.parametrize("key", KEYS.split())
 def test_an_absurd_value_in_a_plan_is_refused_in_one_line(
-    key: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if (key, what) in FINE:
-        what = "10^400" if "." in key else "escapes"
     content: dict[str, Any] = plan_content()
     section, _, inner = key.partition(".")
     if inner:
         content[section][0][inner] = "HERE"
     else:
         content[key] = "HERE"
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps(content).replace('"HERE"', ABSURD[what]))
-    refused(plan, capsys)
+    for what, value in ABSURD.items():
+        if (key, what) not in FINE:
+            plan = tmp_path / f"{what}.json"
+            plan.write_text(json.dumps(content).replace('"HERE"', value))
+            refused(plan, capsys)
 
 
 FILES: dict[str, bytes] = {
@@ -163,14 +162,14 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("option", "value"), [(o, v) for o, values in OPTIONS.items() for v in values])
-def test_an_absurd_option_is_refused(
-    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_absurd_option_is_refused(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(plan_content()))
-    assert _code(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), option, value]) == 2
-    assert len(capsys.readouterr().err) < 5000
+    for value in OPTIONS[option]:
+        code = _code(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), option, value])
+        assert code == 2, value[:80]
+        assert len(capsys.readouterr().err) < 5000
 
 
 WITHOUT_SPACES = r"""
@@ -188,21 +187,21 @@ URLS = (
 )
 
 
-@pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("by", ["plan", "option"])
 def test_an_address_that_cannot_work_is_refused_and_no_secret_of_it_shown(
-    by: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content: dict[str, Any] = plan_content()
-    content["arms"][1]["url"] = url if by == "plan" else "http://127.0.0.1:9/v1"
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps(content))
-    options = ["--arm", f"spec={url}"] if by == "option" else []
-    assert _code(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), *options]) == 2
-    told = capsys.readouterr().err
-    assert "secret" not in told
-    assert "\x1b" not in told
-    assert not (tmp_path / "out").exists()
+    for url in URLS:
+        content["arms"][1]["url"] = url if by == "plan" else "http://127.0.0.1:9/v1"
+        plan.write_text(json.dumps(content))
+        options = ["--arm", f"spec={url}"] if by == "option" else []
+        assert _code(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), *options]) == 2, url[:80]
+        told = capsys.readouterr().err
+        assert "secret" not in told
+        assert "\x1b" not in told
+        assert not (tmp_path / "out").exists()
 
 
 def test_an_unusual_address_is_taken() -> None:
@@ -276,7 +275,7 @@ def test_runs_that_begin_together_share_no_request(
 ) -> None:
     command = [*BENCHMARK, "run", "--plan", str(write_plan()), "--out", str(tmp_path / "out")]
     together = [
-        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3)
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
     ]
     told = [process.communicate(timeout=120)[1].decode() for process in together]
     codes = sorted(process.returncode for process in together)
