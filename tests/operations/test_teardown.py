@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from botocore.parsers import ResponseParserError
 
 from cdk8s_charts.manifests import output_of
 from operations import teardown
@@ -259,30 +258,26 @@ def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
     assert redeployed.s3.get_object(Bucket=store, Key="key/COMPLETE")["Body"].read() == b"{}"
 
 
-def test_a_deployment_over_leftovers_fails_and_preflight_names_them_with_what_removes_them(
+def test_preflight_names_leftovers_with_what_removes_them(
     redeployed: Redeployed, world: World, aws: Aws
 ) -> None:
     for part in ("cluster", "storage"):  # as `cdk destroy` does
         redeployed.cloudformation.delete_stack(StackName=f"qwen3-32b-{part}")
     redeployed.flush()
-    assert len(redeployed.buckets()) == 3
-    with pytest.raises(ResponseParserError, match="already exists"):  # moto's way of refusing it
-        redeployed.cloudformation.create_stack(
-            StackName="again", TemplateBody=json.dumps({"Resources": TEMPLATES["cluster"]})
-        )
+    groups, buckets = redeployed.groups(), redeployed.buckets()
+    assert len(buckets) == 3
     found = what_was_left(world.experiment, aws)
     assert found.state == "finding"
     assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, qwen3-32b-checkpoints-123456789012-us-east-2" in found.said()
-    for command in found.remedy.split(" && "):
-        name = command.split()[4]
-        if command.startswith("aws logs delete-log-group --log-group-name "):
-            redeployed.logs.delete_log_group(logGroupName=name)
-        else:
-            assert command.startswith("aws s3api delete-bucket --bucket ")
-            redeployed.s3.delete_bucket(Bucket=name)
+    commands = [f"aws logs delete-log-group --log-group-name {name}" for name in groups]
+    commands += [f"aws s3api delete-bucket --bucket {name}" for name in buckets]
+    assert sorted(found.remedy.split(" && ")) == sorted(f"{one} --region us-east-2" for one in commands)
+    for name in groups:
+        redeployed.logs.delete_log_group(logGroupName=name)
+    for name in buckets:
+        redeployed.s3.delete_bucket(Bucket=name)
     assert what_was_left(world.experiment, aws).state == "fine"
     redeployed.deploy()
-    assert len(redeployed.buckets()) == 3
     assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
 
 

@@ -150,24 +150,27 @@ def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code_and_nothi
     assert (code, out.splitlines()[-1]) == (0, "Nothing changes in what is deployed."), err
 
 
-def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(
+def test_a_base_that_cannot_describe_itself_is_named_with_exit_2_and_nothing_looks_new(
     repository: Path, base: Base, review: Say
 ) -> None:
-    path = repository / "operations" / "review" / "snapshot.py"
-    text = path.read_text(encoding="utf-8")
+    code_of_base, file = repository / "operations" / "review" / "snapshot.py", repository / FILE
+    code, data = (path.read_text(encoding="utf-8") for path in (code_of_base, file))
+    untold = code.replace('"prompts": {name', '"asked": {name')
     refusals = {
-        base(path.unlink): "has no operations/review/snapshot.py, by which",
-        base(lambda: path.write_text(text.replace('"prompts": {name', '"asked": {name'), encoding="utf-8")): (
+        base(code_of_base.unlink): "has no operations/review/snapshot.py, by which",
+        base(lambda: code_of_base.write_text(untold, encoding="utf-8")): (
             "its operations/review/snapshot.py does not tell prompts; compare"
         ),
-        base(lambda: path.write_text("import nothing_here", encoding="utf-8")): (
+        base(lambda: code_of_base.write_text("import nothing_here", encoding="utf-8")): (
             "its code does not run with what is installed here (ModuleNotFoundError: No module named 'nothing_here')"
         ),
+        base(lambda: file.write_text(data.replace(*TYPO), encoding="utf-8")): "experiments/qwen3-32b.yaml:",
     }
     for named, why in refusals.items():
-        code, out, err = review(named, "--without-templates")
-        assert (code, out) == (2, "")
+        ended, out, err = review(named, "--without-templates", "--json")
+        assert (ended, "problems" in out) == (2, True)
         assert err.splitlines()[1].startswith(f"trnspec review: {named}: {why}")
+    assert f"{named} could not be read in full: fix what is said above, or name another BASE" in err
 
 
 STALE = r"rendered from another state of .*; run ./trnspec render .*"
@@ -194,18 +197,6 @@ def test_a_side_that_cannot_be_read_stops_the_review(
     assert last.startswith(
         "trnspec review: nothing was compared, because this tree could not be read in full: fix"
     )
-
-
-def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(
-    repository: Path, base: Base, review: Say
-) -> None:
-    path = repository / FILE
-    text = path.read_text(encoding="utf-8").replace(*TYPO)
-    named = base(lambda: path.write_text(text, encoding="utf-8"))
-    code, out, err = review(named, "--without-templates", "--json")
-    assert (code, "problems" in out) == (2, True)
-    assert f"trnspec review: {named}: experiments/qwen3-32b.yaml:" in err
-    assert f"because {named} could not be read in full: fix what is said above, or name another BASE" in err
 
 
 def test_a_base_that_git_does_not_know_is_refused_in_one_line(review: Say) -> None:
