@@ -46,12 +46,22 @@ def stack_names(region: str = REGION) -> list[str]:
     return [stack["StackName"] for stack in found]
 
 
-def stubbed(service: str, region: str = "us-east-2") -> tuple[Any, Stubber]:
-    """A client that answers what it is told to; the Stubber refuses shapes that botocore does not know."""
-    client = boto3.client(service, region_name=region, aws_access_key_id="a", aws_secret_access_key="b")
-    stub = Stubber(client)
+_STUBS: dict[tuple[str, str], Stubber] = {}
+
+
+def stubbed(service: str, region: str = REGION) -> tuple[Any, Stubber]:
+    """A client that answers what this test tells it to; the Stubber refuses shapes that botocore does not know."""
+    client = _bare_client(service, region)
+    if (service, region) in _STUBS:
+        _STUBS[service, region].deactivate()
+    stub = _STUBS[service, region] = Stubber(client)
     stub.activate()
     return client, stub
+
+
+@cache
+def _bare_client(service: str, region: str) -> Any:
+    return _session().client(service, region_name=region)
 
 
 @cache
