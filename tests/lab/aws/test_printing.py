@@ -7,6 +7,7 @@ from dataclasses import replace
 from lab.aws.moto_models import Outcome
 from lab.aws.printing import account_lines, in_one_line
 from lab.aws.rehearsal import Rehearsal
+from lab.aws.surroundings import Remains
 
 
 def test_the_account_of_three_stacks_names_all_that_a_reader_needs(rehearsal: Rehearsal) -> None:
@@ -48,3 +49,12 @@ def test_what_is_long_is_cut_off_at_100_columns_and_three_lines(rehearsal: Rehea
     lines = account_lines(replace(rehearsal, facts=facts))
     assert max(map(len, lines)) <= 100
     assert sum("a-very-long-name" in line for line in lines) == 3
+
+
+def test_the_account_says_what_is_left_and_what_was_disturbed(rehearsal: Rehearsal) -> None:
+    assert not [line for line in account_lines(rehearsal) if "teardown" in line]
+    ended = replace(rehearsal, unchanged=7, remains=Remains(before=9, left=("s3 Buckets: x",), disturbed=()))
+    lines = account_lines(ended)
+    assert "A second deployment changes nothing in 7 stacks." in lines
+    assert "After the teardown: 9 things were there before the deployment, all as they were." in lines
+    assert "  s3 Buckets: x" in lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ import pytest
 
 from experiment import load
 from lab.aws.moto_server import client, rehearsal_server
-from lab.aws.printing import account_lines
-from lab.aws.readback import read_back
-from lab.aws.rehearsal import Rehearsal
 from lab.aws.surroundings import Remains, listed, put_there, remains
 from tests.conftest import REFERENCE
 from tests.lab.aws.assemblies import REGION
@@ -58,21 +54,3 @@ def test_an_experiment_is_written_that_names_what_is_there(client_of: ClientOf, 
     there = client_of("eks").describe_cluster(name=experiment.cluster.existing)["cluster"]
     assert there["resourcesVpcConfig"]["clusterSecurityGroupId"] == experiment.cluster.security_group
     assert there["resourcesVpcConfig"]["vpcId"] == network.vpc
-
-
-def test_the_account_says_what_is_left_and_what_was_disturbed(client_of: ClientOf) -> None:
-    told = Rehearsal(
-        region=REGION,
-        stacks=("a",),
-        stages=(),
-        resources=(),
-        facts=read_back((), (), client_of),
-        images=(),
-        unresolved=(),
-    )
-    assert not [line for line in account_lines(told) if "teardown" in line]
-    ended = replace(told, unchanged=7, remains=Remains(before=9, left=("s3 Buckets: x",), disturbed=()))
-    lines = account_lines(ended)
-    assert "A second deployment changes nothing in 7 stacks." in lines
-    assert "After the teardown: 9 things were there before the deployment, all as they were." in lines
-    assert "  s3 Buckets: x" in lines

@@ -50,17 +50,20 @@ def test_the_stand_in_for_docker_knows_no_image_and_notes_what_it_is_asked_for(t
     assert pushed(log) == ("registry/images:abc",)
 
 
-def deploy(folder: Path, heard: list[str] | None = None) -> toolkit.Deployed:
-    return bootstrap_and_deploy(
+def deploy(folder: Path) -> list[str]:
+    """What it reports, with what lies between the two commands."""
+    heard: list[str] = []
+    bootstrap_and_deploy(
         context={"experiment": "x.yaml"},
         deployment=folder / "lasts.yaml",
         folder=folder,
         endpoint="http://localhost:1",
         region=REGION,
         bootstrap_flags=("--custom-permissions-boundary", "bounds"),
-        bootstrapped=lambda: (heard if heard is not None else []).append("between"),
-        report=([] if heard is None else heard).append,
+        bootstrapped=lambda: heard.append("between"),
+        report=heard.append,
     )
+    return heard
 
 
 @pytest.fixture
@@ -78,8 +81,7 @@ def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_bootstrap_comes_first_then_all_stacks_without_change_sets_and_without_the_users_profile(
     cdk: Path, tmp_path: Path
 ) -> None:
-    heard: list[str] = []
-    deploy(tmp_path, heard)
+    heard = deploy(tmp_path)
     assert heard == [
         "cdk bootstrap aws://123456789012/us-east-2 --custom-permissions-boundary bounds",
         "between",

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from benchmark import __main__ as benchmark
 from lab.emulator.__main__ import main
 from tests.conftest import ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, PLAN, REPETITION, SPECULATIVE, plan_of
@@ -49,19 +50,6 @@ def _emulator(
         process.communicate()
 
 
-def _benchmark(*words: str) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmark", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return " ".join(done.stdout.split()), done.stderr
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The results of the benchmark on both arms, four times as fast as in truth, and what it said meanwhile."""
@@ -80,8 +68,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1", "--model", MODEL]
         asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "64", "--requests", "6"]
         known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7"]
-        _, said = _benchmark("run", *arms, *asked, *known, "--out", str(folder / "out"))
-    return folder / "out", said
+        words = ["run", *arms, *asked, *known, "--out", str(folder / "out")]
+        command = [sys.executable, "-m", "benchmark", *words]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    return folder / "out", done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +105,11 @@ def test_after_the_warm_up_a_run_says_whether_a_chunk_is_a_step(
 
 
 def test_classes_without_acceptance_get_no_verdict_and_cautions_reach_the_page(
-    run: tuple[Path, str], summary: dict[str, Any]
+    run: tuple[Path, str], summary: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(run[0])
-    shown, _ = _benchmark("report", out)
+    assert benchmark.main(["report", out]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
     verdicts = {(one["class"], one["verdict"], one["ratio"] is None) for one in summary["comparisons"]}
     assert {one for one in verdicts if one[0] == "haiku"} == {("haiku", "not judged", True)}
     assert ("repetition", "faster", False) in verdicts
@@ -126,7 +120,8 @@ def test_classes_without_acceptance_get_no_verdict_and_cautions_reach_the_page(
     for text in (shown, page, "\n".join(summary["run"]["warnings"])):
         assert caution in text
         assert CAUTION in text
-    advice, _ = _benchmark("advise", out)
+    assert benchmark.main(["advise", out]) == 0
+    advice = " ".join(capsys.readouterr().out.split())
     assert "haiku, 4 at a time, drafted: left out, the emulator knows no acceptance" in advice
 
 
