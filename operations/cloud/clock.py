@@ -26,6 +26,10 @@ class Clock:
         time.sleep(seconds)
 
 
+AGAIN_S = 5.0
+"""Python drops what is raised while it calls a destructor: such a limit is raised again."""
+
+
 class TooLateError(BaseException):
     """What `within` ends. No `Exception`, because a library would take that for a failed try and begin another."""
 
@@ -38,7 +42,7 @@ def within(seconds: float) -> Iterator[None]:
         raise TooLateError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     finally:

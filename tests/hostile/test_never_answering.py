@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from experiment import Experiment
 from experiment.finding import Outside
 from operations import scaling
-from operations.cloud import access
+from operations.cloud import access, clock
 from tests.operations.cloud.test_access import HOST, Account, plugin
 from tests.operations.conftest import Say
 
@@ -33,14 +34,25 @@ def silence(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[None
 def test_the_emergency_stop_says_what_it_waits_for_and_ends_soon(
     more: tuple[str, ...], silence: None, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling, "LIMIT_S", 1)
+    monkeypatch.setattr(scaling, "LIMIT_S", 3)
     began = time.monotonic()
     code, out, err = say("scale", "0", *more)
     assert time.monotonic() - began < 20
     assert (code, out.startswith('{\n  "problems"')) == (3, "--json" in more)
     first, last = err.splitlines()
-    assert first == "trnspec scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 1 s at most"
-    assert "EKS in us-east-2 did not answer within 1 s, so nodes may still bill" in last
+    assert first == "trnspec scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 3 s at most"
+    assert "EKS in us-east-2 did not answer within 3 s, so nodes may still bill" in last
+
+
+def test_a_limit_that_was_dropped_in_a_destructor_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropped_once() -> None:
+        with suppress(clock.TooLateError):  # as Python does there
+            time.sleep(30)
+        time.sleep(30)
+
+    monkeypatch.setattr(clock, "AGAIN_S", 0.2)
+    with pytest.raises(clock.TooLateError), clock.within(0.05):
+        dropped_once()
 
 
 def test_a_plugin_that_never_opens_its_session_is_one_line(
