@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile
-from experiment.compilation import artifact_key
-from experiment.naming import artifact_path, weights_path
-from operations.running import job_control
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.fake_nodes import register, remove, report
 from tests.apiserver.objects import erase, filled, make_namespace, play_kubelets, without_warnings
@@ -85,13 +82,3 @@ class RealWorld(World):
 
     def _found(self, kind: str) -> list[dict[str, Any]]:
         return self.plane.kubectl.items(kind, self.experiment.name)
-
-    def _finish(self, name: str) -> None:
-        found = filled(item for file in self.files for item in file.objects)
-        for weights in self.experiment.weights:
-            if name == job_control.fetching(found, weights)["metadata"]["name"]:
-                self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
-        for arm in self.experiment.served_arms:
-            if name == job_control.compiling(found, arm)["metadata"]["name"]:
-                self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
-        super()._finish(name)

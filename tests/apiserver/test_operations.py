@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.manifests import read
-from experiment import Arm, Experiment
+from experiment import Experiment
 from experiment.finding import Refusal
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
@@ -89,21 +89,17 @@ def test_killed_around_compiling_raising_and_measuring_it_goes_on_to_the_same_en
     assert len([key for key in world.stored("results") if key.endswith("summary.json")]) == 1
 
 
-def _compiling(world: RealWorld, arm: Arm) -> str:
-    found = filled(item for file in world.files for item in file.objects)
-    return str(job_control.compiling(found, arm)["metadata"]["name"])
-
-
 def test_a_compile_that_no_retry_would_fix_stops_the_run_and_is_made_again_by_the_next(
     driver: Driver, world: RealWorld
 ) -> None:
     speculating = world.experiment.arms[1]
-    job = _compiling(world, speculating)
+    found = filled(item for file in world.files for item in file.objects)
+    job = str(job_control.compiling(found, speculating)["metadata"]["name"])
     world.failing_jobs = {job: 2}
     with pytest.raises(Refusal, match=rf"job {job} failed \(PodFailurePolicy: .*exit code 2"):
         driver.run()
     assert world.nodes == 0
-    assert len(world.stored("artifacts")) == 1
+    assert len(driver.artifacts()) == 1
     world.failing_jobs = {}
     driver.run()
-    assert len(world.stored("artifacts")) == 2
+    assert len(driver.artifacts()) == 2
