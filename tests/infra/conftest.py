@@ -263,7 +263,8 @@ def templates(_synthesized: Path) -> list[Path]:
         path
         for path in _synthesized.glob("assembly-*/*.template.json")
         if re.match(
-            "opened(network|cluster|nodes|workloads)|rentednodes|within|joined|sharingworkloads",
+            "opened(network|cluster|nodes|workloads)|rentednodes|sharingworkloads|"
+            "within(cluster|nodes|storage|workloads)|joined(identity|nodes|workloads)",
             path.name,
         )
     ]

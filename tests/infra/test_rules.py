@@ -128,7 +128,9 @@ def test_cfn_lint_finds_nothing_for_the_region_and_each_warning_that_is_left_occ
 @pytest.mark.slow
 def test_cfn_lint_lacks_trn2_in_the_other_region_and_finds_nothing_else(assembly: Path) -> None:
     """Its table of instance types by region is older than the instances there; once it is not, this fails."""
-    templates = sorted((assembly / "assembly-small").glob("*.template.json"))
+    templates = sorted(
+        (assembly / "assembly-small").glob("small[cn]*.template.json")
+    )  # cluster, network, nodes
     found = [one for one in lint(templates, region="ap-southeast-4") if one["Rule"]["Id"] not in LEFT_TO_CDK]
     assert [one["Rule"]["Id"] for one in found] == ["E3628"]
     assert found[0]["Message"].startswith("'trn2.3xlarge' is not one of")

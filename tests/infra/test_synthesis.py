@@ -21,7 +21,7 @@ from experiment.finding import Misuse
 from infra import ROOT
 from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment
 from infra.synthesis import DEPLOYMENT, configure
-from tests.experiment.edits import CLUSTER, SHARING, VPC, Edit
+from tests.experiment.edits import CLUSTER, SHARING, Edit
 from tests.infra.conftest import DESTINATION, KEY
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
@@ -269,9 +269,9 @@ def test_cloudformation_validation_has_no_finding(validated: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("there", [VPC, CLUSTER, SHARING])
+@pytest.mark.parametrize("there", [CLUSTER, SHARING])
 def test_cloudformation_validation_has_no_finding_in_what_exists(there: Edit, tmp_path: Path) -> None:
-    """In an existing VPC, in an existing cluster, and on the nodes of another experiment."""
+    """In an existing cluster, and on the nodes of another experiment; in an existing VPC what the guide shows has none."""
     data = yaml.safe_load((ROOT / "experiments" / "qwen3-32b.yaml").read_text(encoding="utf-8"))
     there(data)
     file = tmp_path / "experiment.yaml"

@@ -254,7 +254,7 @@ def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_i
 
 
 def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
-    many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(400))
+    many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(210))
     for example, line in (
         (replace(experiment, prompts=many), r"^dashboard: .* use fewer arms, prompt classes"),
         (sweep(experiment, 300), r"^dashboard: \d+ metrics in one graph.*use fewer arms$"),

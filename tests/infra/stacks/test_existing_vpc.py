@@ -15,8 +15,6 @@ import yaml
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from infra.deployment_file import Lasting
-from infra.synthesis import cdk_app, configure
 from tests.conftest import ROOT
 from tests.infra.templates import STACKS, Deployment
 
@@ -84,22 +82,3 @@ def test_cloudformation_validation_has_no_finding_in_what_the_guide_shows(tmp_pa
     # Without validation there is no such file; in it are plugins that found something or were told to be silent.
     assert json.loads((tmp_path / "out" / "validation-report.json").read_text())["pluginReports"] == []
     assert len([*(tmp_path / "out").glob("*.template.json")]) == len(STACKS) - 1
-
-
-@pytest.mark.slow
-def test_no_experiment_looks_anything_up(tmp_path: Path) -> None:
-    """So none needs a cdk.context.json: what is missing in the context would stand in a manifest."""
-    app = cdk_app(configure({}).context, outdir=str(tmp_path), validation=False)
-
-    from aws_cdk import Stage
-
-    from infra.deployment import add_stacks
-
-    for path in sorted((ROOT / "experiments").glob("*.yaml")):
-        if not (one := load(path)).lab_only:
-            add_stacks(Stage(app, one.name), experiment=one, files=(), lasting=Lasting())
-    app.synth()
-    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("manifest.json")]
-    assert len(manifests) > 10
-    assert not [one for one in manifests if "missing" in one]
-    assert not (ROOT / "cdk.context.json").exists()
