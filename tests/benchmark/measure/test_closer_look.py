@@ -232,23 +232,15 @@ def test_an_answer_without_end_is_given_up(start: Start, out: Path) -> None:
     assert case(out) == ("cannot tell", "no answer (too_large)")
 
 
-def test_the_baseline_is_asked_again_and_its_own_differences_are_the_floor(start: Start, out: Path) -> None:
-    steady = Writer(top=NEAR, second=OTHER, continues=True)
-    assert run(start(steady, Writer(OTHER)), out, requests=8) == 0
-    found = told(out)
-    itself, (treatment,) = found["baseline"], found["treatments"]
-    assert (itself["n_pairs"], itself["differing"], itself["near_ties"]) == (8, 8, 8)
-    assert treatment["differing"] == 8
-    assert not treatment["more_than_baseline"]
-
-
-def test_a_treatment_that_differs_more_often_than_the_baseline_from_itself_is_named(
-    start: Start, out: Path
+@pytest.mark.parametrize(("second", "differing"), [(OTHER, 8), (None, 0)])
+def test_the_baseline_is_asked_again_and_its_own_differences_are_the_floor(
+    start: Start, out: Path, second: tuple[str, ...] | None, differing: int
 ) -> None:
-    assert run(start(Writer(top=NEAR)), out, requests=8) == 0
-    found = told(out)
-    assert (found["baseline"]["differing"], found["baseline"]["n_pairs"]) == (0, 8)
-    assert found["treatments"][0]["more_than_baseline"] is True
+    assert run(start(Writer(top=NEAR, second=second)), out, requests=8) == 0
+    itself, (treatment,) = told(out)["baseline"], told(out)["treatments"]
+    assert (itself["n_pairs"], itself["differing"], itself["near_ties"]) == (8, differing, differing)
+    assert treatment["differing"] == 8
+    assert treatment["more_than_baseline"] is (differing == 0)
 
 
 def test_no_more_is_asked_than_is_said(

@@ -133,9 +133,7 @@ def test_the_summary_comes_from_the_raw_file_alone(run: Run, out: Path, capsys: 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: Captured) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    (tmp_path / "requests.jsonl").write_text('{"kind": "cow"}\n')
-    assert main(["report", str(tmp_path)]) == 2
-    assert "requests.jsonl: holds no run (line 1 (kind 'cow' is not one of" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(run: Run, out: Path, capsys: Captured) -> None:

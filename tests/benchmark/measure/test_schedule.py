@@ -94,7 +94,7 @@ def test_a_second_round_goes_on_with_the_prompts_and_repeats_no_nonce() -> None:
     assert not {pair.id for pair in first} & {pair.id for pair in second}
 
 
-def test_arrivals_at_a_rate_come_by_chance_at_that_rate_and_alike_for_each_arm() -> None:
+def test_arrivals_at_a_rate_come_by_chance_and_alike_for_each_arm_in_four_blocks() -> None:
     made = plan(rate=[5.0], requests=400)
     gaps = [pair.gap_s or 0.0 for pair in pairs(made, "chat", Load(rate_per_s=5.0))]
     assert len(set(gaps)) == 400
@@ -105,11 +105,8 @@ def test_arrivals_at_a_rate_come_by_chance_at_that_rate_and_alike_for_each_arm()
         for arm in ("steady", "spec")
     }
     assert of_arm["steady"] == of_arm["spec"]
-
-
-def test_a_cell_with_a_rate_is_cut_into_four_blocks_so_that_a_queue_can_build_up() -> None:
-    blocks = [b for b in measured_blocks(plan(rate=[5.0], requests=100)) if b.class_ == "chat"]
-    assert [len(block.pairs) for block in blocks] == [25] * 8
+    lengths = [len(block.pairs) for block in measured_blocks(made) if block.class_ == "chat"]
+    assert lengths == [100] * 8, "four blocks for each arm, so that a queue can build up"
 
 
 def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time() -> None:
