@@ -108,6 +108,11 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     assert changed.arm("spec").url == "http://other/v1"
     assert (changed.classes, changed.requests, changed.max_tokens) == (("raw",), 3, 13)
     assert overridden(plan(), {}) == plan()
+    assert overridden(plan(), {"url": {"spec": "http://h/v1"}}).sha256() == plan().sha256()
+    assert plan(requests=7).sha256() != plan().sha256()
+    for of_arms, classes in (({"url": {"x": "http://h/v1"}}, None), ({}, ("x",))):
+        with pytest.raises(PlanError, match="'x' is not in the plan"):
+            overridden(plan(), of_arms, classes=classes)
     prompts = [{"id": "a", "class": "x", "prompt": "p", "max_tokens": 50}]
     for given, most in ((8, 8), (80, 50)):  # a ceiling of single prompts too
         assert overridden(plan(prompts=prompts), {}, max_tokens=given).prompts[0].max_tokens == most
@@ -119,19 +124,6 @@ def test_a_plan_with_fewer_arms_is_otherwise_the_same() -> None:
     assert (few.arms, few.baseline) == ((whole.arm("spec"),), "spec")
     assert whole.with_arms(["steady", "spec"]) == whole
     assert few.model_copy(update={"arms": whole.arms, "baseline": whole.baseline}) == whole
-
-
-@pytest.mark.parametrize(
-    "given", [{"of_arms": {"url": {"x": "http://h/v1"}}}, {"of_arms": {}, "classes": ("x",)}]
-)
-def test_an_override_of_something_unknown_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match="'x' is not in the plan"):
-        overridden(plan(), **given)
-
-
-def test_an_address_does_not_change_what_plan_it_is() -> None:
-    assert overridden(plan(), {"url": {"spec": "http://h/v1"}}).sha256() == plan().sha256()
-    assert plan(requests=7).sha256() != plan().sha256()
 
 
 def test_the_nonce_stands_before_the_last_user_message() -> None:

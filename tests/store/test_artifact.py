@@ -65,30 +65,19 @@ def test_an_artifact_is_stored_whole_and_marked_with_its_key(folder: Any, store:
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_an_interrupted_upload_is_safe_to_repeat(folder: Any, store: Any, steps: int) -> None:
-    target = folder()
+def test_an_interrupted_upload_is_safe_to_repeat_and_a_finished_one_is_never_written_again(
+    folder: Any, store: Any, compiled: Path, steps: int
+) -> None:
+    target, down = folder(), compiled.parent / "down"
     with pytest.raises(Unreachable):
         store(Interrupted(target, steps))
     assert target.text(MARKER) is None
     with pytest.raises(Incomplete, match="has no COMPLETE"):
         check(target, key=KEY)
-    store(target)
-    assert check(target, key=KEY)
-
-
-def test_a_second_compilation_replaces_an_unfinished_upload(folder: Any, store: Any, compiled: Path) -> None:
-    target = folder()
-    with pytest.raises(Unreachable):
-        store(Interrupted(target, 3))
     (compiled / "model.pt").write_bytes(b"GRAPH" * 1000)  # the same size; compilers are not deterministic
     store(target)
-    pull(target, compiled.parent / "down", key=KEY, report=lambda line: None)
-    assert (compiled.parent / "down" / "model.pt").read_bytes() == b"GRAPH" * 1000
-
-
-def test_a_finished_artifact_is_never_written_again(folder: Any, store: Any, compiled: Path) -> None:
-    target = folder()
-    store(target)
+    pull(target, down, key=KEY, report=lambda line: None)
+    assert (down / "model.pt").read_bytes() == b"GRAPH" * 1000
     store(Interrupted(target, 0))
     with pytest.raises(Incomplete, match="not key ffff"):
         store(target, key="ffff")
