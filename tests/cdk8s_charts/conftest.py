@@ -7,7 +7,7 @@ import pytest
 from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
 from experiment import Experiment
-from tests.cdk8s_charts.objects import RENDERED, Object, experiment_at, objects_of
+from tests.cdk8s_charts.objects import RENDERED, Object, committed, experiment_at
 
 Case = tuple[Experiment, list[Object]]
 
@@ -15,7 +15,7 @@ Case = tuple[Experiment, list[Object]]
 @pytest.fixture(params=RENDERED, ids=lambda path: path.stem)
 def case(request: pytest.FixtureRequest) -> Case:
     """Each experiment with its objects."""
-    return experiment_at(request.param), objects_of(request.param)
+    return experiment_at(request.param), list(committed(request.param))
 
 
 @pytest.fixture(scope="session")

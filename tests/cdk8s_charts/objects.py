@@ -34,20 +34,21 @@ EXPERIMENTS = [path for path in RENDERED if not experiment_at(path).lab_only]
 
 
 @cache
-def _read(path: Path) -> tuple[Object, ...]:
+def committed(path: Path) -> tuple[Object, ...]:
+    """Read once, for tests that change nothing in them."""
     folder = ROOT / "manifests" / experiment_at(path).name
-    return tuple(
+    objects = tuple(
         item
         for file in sorted(folder.glob("*.yaml"))
         for item in yaml.load_all(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     )
+    assert objects, f"{path.name} is not rendered; run: make manifests"
+    return objects
 
 
 def objects_of(path: Path) -> list[Object]:
     """A copy that a test may break."""
-    objects = copy.deepcopy(list(_read(path)))
-    assert objects, f"{path.name} is not rendered; run: make manifests"
-    return objects
+    return copy.deepcopy(list(committed(path)))
 
 
 def named(objects: Iterable[Object], kind: str) -> dict[str, Object]:

@@ -19,7 +19,7 @@ from cdk8s_charts.vllm_command import compile_argv, serve_argv
 from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.compilation import compile_config
-from tests.cdk8s_charts.objects import RENDERED, experiment_at, named, objects_of, pods_of
+from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
@@ -153,7 +153,7 @@ def test_the_program_needs_nothing_but_the_image(reference_image: Image) -> None
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
 def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Path, tmp_path: Path) -> None:
     """The files that each Job's command names, from the ConfigMaps that it mounts."""
-    objects, told = objects_of(path), list[str]()
+    objects, told = committed(path), list[str]()
     maps = {name: item["data"] for name, item in named(objects, "ConfigMap").items()}
     for pod in pods_of(objects):
         if not pod.name.startswith("arguments-"):

@@ -15,7 +15,7 @@ from experiment.checks.names import MAX_ARM_NAME
 from experiment.finding import Misuse
 from tests.cdk8s_charts.conftest import objects_in
 from tests.cdk8s_charts.immutable import changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, named, objects_of
+from tests.cdk8s_charts.objects import EXPERIMENTS, committed, named
 from tests.cdk8s_charts.statements import deployed
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import ROOT
@@ -69,7 +69,7 @@ IMAGES = {
 
 def _applied(path: Path, image: str) -> list[dict[str, Any]]:
     values = {"AWS_ACCOUNT": "111122223333", "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
-    return fill(objects_of(path), with_tags(values))
+    return fill(committed(path), with_tags(values))
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
