@@ -78,10 +78,9 @@ def command(
         if joining:
             raise Refusal(joining)
         _confirm(experiment, aws, confirm)
-    joined = experiment.cluster.existing is not None
-    before = listed(experiment, aws) if joined else None
+    before = listed(experiment, aws) if experiment.cluster.existing and not dry_run else None
     kept = [] if dry_run else take_down(experiment, aws, Clock())
-    shared = _compared(experiment, before, listed(experiment, aws)) if before and not dry_run else None
+    shared = _compared(experiment, before, listed(experiment, aws)) if before else None
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, untold = None, None
     try:
