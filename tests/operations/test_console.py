@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, suppress
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -18,9 +17,9 @@ from experiment.finding import Finding, State
 from operations.__main__ import main
 from operations.console import carried_out, progress
 from operations.preflight import checklist
+from tests.conftest import ROOT
 from tests.operations.conftest import Say
 
-ROOT = Path(__file__).resolve().parents[2]
 _LEAVING = r"""
 import os, sys, time
 from operations.console import carried_out, progress

@@ -26,7 +26,6 @@ from tests.experiment.edits import put
 from tests.operations.clients import stubbed
 from tests.operations.conftest import Say
 from tests.operations.test_verbs import _rendered
-from tests.operations.world import World
 
 TRN2 = "trn2.48xlarge, on demand, us-east-2"
 
@@ -130,19 +129,6 @@ def test_cost_is_listed_by_component_with_its_dates(say: Say) -> None:
     _, text, _ = say("cost", "--compiled", "--prices", "/nonexistent/prices.json")
     assert "predicted" in text
     assert max(len(line) for line in text.splitlines()) <= 100
-
-
-def test_run_that_is_tried_only_tells_its_steps_and_the_dollars(
-    world: World, say: Say, tmp_path: Path
-) -> None:
-    written = _rendered(world.experiment, tmp_path)
-    code, out, _ = say(
-        "run", str(ROOT / "experiments/qwen3-32b.yaml"), "--dry-run", "--manifests", str(written)
-    )
-    assert (code, world.nodes) == (0, 0)
-    assert "set the Trn2 nodes to 0" in out
-    assert "for the answer at list price" in out
-    assert world.stored("results") == {}
 
 
 def test_run_that_is_tried_without_aws_tells_the_plan_of_a_new_run_and_why(

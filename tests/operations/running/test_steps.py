@@ -13,22 +13,25 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.beside import beside
+from benchmark.analyse.expectation import FILE_NAME
+from benchmark.plan import from_dict
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
 from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import Experiment, load
-from experiment.naming import BENCHMARK_NAME, artifact_path
+from experiment.compilation import artifact_key
+from experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
 from experiment.placement import batches, place, rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
 from operations.running import job_control, measuring
 from operations.running.context import StepError
-from operations.running.measuring import provide_plan as provide
-from operations.running.measuring import restrict
+from operations.running.measuring import provide_plan, restrict
 from operations.running.steps import carry_out, remaining, steps
 from store.artifact import DIFFERENCES
 from tests.conftest import ROOT
+from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
 
 EXPERIMENTS = [
@@ -164,7 +167,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
     pod = {"initContainers": [fetching], "containers": []}
     job = {"kind": "Job", "spec": {"template": {"spec": pod}}}
-    provide(context, job, arms)
+    provide_plan(context, job, arms)
     _, address, _, digest, *_ = fetching["args"]
     stored = driver.world.stored("results")[str(address).removeprefix(store)]
     assert [arm["name"] for arm in json.loads(stored)["arms"]] == [arm.name for arm in arms]
@@ -172,7 +175,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     assert whole or hashlib.sha256(stored).hexdigest() == digest
     fetching["args"] = ["get", f"{store}plans/other.json"]
     with pytest.raises(StepError, match=r"fetches another plan than that of qwen3-32b; run ./trnspec render"):
-        provide(context, job, arms)
+        provide_plan(context, job, arms)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -201,6 +204,26 @@ def test_every_arm_of_a_sweep_is_asked_once_and_compared_with_the_baseline(swept
         assert found["engines"][treatment.name]["undeclared"] == [
             {"path": "neuron_config.async_mode", "baseline": False, "this": True}
         ]
+
+
+def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_baseline_of_its_own(
+    aws: Aws, variation: Callable[..., Path], tmp_path: Path
+) -> None:
+    sizes = driver_of(load(variation(put("serving.max_num_seqs", [4, 8]))), aws, tmp_path)
+    sizes.run()
+    out, keys = sizes.out, {arm.name: artifact_key(arm) for arm in sizes.world.experiment.arms}
+    assert sizes.reports == [out / "round-1", out / "round-2", out]
+    assert (out / FILE_NAME).read_text() == (out / "round-1" / FILE_NAME).read_text()
+    assert len(set(keys.values())) == 4 == len(sizes.artifacts())
+    plans = {one["metadata"]["name"]: one["data"] for one in sizes.world.api.of("configmaps")}
+    for job, size in zip(sizes.jobs(BENCHMARK_NAME), ("", "-b8"), strict=True):
+        (volume,) = job["spec"]["template"]["spec"]["volumes"]
+        plan = from_dict(json.loads(plans[volume["configMap"]["name"]][PLAN_FILE]))
+        own, drafting = f"qwen-vllm{size}", f"qwen-sd-vllm{size}"
+        assert plan.baselines == {own: own, drafting: own}
+        compared = json.loads((out / "engines" / f"{drafting}.json").read_text())
+        assert compared["baseline"].endswith(keys[own])
+        assert not (out / "engines" / f"{own}.json").exists()
 
 
 def test_answers_follow_the_benchmark_of_their_round(swept: Driver) -> None:
