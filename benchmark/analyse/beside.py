@@ -110,25 +110,15 @@ def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
     n = len(common)
     lost = sum(baseline[question] and not treatment[question] for question in common)
     gained = sum(treatment[question] and not baseline[question] for question in common)
-    said: dict[str, Any] = {
-        "n": n,
-        "difference": None,
-        "ci_low": None,
-        "ci_high": None,
-        "gained": gained,
-        "lost": lost,
-    }
-    if not n:
-        return {**said, "p_value": None}
-    more, fewer, total = gained + 0.5, lost + 0.5, n + 2
-    middle = (more - fewer) / total
-    error = math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total
-    said |= {
-        "difference": (gained - lost) / n,
-        "ci_low": max(-1.0, middle - _Z * error),
-        "ci_high": min(1.0, middle + _Z * error),
-    }
-    return {**said, "p_value": mcnemar(gained, lost)}
+    difference = low = high = p_value = None
+    if n:
+        more, fewer, total = gained + 0.5, lost + 0.5, n + 2
+        middle = (more - fewer) / total
+        half = _Z * (math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total)
+        difference, p_value = (gained - lost) / n, mcnemar(gained, lost)
+        low, high = max(-1.0, middle - half), min(1.0, middle + half)
+    interval = {"difference": difference, "ci_low": low, "ci_high": high}
+    return {"n": n, **interval, "gained": gained, "lost": lost, "p_value": p_value}
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -24,22 +24,22 @@ def in_words(found: Mapping[str, Any]) -> str:
 
 def _where_it_failed(found: Mapping[str, Any]) -> Iterator[str]:
     for number, one in enumerate(found["failed"]):
-        begin = f"at {_at(found)(found['failing'])}, " * (number == 0)
+        begin = f"at {_at(found, found['failing'])}, " * (number == 0)
         yield f"{begin}{one['failed']} of {one['asked']} requests of {one['arm']} failed ({', '.join(one['errors'])})"
 
 
 def _pays(found: Mapping[str, Any]) -> str:
-    at, more = _at(found), "; it crosses again at a higher load" if found["more"] else ""
+    more = "; it crosses again at a higher load" if found["more"] else ""
     measured = "that both arms answered" if found["failing"] else "measured"
     if found["found"] == "not shown":
         return _unclear(found)
     if found["found"] == "while answered":
-        return f"pays up to {at(found['load'])}, the largest load {measured}"
+        return f"pays up to {_at(found, found['load'])}, the largest load {measured}"
     if found["found"] in ("always", "never"):
         return f"pays at {'every' if found['found'] == 'always' else 'no'} load {measured}"
     low, high = (_shown(found, found[name]) for name in ("low", "high"))
     wide = "" if found["precise"] else ", less sure than asked for"
-    return f"pays {'from' if found['rising'] else 'up to'} {at(found['load'])} [{low}, {high}]{wide}{more}"
+    return f"pays {'from' if found['rising'] else 'up to'} {_at(found, found['load'])} [{low}, {high}]{wide}{more}"
 
 
 def _unclear(found: Mapping[str, Any]) -> str:
@@ -49,7 +49,7 @@ def _unclear(found: Mapping[str, Any]) -> str:
     for sign, text in words.items():
         if loads := [load for load, own in found["signs"] if own == sign]:
             several = ", ".join(_shown(found, load) for load in loads[:-1])
-            known.append(text.format(" and ".join(filter(None, (several, _at(found)(loads[-1]))))))
+            known.append(text.format(" and ".join(filter(None, (several, _at(found, loads[-1]))))))
     if not known:
         return "cannot be compared with its baseline at any load, because of too few answers"
     if len(found["signs"]) == 1:
@@ -126,7 +126,7 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
             for point in arm["points"]
         ]
         least, arm, load = min(points)
-        known = f"the lowest TPOT was {least:.3g} s, {arm} at {_at(search)(load)}"
+        known = f"the lowest TPOT was {least:.3g} s, {arm} at {_at(search, load)}"
         yield f"No arm meets {limits} at a measured load; {known}."
     if not able:
         return
@@ -141,7 +141,7 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
             if priced
             else f"{value} [{low}, {high}] tokens/s"
         )
-        told.append(f"{arm['arm']} at {_at(search)(arm['cheapest']['load'])}, {worth}")
+        told.append(f"{arm['arm']} at {_at(search, arm['cheapest']['load'])}, {worth}")
     (_, low, high), *others = (arm["cheapest"][key] for arm in ordered)
     close = "; no clear difference between the first two" * any(
         begin <= high and low <= end for _, begin, end in others[:1]
@@ -152,14 +152,11 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 
-def _at(found: Mapping[str, Any]) -> Any:
-    def said(load: float) -> str:
-        shown = _shown(found, load)
-        if found["by"] == "rate":
-            return f"{shown} requests/s"
-        return f"{shown} request{'s' * (shown != '1')} at once"
-
-    return said
+def _at(found: Mapping[str, Any], load: float) -> str:
+    shown = _shown(found, load)
+    if found["by"] == "rate":
+        return f"{shown} requests/s"
+    return f"{shown} request{'s' * (shown != '1')} at once"
 
 
 def _shown(found: Mapping[str, Any], load: float) -> str:

@@ -114,6 +114,7 @@ from benchmark.plan import Arm
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
+_OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simultaneous")
 
 
 def summarise(raw: RawRun) -> dict[str, Any]:
@@ -175,12 +176,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "searched": plan.search is not None,
         "replayed": plan.replayed,
         "made_up_texts": sum(prompt.made_up for prompt in plan.prompts),
-        "warmup": plan.warmup,
-        "seed": plan.seed,
-        "max_tokens": plan.max_tokens,
-        "temperature": plan.temperature,
-        "ignore_eos": plan.ignore_eos,
-        "simultaneous": plan.simultaneous,
+        **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
         "extra_body": dict(plan.extra_body),
         "timeout_s": first.timeout_s,

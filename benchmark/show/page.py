@@ -46,8 +46,6 @@ from benchmark.show.wording import origins, planned_text, remarks, sentence
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
-NEEDS = {"jinja2": "Jinja2"}
-"""Modules that the page needs, and the packages that have them."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""
@@ -58,7 +56,7 @@ _MOST_ARMS = 6
 
 def missing() -> list[str]:
     """Packages that the page needs and that are not installed."""
-    return [package for module, package in NEEDS.items() if find_spec(module) is None]
+    return [] if find_spec("jinja2") else ["Jinja2"]
 
 
 def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
@@ -237,11 +235,9 @@ def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[st
 def _prompt_text(prompt: Prompt) -> str:
     if prompt.messages is None:
         return prompt.prompt or ""
-    return "\n".join(f"{said.get('role')}: {_plain_text(said.get('content'))}" for said in prompt.messages)
-
-
-def _plain_text(content: Any) -> str:
-    return content if isinstance(content, str) else "(content that is not plain text)"
+    texts = ((said.get("role"), said.get("content")) for said in prompt.messages)
+    odd = "(content that is not plain text)"
+    return "\n".join(f"{role}: {text if isinstance(text, str) else odd}" for role, text in texts)
 
 
 def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:

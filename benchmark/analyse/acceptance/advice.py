@@ -30,6 +30,7 @@ from benchmark.analyse.acceptance.windows import Sample, Window, mixture, predic
 from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import sort_out
 from benchmark.analyse.comparison import mapped_back, verdict
+from benchmark.analyse.decision import interval
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
@@ -331,10 +332,10 @@ def _choice(
         )
         return {**said, "text": text}
     if not chosen:
-        text = f"keep plain decoding: the best window, {best['k']}, is {best['speed_up']:.2f} times as fast{_interval(best)}"
+        text = f"keep plain decoding: the best window, {best['k']}, is {best['speed_up']:.2f} times as fast{interval(best['ci_low'], best['ci_high'])}"
     else:
         row = rows[chosen]
-        text = f"use window {chosen}: {row['speed_up']:.2f} times faster than plain decoding{_interval(row)}"
+        text = f"use window {chosen}: {row['speed_up']:.2f} times faster than plain decoding{interval(row['ci_low'], row['ci_high'])}"
         if best["k"] != chosen:
             text += f"; window {best['k']} would give {best['speed_up']:.2f}, within 1 %"
         if row["ci_low"] is not None and row["ci_low"] <= 1:
@@ -344,7 +345,3 @@ def _choice(
 
 def _span(low: float, high: float) -> str:
     return f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return "" if row["ci_low"] is None else f" [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"

@@ -56,26 +56,6 @@ def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> No
     }
 
 
-@pytest.mark.parametrize(
-    ("gains", "usd", "begins", "says"),
-    [
-        (BETTER, None, "Use spec-k7-b8 (window 7; best of 2", "(over plain-b8, the baseline of its own batch and the cheapest)"),
-        (BETTER | {"spec-k7": 3.0}, None, "Use spec-k7 (window 7", "(over plain-b8, the cheapest baseline; over plain, that of its own batch, 3.0"),
-        (BETTER | {"plain-b8": 4.0}, None, "Keep plain-b8: spec-k7-b8 (window 7", "0.65 times as fast"),
-        (BETTER, PRICES | {"plain-b8": 40.0}, "Use spec-k7-b8", "(over plain, the cheapest baseline; over plain-b8, that of its own"),
-        (BETTER | {"spec-k7": 4.0}, PRICES | {"spec-k7": 40.0}, "Use spec-k7-b8 (window 7): 2.0", "times faster for "),
-        (BETTER, {}, "Use spec-k7-b8", "(over plain-b8, the baseline of its own batch and the cheapest)"),
-    ],
-    ids=["own is best", "best is another's", "no drafting pays", "by dollars", "faster and dearer", "without prices"],
-)  # fmt: skip
-def test_the_sentence_judges_by_the_best_baseline_and_names_both(
-    gains: dict[str, float], usd: dict[str, float] | None, begins: str, says: str
-) -> None:
-    found = decide(summarise(two_batches(gains, usd=usd)))
-    assert found.sentence.startswith(begins)
-    assert says in found.sentence
-
-
 def test_the_page_has_each_treatment_beside_both() -> None:
     raw = two_batches(BETTER)
     summary = summarise(raw)

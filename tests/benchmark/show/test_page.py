@@ -10,16 +10,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from benchmark.analyse.decision import decide
 from benchmark.analyse.load_words import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
-from tests.benchmark.records import answered, block, failed, raw_run
+from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
 Attributes = dict[str, str | None]
@@ -222,55 +218,6 @@ def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
         assert len(kept.rows) == (8 if len(shares) > 1 else 1)
         assert tables.lean(kept)[0].headings[2:] != (), "never names alone"
     assert [table.headings[0] for table in tables.cost_by_class(summaries["reference"])] == ["arm"]
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ({"client_lag_s": 0.2}, "because the client was late there"),
-        ({}, "because each arm was loaded there once for a class, and a pause of the machine would count"),
-    ],
-)
-def test_one_block_of_each_arm_or_a_late_client_is_not_enough_for_advice(
-    more: dict[str, Any], why: str
-) -> None:
-    raw = searched(("json",), slo={"tpot_s": 0.03})
-    arms = ("qwen-vllm", "qwen-sd-crowded")
-    blocks = [block(arm=arm, class_="json", concurrency=2, **more) for arm in arms]
-    enough = (*blocks, *blocks)
-    for given in (enough, enough if more else enough[:2]):
-        decision = decide(summarise(replace(raw, blocks=given)))
-        (at,) = (one for one in decision.loads if one.load.concurrency == 2)
-        if more or given is not enough:
-            assert at.advice == "unclear"
-            assert at.sentence.startswith(f"nothing is recommended from this load alone, {why}")
-        else:
-            assert at.advice == "use"
-        assert decision.sentence.startswith("qwen-sd-crowded pays up to "), "which all cells together tell"
-
-
-def test_an_arm_that_answered_nothing_is_not_said_to_miss_an_objective_that_nobody_gave() -> None:
-    raw = searched(("json",))
-    lost = (failed(one.arm, **_place(one)) if one.arm == "qwen-vllm" else one for one in raw.requests)
-    told = decide(summarise(replace(raw, requests=tuple(lost)))).sentence
-    assert "; too few answers of qwen-vllm at a measured load." in told
-
-
-def _place(one: RequestRecord) -> dict[str, Any]:
-    names = ("pair_id", "prompt_id", "class_", "concurrency", "rate_per_s", "round", "started_unix_s")
-    return {name: getattr(one, name) for name in names}
-
-
-def test_an_a_a_search_recommends_nothing_first() -> None:
-    same = ({**PLAIN, "name": "a"}, {**PLAIN, "name": "b"})
-    assert decide(summarise(searched(("json",), arms=same))).sentence.startswith("At ")
-
-
-def test_a_search_that_ended_after_one_load_says_what_was_learned_there() -> None:
-    raw = searched(("json",))
-    ended = replace(raw, requests=tuple(one for one in raw.requests if one.concurrency == 1))
-    told = decide(summarise(ended)).sentence
-    assert told.startswith("qwen-sd-crowded pays at 1 request at once, the only load with enough answers.")
 
 
 def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
