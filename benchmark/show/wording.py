@@ -62,40 +62,27 @@ def sentence(run: Mapping[str, Any]) -> str:
 
 def origins(summary: Mapping[str, Any], *, predicts: bool) -> Iterator[tuple[str, str, str]]:
     """The kinds of numbers that occur in this report, which these are and where from; `predicts`: whether it has a trade-off curve."""
-    run = summary["run"]
+    run, of_formulas = summary["run"], "from these, by the formulas below"
     when = f"{run['started']} to {run['finished']}, run {run['id']}, client {run['client']}"
-    yield (run["provenance"], "times, tokens, errors, texts", f"{sentence(run)} {when}")
-    yield (
-        "computed",
-        "speed-ups, intervals, verdicts, tokens per step, shares",
-        "from these, by the formulas below",
-    )
+    yield run["provenance"], "times, tokens, errors, texts", f"{sentence(run)} {when}"
+    yield "computed", "speed-ups, intervals, verdicts, tokens per step, shares", of_formulas
     if predicts or summary["explanations"]:
-        yield (
-            "predicted",
-            "speed-up against k, break-even, predicted speed-up",
-            "from this run's step times and acceptance by a formula; the run at that setting was not made",
-        )
+        what = "speed-up against k, break-even, predicted speed-up"
+        how = "from this run's step times and acceptance by a formula; the run at that setting was not made"
+        yield "predicted", what, how
     if any(cell["cost"] for cell in summary["cells"]):
-        yield (
-            "quoted",
-            "cost per hour, and with it cost per token",
-            "usd_per_hour is what the plan says of each arm, not a bill",
-        )
+        what = "usd_per_hour is what the plan says of each arm, not a bill"
+        yield "quoted", "cost per hour, and with it cost per token", what
     if summary.get("quality"):
-        yield (
-            "quoted",
-            "right answers to gsm8k",
-            "lm-eval's own files beside the records; differences, intervals and p-values are computed from them",
-        )
+        what = "lm-eval's own files beside the records; differences, intervals and p-values are computed from them"
+        yield "quoted", "right answers to gsm8k", what
     if summary.get("engines"):
-        yield (
-            "quoted",
-            "compiled configurations",
-            "`neuron_config_differences.json` of each artifact: what the compiler saved of each arm, compared",
+        what = (
+            "`neuron_config_differences.json` of each artifact: what the compiler saved of each arm, compared"
         )
+        yield "quoted", "compiled configurations", what
     for one in summary.get("quoted", ()):
-        yield ("quoted", one["text"], one["source"])
+        yield "quoted", one["text"], one["source"]
 
 
 def failures(summary: Mapping[str, Any]) -> Iterator[str]:

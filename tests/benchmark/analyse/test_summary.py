@@ -49,11 +49,16 @@ def test_speed_up_is_above_one_where_the_treatment_is_better_whatever_the_direct
 
 
 def test_failed_requests_are_counted_not_averaged() -> None:
-    summary = summarise(raw_run(slow(0), slow(1), failed(pair=2), failed(pair=3, error="http_500")))
+    summary = summarise(
+        raw_run(slow(0), slow(1), failed(pair=2), failed(pair=3, error="http_500"), failed("spec", 0))
+    )
     found = cell(summary, "steady")
     assert (found["n"], found["errors"], found["error_rate"]) == (2, 2, 0.5)
     assert found["error_names"] == {"timeout": 1, "http_500": 1}
     assert found["ttft_s"]["mean"] == pytest.approx(0.1)
+    assert cell(summary, "spec")["tpot_s"] is None
+    nothing = comparison(summary)
+    assert (nothing["ratio"], nothing["n_pairs"], nothing["verdict"]) == (None, 0, "too few")
 
 
 def test_a_pair_with_a_failure_is_left_out_and_said_so() -> None:
@@ -65,13 +70,6 @@ def test_a_pair_with_a_failure_is_left_out_and_said_so() -> None:
     assert comparison(summary, class_="raw")["error_rates"] == [None, None]
     alike = summarise(raw_run(slow(0), failed("steady", 1), fast(0), failed("spec", 1)))
     assert comparison(alike)["warning"] is None
-
-
-def test_a_cell_without_answers_has_no_numbers() -> None:
-    summary = summarise(raw_run(failed("steady", 0), failed("spec", 0)))
-    assert cell(summary, "spec")["tpot_s"] is None
-    found = comparison(summary)
-    assert (found["ratio"], found["n_pairs"], found["verdict"]) == (None, 0, "too few")
 
 
 def test_outputs_are_compared_arm_to_arm() -> None:

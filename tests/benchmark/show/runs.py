@@ -145,10 +145,25 @@ def all_runs() -> dict[str, RawRun]:
         "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
         "search": searched(CLASSES, slo=slo),
         "many requests": run_of(classes=("json",), requests=260),
+        "merged chunks": merged(run_of(classes=("repetition",))),
         "one arm": run_of((PLAIN,), ("json",)),
         "nothing answered": run_of(classes=("json",), fails=1.0),
         "nothing asked": raw_run(),
     }
+
+
+def merged(raw: RawRun) -> RawRun:
+    """As a busy client sees it: two chunks of each answer that drafts come as one."""
+    requests = []
+    for one in raw.requests:
+        if one.arm != PLAIN["name"] and one.chunk_tokens:
+            first, *rest = one.chunk_tokens
+            tokens = (first, *map(sum, zip(rest[::2], rest[1::2], strict=False)))
+            times = (one.chunk_s[0], *one.chunk_s[2::2])
+            ends: dict[str, Any] = {"completion_tokens": sum(tokens), "e2e_s": times[-1]}
+            one = replace(one, chunk_s=times, chunk_tokens=tokens, **ends)
+        requests.append(one)
+    return replace(raw, requests=tuple(requests))
 
 
 def _records(

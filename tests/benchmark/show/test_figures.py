@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmark.analyse.decision import decide
-from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.show.canvas import Axis, Panel, Plot, looks
 from benchmark.show.page import predictions
-from benchmark.show.page import render as page
 from benchmark.show.speed_up import (
     TITLES,
     against_windows,
@@ -26,7 +23,7 @@ from benchmark.show.speed_up import (
 )
 from benchmark.show.tables import Table, lean
 from benchmark.show.terminal import render_all
-from tests.benchmark.show.runs import CLASSES, PLAIN, run_of
+from tests.benchmark.show.runs import CLASSES
 
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
@@ -153,32 +150,15 @@ def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
     assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""
 
 
-def test_a_run_that_cannot_tell_predicts_nothing(runs: dict[str, RawRun]) -> None:
-    assert predictions(runs["one arm"]) == predictions(runs["nothing answered"]) == []
+@pytest.mark.parametrize("case", ["one arm", "nothing answered", "merged chunks"])
+def test_a_run_that_cannot_tell_predicts_nothing(runs: dict[str, RawRun], case: str) -> None:
+    assert predictions(runs[case]) == []
 
 
-def _merged(raw: RawRun) -> RawRun:
-    """As a busy client sees it: two chunks of each answer that drafts come as one."""
-    requests = []
-    for one in raw.requests:
-        if one.arm != PLAIN["name"] and one.chunk_tokens:
-            rest = one.chunk_tokens[1 : 1 + (len(one.chunk_tokens) - 1) // 2 * 2]
-            tokens = (one.chunk_tokens[0], *map(sum, zip(rest[::2], rest[1::2], strict=True)))
-            times = (one.chunk_s[0], *one.chunk_s[2::2])
-            one = replace(
-                one, chunk_s=times, chunk_tokens=tokens, completion_tokens=sum(tokens), e2e_s=times[-1]
-            )
-        requests.append(one)
-    return replace(raw, requests=tuple(requests))
-
-
-def test_merged_chunks_are_neither_printed_nor_drawn_as_steps() -> None:
-    busy = _merged(run_of(classes=("repetition",)))
-    summary = summarise(busy)
-    shown = " ".join(render_all(summary).split())
-    assert "chunks hold more than the 7 tokens that a step can yield" in shown
-    assert summary["cells"][1]["tokens_per_chunk"]["mean"] > 7, "which was printed as tokens per step"
-    assert summary["cells"][1]["tokens_per_step"] is None
-    assert f"{summary['cells'][1]['tokens_per_chunk']['mean']:.2f}" not in shown
-    assert '<figure id="windows">' not in page(busy, summary)
-    assert predictions(busy) == []
+def test_merged_chunks_are_neither_printed_nor_drawn_as_steps(
+    summaries: dict[str, dict[str, Any]], pages: dict[str, str]
+) -> None:
+    cell = summaries["merged chunks"]["cells"][1]
+    assert (cell["tokens_per_chunk"]["mean"] > 7, cell["tokens_per_step"]) == (True, None)
+    assert f"{cell['tokens_per_chunk']['mean']:.2f}" not in render_all(summaries["merged chunks"])
+    assert '<figure id="windows">' not in pages["merged chunks"]

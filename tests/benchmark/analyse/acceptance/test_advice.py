@@ -39,14 +39,12 @@ def test_one_run_at_the_largest_window_tells_of_every_smaller_one(engine: Proces
         assert row["ci_low"] <= row["speed_up"] <= row["ci_high"]
     assert found["draft_s"] == pytest.approx(DRAFT_S, rel=0.02)
     assert found["unused_drafts"] == engine.unused
-
-
-def test_the_largest_window_is_predicted_as_it_was_measured() -> None:
-    run = FUSED.run()
-    measured = summarise(run)["comparisons"][0]
-    predicted = cell(run)["by_k"][-1]
+    measured, predicted = summarise(engine.run())["comparisons"][0], found["by_k"][-1]
     assert predicted["speed_up"] == pytest.approx(measured["ratio"], rel=0.01)
     assert predicted["ci_high"] == pytest.approx(measured["ci_high"], rel=0.02)
+    chosen, best = found["recommended_k"], max(range(1, 8), key=engine.measured_speed_up)
+    assert chosen <= best
+    assert engine.measured_speed_up(chosen) > 0.98 * engine.measured_speed_up(best)
 
 
 def test_a_second_window_tells_what_drafting_costs_at_all() -> None:
@@ -108,27 +106,10 @@ def test_what_lies_between_windows_that_cannot_be_told_apart_is_named_too() -> N
 def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_none_where_none_pays() -> None:
     sure = cell(replace(UPSTREAM, conditional=(0.99,) * 7).run())
     assert (sure["recommended_k"], sure["not_told_apart"]) == (7, [])
+    assert cell(UPSTREAM.run(), timed_with="spec") == cell(UPSTREAM.run()), "never with itself"
     found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
     assert found["recommended_k"] == 0
     assert "keep plain decoding" in found["text"]
-
-
-def test_an_arm_is_never_timed_with_itself_nor_with_one_that_does_not_speculate() -> None:
-    run = UPSTREAM.run()
-    assert cell(run, timed_with="spec") == cell(run)
-    for name in ("steady", "no-such-arm"):
-        with pytest.raises(
-            ResultsError, match=f"--timed-with: '{name}' is not a speculating arm .* those are spec"
-        ):
-            advise(run, Wishes(timed_with=name))
-
-
-def test_the_recommended_window_is_the_true_best_or_as_good() -> None:
-    found = cell(UPSTREAM.run())
-    best = max(range(1, 8), key=UPSTREAM.measured_speed_up)
-    chosen = found["recommended_k"]
-    assert chosen <= best
-    assert UPSTREAM.measured_speed_up(chosen) > 0.98 * UPSTREAM.measured_speed_up(best)
 
 
 def test_the_servers_counters_predict_as_chunks_do() -> None:
@@ -198,17 +179,24 @@ def test_traffic_is_weighted_by_its_tokens() -> None:
     assert mix["by_k"][0]["speed_up"] == pytest.approx(1 / (0.75 / 2 + 0.25))
 
 
-def test_what_cannot_be_advised_is_refused_in_one_line() -> None:
-    run = UPSTREAM.run()
-    with pytest.raises(ResultsError, match="beyond k = 7"):
-        advise(run, Wishes(k_max=8))
-    with pytest.raises(ResultsError, match="nothing is known of 'poems'; known are chat"):
-        advise(run, Wishes(mix={"poems": 1.0}))
-    plain = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "spec")]
-    with pytest.raises(ResultsError, match="no arm speculates by its plan"):
-        advise(raw_run(answered(), arms=plain))
-    with pytest.raises(ResultsError, match="no cell tells how many tokens its steps yield"):
-        advise(raw_run(answered(), answered("spec", chunk_tokens=None)))
+TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "spec")]
+
+
+@pytest.mark.parametrize(
+    ("run", "wishes", "message"),
+    [
+        (UPSTREAM.run(), Wishes(timed_with="steady"), "--timed-with: 'steady' is not a speculating arm .* those are spec"),
+        (UPSTREAM.run(), Wishes(timed_with="nobody"), "--timed-with: 'nobody' is not a speculating arm .* those are spec"),
+        (UPSTREAM.run(), Wishes(k_max=8), "beyond k = 7"),
+        (UPSTREAM.run(), Wishes(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
+        (raw_run(answered(), arms=TWO_PLAIN), Wishes(), "no arm speculates by its plan"),
+        (raw_run(answered(), answered("spec", chunk_tokens=None)), Wishes(), "no cell tells how many tokens its steps yield"),
+    ],
+    ids=["plain arm", "unknown arm", "large window", "unknown class", "no window", "untold"],
+)  # fmt: skip
+def test_what_cannot_be_advised_is_refused_in_one_line(run: RawRun, wishes: Wishes, message: str) -> None:
+    with pytest.raises(ResultsError, match=message):
+        advise(run, wishes)
 
 
 def test_the_verb_predicts_from_a_run_and_from_its_summary(
@@ -238,10 +226,7 @@ def test_the_verb_predicts_from_a_run_and_from_its_summary(
         ([], "give either DIR or --acceptance FILE"),
         (["run", "--acceptance", "x"], "give either DIR or --acceptance FILE"),
         (["--acceptance", "x"], "needs --step-times"),
-        (
-            ["x", "--timed-with", "n", "--step-times", "0=1,7=2"],
-            "--timed-with: takes step times from the run",
-        ),
+        (["x", "--timed-with", "n", "--step-times", "0=1,7=2"], "--timed-with: takes step times"),
         (["--acceptance", "nowhere.json", "--step-times", "0=1,7=2"], "nowhere.json: No such file"),
     ],
 )
