@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ INTO = ("vpc", "cluster")
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser(prog).parse_args(argv)
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
@@ -39,6 +41,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -
         rehearsal = _rehearse(options)
     except Refusal as error:
         return refused(error, verb="rehearse", as_json=options.json)
+    except KeyboardInterrupt:
+        print("rehearse: interrupted, the stand-in for AWS is stopped", file=sys.stderr)
+        return 130
     _print(rehearsal, as_json=options.json)
     disturbed = rehearsal.remains is None or rehearsal.remains.disturbed
     return 1 if rehearsal.changed or disturbed else 0

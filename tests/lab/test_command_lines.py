@@ -126,3 +126,14 @@ def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_p
     told = real.as_data(missed, tmp_path)
     assert told["claims"][0]["met"] is False
     assert told["decision"]["sentence"]
+
+
+def test_an_interrupted_rehearsal_ends_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearse, "_rehearse", interrupted)
+    assert rehearse.main([]) == 130
+    assert capsys.readouterr().err == "rehearse: interrupted, the stand-in for AWS is stopped\n"
