@@ -319,6 +319,5 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
     )
     alt = f"{unit} against the time per output token. {'. '.join(said)}."
     legend = [look for look, *_ in drawn]
-    return figure(
-        "frontier", "Output tokens against the time of each", caption, [plot.panel("f", "", alt)], legend
-    )
+    panel = plot.panel("f", f"Loads from {search['low']:g} to {search['high']:g} {of}", alt)
+    return figure("frontier", "Output tokens against the time of each", caption, [panel], legend)

@@ -190,6 +190,8 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     assert "about 8 requests for each class and arm and cell, at least one for each in flight" in made
     assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in made
     (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', made, re.DOTALL)
+    low, high = (summary["search"][end] for end in ("low", "high"))
+    assert drawn.count(f"Loads from {low:g} to {high:g} at a time</") == 2, "heading and title of the picture"
     points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
     assert len(points) == 8
     assert drawn.count("<path transform") == len(points)
