@@ -27,9 +27,9 @@ from benchmark.analyse.stats import t_quantile
 Found = Literal["crossing", "always", "never", "while answered", "not shown"]
 PRECISION = 0.1
 """A crossing is known where its interval is within this share of it, or within one request."""
-_CONFIDENCE = 0.984
+_CONFIDENCE = 0.986
 """One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
-chance made it so: 0.984 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
+chance made it so: 0.986 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
 _WIDEST, _NARROWEST = 0.7, 0.2
 """Bandwidth of the local regression, in log load: a cell one bandwidth away counts for 0.6. The third nearest cell decides."""
 _BENT = 0.7

@@ -21,7 +21,8 @@ MOST_CELLS: int = Search(low=1, high=64).cells
 COVERAGE = (0.93, 0.97)
 FALSE_ALARMS = 0.05
 PRECISE = 0.95
-"""The share of quiet searches that must end within 10 % or one request of the truth."""
+"""The share of quiet searches that must end within 10 % or one request of the truth, but for two standard errors: with flat
+curves and much noise few end quietly."""
 NOISES = {"log-normal": log_normal, "heavy tails": heavy, "stalls": stalls}
 
 Shape = Callable[[float], float]
@@ -246,7 +247,8 @@ def _judged(
         right += found.precise and abs(found.load - crossing) <= within.tolerance(crossing)
     share, close = sum(covered) / max(len(covered), 1), right / max(precise, 1)
     of_grid = requests / runs / simulated.requests / len(GRID)
-    fine = COVERAGE[0] <= share <= COVERAGE[1] and close >= PRECISE and max(cells) <= MOST_CELLS
+    chance = 2 * math.sqrt(PRECISE * (1 - PRECISE) / max(precise, 1))
+    fine = COVERAGE[0] <= share <= COVERAGE[1] and close >= PRECISE - chance and max(cells) <= MOST_CELLS
     return (
         f"{name:26}{share:6.1%} {precise / runs:8.1%} {close:17.1%} {sum(cells) / runs:6.1f} {of_grid:9.1%}"
     ), fine
