@@ -81,7 +81,7 @@ def test_a_load_that_more_answers_would_tell_is_measured_again_and_ends_nothing(
     def at(load: float, visits: int = 1, failing: bool = False) -> Cell:
         return Cell(load, None, {}, visits, failing)
 
-    clear = [Cell(load, 0.4, {"c": {"a": 0.01, "b": -0.01}}) for load in (1.0, 64.0)]
+    clear = [Cell(load, 0.5, {"c": {"a": 0.01, "b": -0.01}}) for load in (1.0, 64.0)]
     assert next_load([[*clear, at(8.0)]], CLOSED) == 8
     assert edge([*clear, at(8.0)], CLOSED).found == "always"
     failing = edge([*clear, at(8.0, failing=True)], CLOSED)
