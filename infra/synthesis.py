@@ -8,11 +8,10 @@ The input is which experiment (cdk.json, or `-c experiment=`), and the settings 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
@@ -132,8 +131,6 @@ def app_of(
 
 def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:
     """An empty app, which starts jsii: that takes a second."""
-    if outdir is None:
-        _leave_types_to_mypy()
     import aws_cdk as cdk
 
     return cdk.App(
@@ -143,12 +140,3 @@ def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bo
         tree_metadata=False,  # for IDEs
         builtin_cloud_formation_validation=validation,
     )
-
-
-def _leave_types_to_mypy() -> None:
-    """jsii checks the types of all arguments at each call, which takes a tenth of a synth; mypy has done it already, and the
-    tests, which name a folder, keep it. It asks for the functions by these names when the CDK is imported."""
-    from jsii import _type_checking as at_each_call
-
-    no_hints: defaultdict[str, Any] = defaultdict(lambda: None)
-    vars(at_each_call).update(check_type=lambda **_: None, cached_type_hints=lambda _: no_hints)
