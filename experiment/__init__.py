@@ -4,14 +4,9 @@ Pure: no AWS, no jsii, no network, no clock, so that a wrong file is refused in 
 """
 
 import os
-import sys
-from types import SimpleNamespace
-from typing import Any, cast
 
-# pydantic looks for plugins in the metadata of every installed distribution, a third of the time of `check`; none is used. The
-# reader of that metadata, which pydantic imports all the same, would be a tenth.
+# pydantic looks for plugins in the metadata of every installed distribution, a third of the time of `check`; none is used.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-sys.modules.setdefault("pydantic.plugin._loader", cast("Any", SimpleNamespace(get_plugins=tuple)))
 
 from experiment.arms import Arm, Experiment, Speculation  # noqa: E402
 from experiment.finding import Finding, InvalidExperiment  # noqa: E402
