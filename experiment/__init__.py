@@ -8,10 +8,10 @@ import os
 # pydantic looks for plugins in the metadata of every installed distribution, a third of the time of `check`; none is used.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-from experiment.arms import Arm, Experiment, Speculation  # noqa: E402
-from experiment.finding import Finding, InvalidExperiment  # noqa: E402
-from experiment.loading import load  # noqa: E402
-from experiment.prompts import Prompt  # noqa: E402
+from experiment.arms import Arm, Experiment, Speculation
+from experiment.finding import Finding, InvalidExperiment
+from experiment.loading import load
+from experiment.prompts import Prompt
 
 __all__ = [
     "Arm",
