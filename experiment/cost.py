@@ -174,7 +174,8 @@ def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> f
     """Of one arm and class in a search: what the batch does not hold waits."""
     requests = cell_requests(settings, level)
     if settings.load and settings.load.search_rate:
-        return requests / level + -(-requests // batch) * answer_s
+        sets = (-(-requests // 2), requests // 2)  # each waits for its last answer
+        return requests / level + sum(-(-size // batch) * answer_s for size in sets)
     return requests / min(round(level), batch) * answer_s
 
 

@@ -88,4 +88,4 @@ def test_own_prompts_come_to_an_answer_and_each_step_names_the_next(clone: Path,
     assert Path(report).parent.name in (clone / "results" / "index.html").read_text(encoding="utf-8")
 
     status = typed("git status --short", folder=clone).split()
-    assert status == ["??", ".venv", "??", "experiments/mine.yaml", "??", "node_modules"]
+    assert status == ["??", "experiments/mine.yaml"]

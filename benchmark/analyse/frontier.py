@@ -27,7 +27,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
 from benchmark.measure.schedule import measured_turns, set_sizes
 from benchmark.metrics import TPOT
-from benchmark.plan import Arm, Load, Plan
+from benchmark.plan import MIXED, Arm, Load, Plan
 
 _MOST_FAILED = 0.1
 
@@ -194,14 +194,24 @@ class _Drawn:
     of_pair: Mapping[str, str]
     """At a rate, by pair, the set of arrivals that it belongs to."""
 
-    def together(self, times: Times) -> Times:
-        """With the arrivals that a pair belongs to in place of its prompt."""
+    one_queue: bool
+    """Whether the classes of a set wait together, as those of a replay do."""
+
+    def by_set(self, times: Times) -> Times:
+        """With the set of arrivals that a pair belongs to in place of its prompt."""
         return {
-            class_: {
-                pair: (self.of_pair[pair], log) for pair, (_, log) in own.items() if pair in self.of_pair
-            }
+            class_: {pair: (self.of_pair.get(pair, ""), log) for pair, (_, log) in own.items()}
             for class_, own in times.items()
         }
+
+    def draws(self, moves: Mapping[str, Mapping[str, float]]) -> Mapping[str, Mapping[str, float]] | None:
+        """`moves` by class and set as units of their own; None where nothing was drawn."""
+        if not self.of_pair:
+            return None
+        if not self.one_queue:
+            return moves
+        sets = dict.fromkeys(name for own in moves.values() for name in own)
+        return {MIXED: {name: math.fsum(own.get(name, 0.0) for own in moves.values()) for name in sets}}
 
 
 def _drawn(cells: Cells) -> dict[Load, _Drawn]:
@@ -218,7 +228,7 @@ def _drawn(cells: Cells) -> dict[Load, _Drawn]:
             for block in turn
             for pair in block.pairs
         }
-        found[load] = _Drawn(max(len(visited), 1), of_pair)
+        found[load] = _Drawn(max(len(visited), 1), of_pair, MIXED in cells.plan.loaded_with)
     return found
 
 
@@ -238,8 +248,8 @@ def _speed_up(cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm, class_: str 
             continue
         before, after = one.total_s
         moves = {name: _moves(one.moved(name)) for name in one.inside}
-        by_draw = replace(Strata.of(*map(drawn[load].together, times[load])), inside=one.inside)
-        draws = {name: _moves(by_draw.moved(name)) for name in one.inside if name in by_draw.pairs}
+        by_set = replace(Strata.of(*map(drawn[load].by_set, times[load])), inside=one.inside)
+        draws = drawn[load].draws({name: _moves(by_set.moved(name)) for name in one.inside})
         found.append(Cell(_size(load), math.log(before / after), moves, visits, draws=draws))
     return found
 
@@ -260,7 +270,7 @@ def _margin(
             found.append(Cell(_size(load), None, {}, visits, failing=fails))
             continue
         (value, moves), nearest = min(margins, key=lambda one: one[0][0])
-        _, draws = _below(drawn[load].together(logs[nearest, load]), 1.0)
+        draws = drawn[load].draws(_below(drawn[load].by_set(logs[nearest, load]), 1.0)[1])
         found.append(Cell(_size(load), value, moves, visits, draws=draws))
     return found
 

@@ -13,7 +13,7 @@ from benchmark.analyse.comparison import Verdict
 from benchmark.plan import Load
 
 FEW_ANSWERS = 3
-"""A cell of arrivals that is over after less time than so many answers take is a burst, not a load."""
+"""A set of arrivals that is over after less time than so many answers take is a burst, not a load."""
 _DRIFTED: tuple[Verdict, ...] = ("faster", "slower")
 
 
@@ -98,7 +98,7 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
         yield f"The search ended with its budget ({search['budget']}); repeated with a larger one, it goes on."
     if search["bursts_from"]:
         yield (
-            f"From {search['bursts_from']:g} requests/s on, a cell's requests arrive within the time of {FEW_ANSWERS} answers: "
+            f"From {search['bursts_from']:g} requests/s on, a set of requests arrives within the time of {FEW_ANSWERS} answers: "
             "they meet fewer others than in an endless stream; more requests come closer to it."
         )
     for drift in search["drift"]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
@@ -56,8 +56,9 @@ class Cell:
     """How often the load was measured: so much the curve's height counts in the fit."""
     failing: bool = True
     """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
-    draws: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Of requests at a rate, by class and set of arrivals drawn together, by how much that set alone moves `value`."""
+    draws: Mapping[str, Mapping[str, float]] | None = None
+    """Of requests at a rate, by class (of a replay, of all together) and set of arrivals drawn together, by how much that set
+    alone moves `value`; None where nothing is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,23 +139,27 @@ class Curve:
         return found
 
     def _of_draws(self, weights: Sequence[float]) -> tuple[float, float]:
-        """Variance of the weighted sum from the arrivals that were drawn for each cell, and its degrees of freedom: one variance
-        for all cells, to which half counts each alike, half by its weight."""
+        """Variance of the weighted sum from the arrivals that were drawn, and its degrees of freedom: a visit of a load has the same
+        at all loads, to which half counts each alike, half by its weight. Infinite where no load has two sets of arrivals."""
+        drawn = [cell for cell in self.cells if cell.draws is not None]
+        if not drawn:
+            return 0.0, 1.0
         known = []
         for cell, weight in zip(self.cells, weights, strict=True):
-            several = [own for own in cell.draws.values() if len(own) > 1]
+            several = [list(own.values()) for own in (cell.draws or {}).values() if len(own) > 1]
             if several:
-                parts = (
-                    len(own) / (len(own) - 1) * math.fsum(move**2 for move in own.values()) for own in several
-                )
-                degrees = sum(len(own) - 1 for own in several)
-                known.append((abs(weight) + 1 / len(weights), math.fsum(parts), degrees))
+                parts = [
+                    (len(own) / (len(own) - 1) * math.fsum(one**2 for one in own), len(own) - 1)
+                    for own in several
+                ]
+                known.append((abs(weight) + 1 / len(weights), *_added(parts, cell.visits)))
         if not known:
-            return 0.0, 1.0
+            return math.inf, 1.0
         total = math.fsum(share for share, _, _ in known)
         each = math.fsum(share * variance for share, variance, _ in known) / total
         degrees_all = total**2 / math.fsum(share**2 / degrees for share, _, degrees in known)
-        return each * math.fsum(weight**2 for weight in weights), degrees_all
+        visits = zip(weights, self._visits, strict=True)
+        return each * math.fsum(weight**2 / count for weight, count in visits), degrees_all
 
     def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
         """The weighted sum of the cells, and half the width of its interval."""
@@ -164,10 +169,9 @@ class Curve:
             rows = (sum(map(float.__mul__, weights, row)) for row in table)
             parts.append((max(0.0, sum(map(float.__mul__, weights, rows))), degrees))
         parts.append(self._of_draws(weights))
-        variance = sum(part for part, _ in parts)
-        if not variance:
-            return value, 0.0 if self._covariances else math.inf
-        degrees_all = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
+        variance, degrees_all = _added(parts)
+        if not variance or math.isinf(variance):
+            return value, 0.0 if self._covariances and not variance else math.inf
         return value, t_quantile(_CONFIDENCE, round(degrees_all, 1)) * math.sqrt(variance)
 
     def at(self, load: float) -> tuple[float, float]:
@@ -183,6 +187,14 @@ class Curve:
         sure = [(index, sign) for index, (_, sign) in enumerate(self.signs()) if sign]
         changes = [(a, b) for (a, one), (b, other) in pairwise(sure) if one != other]
         return (*changes[0], len(changes) > 1) if changes else None
+
+
+def _added(parts: Sequence[tuple[float, float]], times: int = 1) -> tuple[float, float]:
+    """The sum of variances and their degrees of freedom (Satterthwaite), so many times."""
+    variance = math.fsum(part for part, _ in parts)
+    if not variance or math.isinf(variance):
+        return variance, sum(degrees for _, degrees in parts)
+    return times * variance, variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
 
 
 def edge(cells: Sequence[Cell], within: Range) -> Edge:

@@ -69,9 +69,10 @@ Turn = tuple[Block, ...]
 def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair]:
     """The pairs of one cell in one round: the class's prompts in turn, each time with another nonce."""
     prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
-    chance = random.Random(f"{plan.seed}/{class_}/{load}/{round_}")
+    # Drift is told from the same prompts, at the same times.
+    chance = random.Random(f"{plan.seed}/{class_}/{load}/{1 if round_ == REPEATED else round_}")
     first = (round_ - 1) * plan.requests
-    again = first if round_ == REPEATED else 0  # drift is told from the same prompts
+    again = first if round_ == REPEATED else 0
     gaps_s = _gaps_s(plan, load, chance)
     for index in range(first, first + plan.requests):
         pair = _pair(f"{class_}/{load}/{index:04d}", prompts[(index - again) % len(prompts)], plan.seed)

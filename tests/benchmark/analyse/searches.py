@@ -89,7 +89,7 @@ class Simulated:
             for index, value in enumerate(values):
                 moves[str(index % self.prompts)] += (value - mean) / count
             drawn = {str(i): (sum(own) - len(own) * mean) / count for i, own in enumerate(of_load)}
-            draws = {} if self.within.whole else {"c": drawn}
+            draws = None if self.within.whole else {"c": drawn}
             found.append(Cell(load, mean, {"c": moves}, loads.count(load), draws=draws))
         return found
 

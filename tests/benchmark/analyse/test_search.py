@@ -144,3 +144,27 @@ def test_what_is_known_of_a_rate_depends_on_how_much_its_sets_of_arrivals_differ
     assert wide.low is not None
     assert wide.high is not None
     assert wide.high - wide.low > 0.6
+
+
+def test_one_set_of_arrivals_at_each_load_tells_nothing_of_chance() -> None:
+    moves = {"c": {str(i): 1e-4 * (i - 3.5) for i in range(8)}}
+    once = [Cell(load, math.log(5 / load), moves, draws={"c": {"1/0": 0.0}}) for load in (0.5, 5.5, 20.0)]
+    assert edge(once, OPEN).found == "not shown"
+    closed = [replace(cell, draws=None) for cell in once]
+    assert edge(closed, OPEN).found == "crossing"
+
+
+def test_a_load_measured_often_is_known_better_and_tells_no_less_of_the_others() -> None:
+    def signs(visits: int) -> tuple[tuple[float, int], ...]:
+        """A set moves its visit by 0.06 at all loads; the load in the middle is 0.05 above 0."""
+        cells = []
+        for load, value, count in ((0.5, 0.6, 1), (3.0, 0.05, visits), (20.0, 0.4, 1)):
+            sets = 2 * count
+            own = {str(i): (0.06 if i % 2 else -0.06) / sets for i in range(sets)}
+            moves = {"c": {str(i): 1e-5 * (i - 3.5) for i in range(8)}}
+            cells.append(Cell(load, value, moves, count, draws={"c": own}))
+        return edge(cells, OPEN).signs
+
+    assert signs(1)[1] == (3.0, 0)
+    assert signs(16)[1] == (3.0, 1)
+    assert [sign for load, sign in signs(16) if load != 3] == [1, 1]

@@ -134,6 +134,14 @@ def test_the_repeated_cell_of_a_search_asks_the_same_prompts_anew() -> None:
     first, again = (list(pairs(cell, "chat", Load(concurrency=2), round_)) for round_ in (1, REPEATED))
     assert [pair.prompt.id for pair in first] == [pair.prompt.id for pair in again]
     assert not {pair.nonce for pair in first} & {pair.nonce for pair in again}
+    by_rate, rate = (
+        plan(requests=4, search={"low": 1, "high": 4, "by": "rate"}, concurrency=[]),
+        Load(rate_per_s=2.0),
+    )
+    gaps_s = [
+        [one.gap_s for one in pairs(by_rate.cell(rate), "chat", rate, round_)] for round_ in (1, REPEATED)
+    ]
+    assert gaps_s[0] == gaps_s[1], "at the same times"
 
 
 def test_the_number_of_blocks_is_known_before_they_are_made() -> None:

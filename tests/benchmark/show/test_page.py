@@ -235,6 +235,6 @@ def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
     search = {"low": 0.1, "high": 8.0, "by": "rate"}
     summary = summarise(run_of(classes=("json",), loads=loads, rate=[], concurrency=[], search=search))
     assert any(
-        line.startswith("From 4 requests/s on, a cell's requests arrive within the time of 3 answers")
+        line.startswith("From 4 requests/s on, a set of requests arrives within the time of 3 answers")
         for line in sentences(summary)
     )
