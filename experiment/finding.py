@@ -28,7 +28,7 @@ class Finding:
     where: str
     """For example `arms[1].speculation.num_speculative_tokens`; empty for the whole of a file, or of a check."""
     value: Any
-    """The value there; `None` when there is none."""
+    """The value there; `None` when it is absent."""
     why: str
     """What is wrong with it, or how it was found to be."""
     remedy: str = ""

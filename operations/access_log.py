@@ -193,7 +193,7 @@ def _classed(entry: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _count(entry: dict[str, Any], key: str) -> int:
-    """A length; 0 where there is none."""
+    """A length; 0 where it is missing."""
     try:
         count = max(0, int(float(entry[key])))
     except (KeyError, TypeError, ValueError, OverflowError):

@@ -145,7 +145,7 @@ _NAMES = {
 
 
 def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
-    """The mean of a figure's logarithm over requests, with an interval over prompts; or why there is none."""
+    """The mean of a figure's logarithm over requests, with an interval over prompts; or why it is not known."""
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"

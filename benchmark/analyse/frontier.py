@@ -19,10 +19,10 @@ from typing import Any
 from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, said
 from benchmark.analyse.load_words import FEW_ANSWERS, in_words
-from benchmark.analyse.mix import Strata, Times, of_class, times_of
+from benchmark.analyse.mix import Strata, Times, logs_of, of_class, times_of
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
-from benchmark.analyse.values import output_tokens, request_values
+from benchmark.analyse.values import output_tokens
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
 from benchmark.measure.schedule import measured_turns, set_sizes
@@ -286,11 +286,7 @@ def _below(times: Times, limit: float) -> tuple[float, dict[str, dict[str, float
 
 def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
     """Logs of a metric over an arm's answers; classes with too few prompts are left out."""
-    found: dict[str, dict[str, tuple[str, float]]] = {}
-    for class_ in cells.plan.classes:
-        for record in cells.answered(arm, Place(class_, load)):
-            if value := request_values(record, arm.max_tokens_per_step).get(name):
-                found.setdefault(class_, {})[record.pair_id] = (record.prompt_id, math.log(value))
+    found = logs_of(cells, arm, load, name)
     return {class_: own for class_, own in found.items() if len({p for p, _ in own.values()}) >= MIN_PROMPTS}
 
 

@@ -68,12 +68,16 @@ def mixes(cells: Cells) -> dict[str, Any]:
 
 def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
     """Of an arm's answered requests, without classes whose acceptance was made up."""
+    logs = logs_of(cells, arm, load, TPOT.name)
+    return {class_: own for class_, own in logs.items() if (arm.name, class_) not in cells.made_up}
+
+
+def logs_of(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
+    """The same of any metric and all classes."""
     found: dict[str, dict[str, tuple[str, float]]] = {}
     for class_ in cells.plan.classes:
-        for record in (
-            cells.answered(arm, Place(class_, load)) if (arm.name, class_) not in cells.made_up else ()
-        ):
-            if value := request_values(record, arm.max_tokens_per_step).get(TPOT.name):
+        for record in cells.answered(arm, Place(class_, load)):
+            if value := request_values(record, arm.max_tokens_per_step).get(name):
                 found.setdefault(class_, {})[record.pair_id] = (record.prompt_id, math.log(value))
     return found
 

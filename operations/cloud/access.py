@@ -88,7 +88,7 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
 
 
 def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
-    """The cluster as EKS describes it. Raises `Refusal` when there is none, or it is not ready."""
+    """The cluster as EKS describes it. Raises `Refusal` when it does not exist or is not ready."""
     name = cluster_name(experiment)
     found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
     if found is None and experiment.cluster.existing:
@@ -254,7 +254,7 @@ def _node(experiment: Experiment, aws: Aws) -> str:
 
 
 def kubectl() -> Path:
-    """The program to call. Raises `Outside` when there is none."""
+    """The program to call. Raises `Outside` when it is not installed."""
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
         return _bundled(Path(sys.prefix) / "cache")
     found = shutil.which("kubectl")

@@ -53,7 +53,7 @@ class Kubernetes:
         ]
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        """An object, or nothing when there is none of this name."""
+        """An object, or nothing when no object has this name."""
         with suppress(NotFoundError):
             found: dict[str, Any] = self._json(["get", kind, name])
             return found

@@ -1,6 +1,6 @@
 """The state of a run, in one place: `state/active.json` in the bucket of results; a finished run's is `runs/<id>/run.json`.
 
-The object is the lock as well. It is made only where there is none, and changed only by who read its last version: S3
+The object is the lock as well. It is made only where it does not exist, and changed only by who read its last version: S3
 compares (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html), so two runs cannot both win.
 No pod of the experiment may write it. It is checked all the same: what it says becomes names of files and of objects.
 """
