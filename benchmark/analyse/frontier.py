@@ -187,7 +187,7 @@ def _asked(cells: Cells, arm: Arm, load: Load) -> list[RequestRecord]:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class Drawn:
     """How often a load was measured, and which of its arrivals were drawn together."""
 
     visits: int
@@ -214,7 +214,7 @@ class _Drawn:
         return {MIXED: {name: math.fsum(own.get(name, 0.0) for own in moves.values()) for name in sets}}
 
 
-def _drawn(cells: Cells) -> dict[Load, _Drawn]:
+def _drawn(cells: Cells) -> dict[Load, Drawn]:
     rounds: dict[Load, set[int]] = {load: set() for load in cells.plan.loads}
     for (_, place), records in cells.requests.items():
         rounds[place.load] |= {one.round for one in records}
@@ -228,11 +228,11 @@ def _drawn(cells: Cells) -> dict[Load, _Drawn]:
             for block in turn
             for pair in block.pairs
         }
-        found[load] = _Drawn(max(len(visited), 1), of_pair, MIXED in cells.plan.loaded_with)
+        found[load] = Drawn(max(len(visited), 1), of_pair, MIXED in cells.plan.loaded_with)
     return found
 
 
-def _speed_up(cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm, class_: str | None) -> list[Cell]:
+def _speed_up(cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm, class_: str | None) -> list[Cell]:
     """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
     base = cells.baseline_of(arm)
     times = {
@@ -255,7 +255,7 @@ def _speed_up(cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm, class_: str 
 
 
 def _margin(
-    cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm, objective: Mapping[str, float] | None
+    cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm, objective: Mapping[str, float] | None
 ) -> list[Cell]:
     """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest; of all
     classes that are known at some load, each alike."""
@@ -307,7 +307,7 @@ def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
     }
 
 
-def _best(cells: Cells, drawn: Mapping[Load, _Drawn], arm: Arm) -> dict[str, Any]:
+def _best(cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm) -> dict[str, Any]:
     """Up to which load an arm keeps the objective, what it delivers at each measured load, and where among those that keep
     the objective its tokens are cheapest."""
     objective = cells.plan.slo

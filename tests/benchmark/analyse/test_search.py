@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmark.analyse.frontier import Drawn
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from tests.benchmark.analyse.noise import log_normal
 from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated, at_a_rate, of_shape
@@ -168,3 +169,13 @@ def test_a_load_measured_often_is_known_better_and_tells_no_less_of_the_others()
     assert signs(1)[1] == (3.0, 0)
     assert signs(16)[1] == (3.0, 1)
     assert [sign for load, sign in signs(16) if load != 3] == [1, 1]
+
+
+def test_classes_of_a_replay_wait_in_one_queue_and_are_no_draws_of_their_own() -> None:
+    moves = {"chat": {"1/0": 0.01, "1/1": -0.01}, "code": {"1/0": 0.02, "1/1": -0.02}}
+    of_pair = {"chat/0": "1/0"}
+    assert Drawn(1, of_pair, one_queue=False).draws(moves) == moves
+    together = Drawn(1, of_pair, one_queue=True).draws(moves)
+    assert together is not None
+    assert [sorted(own.values()) for own in together.values()] == [pytest.approx([-0.03, 0.03])]
+    assert Drawn(1, {}, one_queue=True).draws(moves) is None, "a closed loop draws nothing"
