@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import benchmark
 from benchmark.measure.known_server import MODEL, served
 from experiment.finding import printable
 from operations.__main__ import VERBS
@@ -162,7 +163,7 @@ def test_a_verb_that_needs_more_says_so_in_one_line(verb: str, installed: Path, 
 def test_help_lists_the_verbs_and_tells_which_version_is_installed(installed: Path, tmp_path: Path) -> None:
     assert "check" in _run(installed / "trnspec", "--help", cwd=tmp_path).stdout
     shown = _run(installed / "pip", "show", "trn2-speculative-decoding", cwd=tmp_path).stdout
-    assert f"Version: {PROJECT['project']['version']}\n" in shown
+    assert f"Version: {benchmark.__version__}\n" in shown
 
 
 @pypi
