@@ -89,7 +89,7 @@ class AtLoad:
     by_own: tuple[Gain, ...]
     """Every treatment whose own baseline is another one against that: over the mix, then in every class."""
     able: tuple[str, ...]
-    """Of several baselines: treatments whose tokens are not dearer than those of `baseline`, all where there is none."""
+    """Of several baselines: treatments whose tokens cost no more than those of `baseline`; all treatments if none does."""
     winners: tuple[Winner, ...]
     """Of several treatments: the mix's, then each class's that has one."""
     advice: Advice = "none"

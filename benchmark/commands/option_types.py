@@ -141,7 +141,7 @@ def search_budget(text: str) -> dict[str, float]:
     """`cells=N,minutes=X,usd=X`, one of them at least."""
     found = dict(map(named, text.split(",")))
     if unknown := set(found) - {"cells", "minutes", "usd"}:
-        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is none of cells, minutes, usd")
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is not one of cells, minutes, usd")
     return {name: positive(value) if name == "cells" else number(value) for name, value in found.items()}
 
 

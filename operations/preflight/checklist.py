@@ -26,7 +26,7 @@ from operations.preflight.existing_vpc import ExistingVpc
 def command(path: Path, account: str | None, as_json: bool) -> int:
     """Is everything there that an experiment needs? Each finding comes with its remedy. Changes nothing.
 
-    Exit 0 when all is fine, 1 with findings, 3 when there are none but something could not be asked.
+    Exit 0 if everything is fine, 1 with findings, 3 without findings if something could not be asked.
     """
     experiment = experiment_of(path, verb="check")
     findings = []
