@@ -1,4 +1,7 @@
-"""What a run says to do, case by case."""
+"""What runs of all kinds say to do: `data/answers.txt` has the question, the advice and the sentence of each.
+
+`python -m tests.benchmark.analyse.test_decision` writes them again; what changed is read in the diff.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,24 @@ import math
 import random
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark.analyse.decision import AtLoad, decide
+from benchmark.analyse.losslessness import judged
 from benchmark.analyse.summary import summarise
+from benchmark.analyse.two_runs import compare_runs
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.show.tables import cost_by_class
+from benchmark.show import page, tables
 from benchmark.show.terminal import render
 from benchmark.show.wording import UNKNOWN
-from tests.benchmark.records import answered, emulated, failed, raw_run
+from tests.benchmark.records import answered, block, emulated, failed, raw_run
+from tests.benchmark.show.runs import PLAIN, searched
 
+TEXTS = Path(__file__).parent / "data" / "answers.txt"
 Gains = dict[str, dict[str, float]]
 """By treatment and class, the speed-up."""
 PLAIN_S, TOKENS = 0.04, 101
@@ -76,10 +84,122 @@ def at(gains: Gains, **options: Any) -> AtLoad:
 
 
 EQUAL_PRICES = {"plain": 10.0, "spec-k7": 10.0}
+DEARER, CHEAPER = ({"plain": 10.0, "spec-k7": usd} for usd in (30.0, 3.0))
+ARMS = ("qwen-vllm", "qwen-sd-crowded")
+
+
+PRICES = dict.fromkeys(("plain", "plain-b8", "spec-k7", "spec-k7-b8"), 10.0)
+
+
+def two_batches(gains: dict[str, float], *, usd: dict[str, float] | None = None) -> RawRun:
+    """Of `plain` and others, with how many times as fast they are."""
+    by_arm = {name: dict.fromkeys("ab", gain) for name, gain in gains.items()}
+    raw = run_of(by_arm, usd=PRICES if usd is None else usd, max_tokens=200)
+    own = {True: {"baseline": "plain-b8"}, False: dict[str, str]()}
+    arms = tuple(arm.model_copy(update=own[arm.name.endswith("-b8")]) for arm in raw.plan.arms)
+    plan = raw.plan.model_copy(update={"arms": arms})
+    return replace(raw, sittings=tuple(replace(one, plan=plan) for one in raw.sittings))
+
+
+BETTER = {"plain-b8": 1.3, "spec-k7": 1.6, "spec-k7-b8": 2.6}
+
+
+def one(gains: dict[str, float], **options: Any) -> RawRun:
+    return run_of({"spec-k7": gains}, **options)
+
+
+def pair(of_a: float, of_b: float) -> dict[str, float]:
+    return {"a": of_a, "b": of_b}
+
+
+def kept(raw: RawRun, *, class_b: int = 99, load: int | None = None) -> RawRun:
+    """Without class b's prompts from there on, or without the other loads."""
+    beyond = {f"b-{number}" for number in range(class_b, 99)}
+    able = (r for r in raw.requests if load in (None, r.concurrency) and r.prompt_id not in beyond)
+    return replace(raw, requests=tuple(able))
+
+
+def lost(raw: RawRun, arm: str) -> RawRun:
+    """Without an answer of that arm."""
+    records = [replace(r, error="timeout") if r.arm == arm else r for r in raw.requests]
+    return replace(raw, requests=tuple(records))
+
+
+def blocked(times: int, lag_s: float = 0.0) -> RawRun:
+    """A search with so many blocks of each arm at 2 requests at once."""
+    blocks = [block(arm=arm, class_="json", concurrency=2, client_lag_s=lag_s) for arm in ARMS] * times
+    return replace(searched(("json",), slo={"tpot_s": 0.03}), blocks=tuple(blocks))
+
+
+def runs() -> dict[str, RawRun]:
+    half, both = pair(2.0, 4.0), pair(2.0, 2.0)
+    sweep = {"spec-k3": pair(1.5, 1.2), "spec-k5": pair(2.0, 1.21), "spec-k7": pair(2.5, 0.8)}
+    same = ({**PLAIN, "name": "a"}, {**PLAIN, "name": "b"})
+    return {
+        "faster in all classes": one(pair(2.0, 3.0), usd=EQUAL_PRICES),
+        "equal in one class": one(pair(2.0, 1.0)),
+        "slower in one class": one(pair(2.0, 0.7)),
+        "faster in one class": one(pair(1.3, 0.5)),
+        "slower": one(pair(0.8, 0.6)),
+        "equal": one(pair(1.0, 1.0)),
+        "too noisy to tell": one(pair(1.1, 1.1), spread=0.5),
+        "too few prompts": one(both, prompts=5),
+        "too few prompts in one class": kept(one(half), class_b=5),
+        "faster and dearer": one({"a": 1.5}, usd=DEARER),
+        "slower and cheaper": one({"a": 0.8}, usd=CHEAPER),
+        "faster, and a fifth of its requests failed": one(both, prompts=10, fails=2),
+        "emulated": emulated(one({"a": 2.0})),
+        "emulated and incomplete": kept(emulated(one(both)), class_b=7),
+        "acceptance made up in one class": emulated(one(both, usd=EQUAL_PRICES), made_up={"spec-k7": ["a"]}),
+        "acceptance made up": emulated(one(both, usd=EQUAL_PRICES), made_up={"spec-k7": ["a", "b"]}),
+        "a sweep": run_of(sweep, spread=0.05),
+        "a sweep of equal arms": run_of({name: {"a": 2.0} for name in sweep}, spread=0.05),
+        "another arm pays where the best does not": run_of({"spec-k2": pair(1.2, 1.2), "spec-k7": pair(3.0, 0.8)}),
+        "the best pays in one class alone": run_of({"spec-k2": pair(1.0, 1.0), "spec-k7": pair(1.5, 0.6)}),
+        "another arm without a window": run_of({"spec-k3": {"a": 2.0}, "other": {"a": 2.0}}),
+        "one arm without a window": run_of({"other": {"a": 2.0}}),
+        "batches: its own baseline is the best": two_batches(BETTER),
+        "batches: another baseline is the best": two_batches(BETTER | {"spec-k7": 3.0}),
+        "batches: no drafting pays": two_batches(BETTER | {"plain-b8": 4.0}),
+        "batches: the faster baseline is dearer": two_batches(BETTER, usd=PRICES | {"plain-b8": 40.0}),
+        "batches: the faster treatment is dearer": two_batches(BETTER | {"spec-k7": 4.0}, usd=PRICES | {"spec-k7": 40.0}),
+        "batches without prices": two_batches(BETTER, usd={}),
+        "a search that ended after one load": kept(searched(("json",)), load=1),
+        "a search of an arm with itself": searched(("json",), arms=same),
+        "a search in which an arm answered nothing": lost(searched(("json",)), "qwen-vllm"),
+    }  # fmt: skip
+
+
+def told(raw: RawRun) -> str:
+    decision = decide(summarise(raw))
+    return f"{decision.question}\n{decision.at.advice}: {decision.sentence}\n"
+
+
+def test_each_run_says_what_is_written_down() -> None:
+    sections = (one.strip().split("\n", 1) for one in TEXTS.read_text(encoding="utf-8").split("# ")[1:])
+    assert {name: told(raw) for name, raw in runs().items()} == {name: f"{text}\n" for name, text in sections}
+
+
+@pytest.mark.parametrize(
+    ("times", "lag_s", "advice", "why"),
+    [
+        (2, 0.0, "use", "use qwen-sd-crowded"),
+        (1, 0.0, "unclear", "each arm was loaded there once for a class, and a pause of the machine would count"),
+        (2, 0.2, "unclear", "nothing is recommended from this load alone, because the client was late there"),
+    ],
+)  # fmt: skip
+def test_one_block_of_each_arm_or_a_late_client_is_not_enough_for_advice(
+    times: int, lag_s: float, advice: str, why: str
+) -> None:
+    decision = decide(summarise(blocked(times, lag_s)))
+    (at,) = (one for one in decision.loads if one.load.concurrency == 2)
+    assert at.advice == advice
+    assert why in at.sentence
+    assert decision.sentence.startswith("qwen-sd-crowded pays up to "), "which all cells together tell"
 
 
 def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:
-    found = at({"spec-k7": {"a": 2.0, "b": 4.0}}, spread=0.0, usd=EQUAL_PRICES).mix
+    found = at({"spec-k7": pair(2.0, 4.0)}, spread=0.0, usd=EQUAL_PRICES).mix
     assert found is not None
     assert found.ratio == pytest.approx(2 / (1 / 2 + 1 / 4))
     assert (found.tpot_before_s, found.tpot_after_s) == pytest.approx((PLAIN_S, PLAIN_S * 3 / 8))
@@ -96,7 +216,7 @@ def test_as_many_prompts_as_would_tell_do_tell() -> None:
 
 
 def test_worse_answers_and_faults_speak_against_a_faster_treatment() -> None:
-    summary = summarise(run_of({"spec-k7": {"a": 2.0}}))
+    summary = summarise(one({"a": 2.0}))
     worse = {"treatment": "spec-k7", "n": 200, "difference": -0.05, "ci_high": -0.01}
     sentence = decide({**summary, "quality": {"comparisons": [worse]}}).sentence
     assert sentence.startswith("Do not use spec-k7 (window 7) yet: it is 2.0")
@@ -108,38 +228,17 @@ def test_worse_answers_and_faults_speak_against_a_faster_treatment() -> None:
     assert "in 2 of its answers it took a token that plain finds much less likely" in found.sentence
 
 
-def test_a_sweep_names_its_winner_and_what_it_is_not_told_apart_from() -> None:
-    gains = {
-        "spec-k3": {"a": 1.5, "b": 1.2},
-        "spec-k5": {"a": 2.0, "b": 1.21},
-        "spec-k7": {"a": 2.5, "b": 0.8},
-    }
-    found = at(gains, spread=0.05)
-    mix, of_a, of_b = found.winners
-    assert (mix.arm, mix.second, mix.alike) == ("spec-k5", "spec-k3", ())
-    assert (of_a.class_, of_a.arm, of_a.alike) == ("a", "spec-k7", ())
-    assert of_b.class_ == "b"
-    assert set(of_b.alike) == {"spec-k3", "spec-k5"} - {of_b.arm}
-    assert [gain.window for gain in found.by_window] == [3, 5, 7] * 2
-    assert {gain.family for gain in found.by_window} == {"spec"}
-    assert found.by_class[0].arm == "spec-k7"
-
-
 def test_the_intervals_of_a_sweep_are_wider_because_the_best_was_chosen() -> None:
-    alone = at({"spec-k3": {"a": 2.0}}, spread=0.05).mix
-    several = at({f"spec-k{k}": {"a": 2.0} for k in (3, 4, 5, 6)}, spread=0.05)
-    assert alone is not None
-    widths = [gain.high / gain.low for gain in (alone, *several.by_arm) if gain.high and gain.low]
-    assert min(widths[1:]) > 1
     rows = summarise(run_of({f"spec-k{k}": {"a": 2.0} for k in (3, 4)}, spread=0.05))
     ratios = {one["treatment"]: one for one in rows["comparisons"] if one["metric"] == "tpot_s"}
+    assert len(rows["mix"]) == 2
     for one in rows["mix"]:
         assert one["ratio"] == pytest.approx(ratios[one["treatment"]]["ratio"])
         assert one["ci_low"] < ratios[one["treatment"]]["ci_low"]
 
 
 def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it() -> None:
-    summary = summarise(run_of({"spec-k7": {"a": 2.0}}, loads=(1, 4), usd=EQUAL_PRICES))
+    summary = summarise(one({"a": 2.0}, loads=(1, 4), usd=EQUAL_PRICES))
     for cell in summary["cells"]:
         cell["cost"]["usd_per_million_output_tokens"] *= 1 if cell["concurrency"] == 4 else 3
     sentence = decide(summary).sentence
@@ -148,20 +247,20 @@ def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it
 
 
 def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:
-    raw = run_of({"spec-k7": {"a": 2.0, "b": 2.0}}, usd={"plain": 10.0, "spec-k7": 10.0})
+    raw = one(pair(2.0, 2.0), usd=EQUAL_PRICES)
     nothing = summarise(emulated(raw, made_up={"spec-k7": ["a", "b"]}))
-    at = decide(nothing).at
+    found = decide(nothing).at
     assert "$/M" not in render(nothing)
-    judged = {(gain.verdict, gain.usd_after) for gain in (*at.by_class, *at.by_arm)}
+    judged = {(gain.verdict, gain.usd_after) for gain in (*found.by_class, *found.by_arm)}
     assert judged == {("not judged", None)}
     summary = summarise(emulated(raw, made_up={"spec-k7": ["a"]}))
     assert [gain.verdict for gain in decide(summary).at.by_class] == ["not judged", "faster"]
-    dollars, *_ = cost_by_class(summary)
+    dollars, *_ = tables.cost_by_class(summary)
     assert {row[0]: row[1] for row in dollars.rows}["spec-k7"] == UNKNOWN
 
 
 def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
-    raw, drafts = run_of({"spec-k7": {"a": 2.0}}), {"spec-k7": {"mode": "fused", "draft": "Qwen/Qwen3-1.7B"}}
+    raw, drafts = one({"a": 2.0}), {"spec-k7": {"mode": "fused", "draft": "Qwen/Qwen3-1.7B"}}
     decision = decide({**summarise(raw), "drafts": drafts})
     assert decision.question == "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"
     assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == decision.question
@@ -169,3 +268,38 @@ def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
     sittings = tuple(replace(one, plan=one.plan.with_arms(["plain"])) for one in raw.sittings)
     alone = decide(summarise(replace(raw, sittings=sittings, requests=own)))
     assert alone.question == "How fast is Qwen3-32B?"
+
+
+def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> None:
+    def compared(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+        return {(one["baseline"], one["treatment"]): one["ratio"] for one in rows}
+
+    raw = two_batches(BETTER)
+    summary = summarise(raw)
+    own = {("plain", "spec-k7"): 1.6, ("plain-b8", "spec-k7-b8"): 2.0}
+    expected = pytest.approx(own | {("plain-b8", "spec-k7"): 1.6 / 1.3}, rel=0.05)
+    for class_ in "ab":
+        rows = [one for one in summary["comparisons"] if one["class"] == class_ and one["metric"] == "tpot_s"]
+        assert compared(rows) == expected
+    assert compared(summary["mix"]) == expected
+    (best,) = summary["best_baseline"]
+    assert (best["arm"], best["no_dearer"]) == ("plain-b8", ["spec-k7", "spec-k7-b8"])
+    assert {one["arm"] for one in summary["best"]} == {"spec-k7-b8"}
+    assert {(one["baseline"], one["treatment"]) for one in summary["explanations"]} == set(own)
+    assert set(compared(compare_runs(raw, raw)["speed_ups"])) == set(own)
+
+    table = page.render(raw, summary).partition('aria-label="Arms over all classes"')[2]
+    for arm, baseline in (("spec-k7-b8", "plain-b8"), ("spec-k7", "plain-b8"), ("spec-k7", "plain")):
+        cells = f'data-label="arm">{arm}</td><td role="cell" class="word" data-label="baseline">{baseline}<'
+        assert cells in table
+
+
+def test_texts_are_compared_with_those_of_the_own_baseline() -> None:
+    raw = two_batches(BETTER)
+    texts = ((one, "x" if one.arm.endswith("-b8") else "y") for one in raw.requests)
+    records = [replace(one, text=text, text_sha256=f"{ord(text):064x}") for one, text in texts]
+    assert judged(replace(raw, requests=tuple(records))) == {}
+
+
+if __name__ == "__main__":
+    TEXTS.write_text("\n".join(f"# {name}\n{told(raw)}" for name, raw in runs().items()), encoding="utf-8")

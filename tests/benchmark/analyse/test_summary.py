@@ -25,9 +25,11 @@ def slow(pair: int, **changes: Any) -> RequestRecord:
 
 def fast(pair: int, **changes: Any) -> RequestRecord:
     """The same three tokens in half the time."""
-    return answered(
-        "spec", pair, chunk_s=(0.1, 0.2 + pair % 6 * 0.001), **({"chunk_tokens": (1, 2)} | changes)
-    )
+    times = (0.1, 0.2 + pair % 6 * 0.001)
+    return answered("spec", pair, chunk_s=times, **({"chunk_tokens": (1, 2)} | changes))
+
+
+SLOW, FAST = tuple(map(slow, range(6))), tuple(map(fast, range(6)))
 
 
 def cell(summary: dict[str, Any], arm: str, class_: str = "chat") -> dict[str, Any]:
@@ -38,20 +40,34 @@ def comparison(summary: dict[str, Any], metric: str = "tpot_s", class_: str = "c
     return next(c for c in summary["comparisons"] if (c["metric"], c["class"]) == (metric, class_))
 
 
-def test_speed_up_is_above_one_where_the_treatment_is_better_whatever_the_direction() -> None:
-    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6))))
+@pytest.mark.parametrize("rate", [None, 2.5])
+def test_speed_up_is_above_one_where_the_treatment_is_better_whatever_direction_and_load(
+    rate: float | None,
+) -> None:
+    plan = plan_content(slo={"e2e_s": 0.25})
+    for arm in plan["arms"]:
+        arm["usd_per_hour"] = 36.0
+    load: dict[str, Any] = {"concurrency": None if rate else 2, "rate_per_s": rate}
+    records = [replace(one, **load) for one in (*SLOW, *FAST)]
+    summary = summarise(raw_run(*records, **plan, **({"rate": [rate]} if rate else {})))
     for metric in ("tpot_s", "output_tokens_per_s", "e2e_s"):
         found = comparison(summary, metric)
         assert found["ratio"] > 1.3
         assert found["ci_low"] <= found["ratio"] <= found["ci_high"]
         assert (found["verdict"], found["n_pairs"], found["n_prompts"]) == ("faster", 6, 6)
     assert comparison(summary, "ttft_s")["verdict"] == "equivalent"
+    before, after = cell(summary, "steady"), cell(summary, "spec")
+    assert (after["concurrency"], after["rate_per_s"], after["n"]) == (*load.values(), 6)
+    assert (before["goodput"]["share"], after["goodput"]["share"]) == (0.0, 1.0)
+    dear, cheap = (one["cost"]["usd_per_million_output_tokens"] for one in (before, after))
+    assert dear > cheap > 0
+    assert after["acceptance_length"] == after["acceptance"]["tokens_per_step"]
+    assert summary["run"]["crossover"] == []
 
 
-def test_failed_requests_are_counted_not_averaged() -> None:
-    summary = summarise(
-        raw_run(slow(0), slow(1), failed(pair=2), failed(pair=3, error="http_500"), failed("spec", 0))
-    )
+def test_failed_requests_are_counted_not_averaged_and_their_pairs_left_out() -> None:
+    failures = (failed(pair=2), failed(pair=3, error="http_500"), failed("spec", 0))
+    summary = summarise(raw_run(slow(0), slow(1), *failures))
     found = cell(summary, "steady")
     assert (found["n"], found["errors"], found["error_rate"]) == (2, 2, 0.5)
     assert found["error_names"] == {"timeout": 1, "http_500": 1}
@@ -60,9 +76,7 @@ def test_failed_requests_are_counted_not_averaged() -> None:
     nothing = comparison(summary)
     assert (nothing["ratio"], nothing["n_pairs"], nothing["verdict"]) == (None, 0, "too few")
 
-
-def test_a_pair_with_a_failure_is_left_out_and_said_so() -> None:
-    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(5)), failed("spec", 5)))
+    summary = summarise(raw_run(*SLOW, *FAST[:5], failed("spec", 5)))
     found = comparison(summary)
     assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (5, 5, "too few")
     assert "baseline 0 of 6, treatment 1 of 6" in found["warning"]
@@ -73,16 +87,11 @@ def test_a_pair_with_a_failure_is_left_out_and_said_so() -> None:
 
 
 def test_outputs_are_compared_arm_to_arm() -> None:
-    summary = summarise(
-        raw_run(slow(0), slow(1), fast(0), fast(1, text="a b d"), slow(2, text="a"), fast(2, text="a b"))
-    )
+    texts = (fast(0), fast(1, text="a b d"), slow(2, text="a"), fast(2, text="a b"))
+    summary = summarise(raw_run(slow(0), slow(1), *texts))
     assert cell(summary, "spec")["output_equality"] == {
-        "baseline": "steady",
-        "n_pairs": 3,
-        "equal": 1,
-        "rate": pytest.approx(1 / 3),
-        "first_divergence_chars": [1, 4],
-        **{"near_ties": 0, "faults": 0, "cannot_tell": 2},
+        **{"baseline": "steady", "n_pairs": 3, "equal": 1, "rate": pytest.approx(1 / 3)},
+        **{"first_divergence_chars": [1, 4], "near_ties": 0, "faults": 0, "cannot_tell": 2},
     }
     assert cell(summary, "steady")["output_equality"] is None
 
@@ -108,76 +117,32 @@ def test_verdicts(low: float, high: float, prompts: int, expected: str) -> None:
 
 
 def test_the_summary_is_plain_json_without_nan_of_the_shape_that_is_written_down() -> None:
-    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6)), failed("spec", 7)))
+    summary = summarise(raw_run(*SLOW, *FAST, failed("spec", 7)))
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     documented, own = summary_module.__doc__ or "", cell(summary, "spec")
-    for part in (
-        summary,
-        summary["run"],
-        own,
-        own["acceptance"],
-        summary["comparisons"][0],
-        *summary["explanations"],
-    ):
-        for key in part:
-            assert re.search(rf"\b{key}\b", documented) or key in BY_NAME, key
+    rows = (summary["comparisons"][0], *summary["explanations"])
+    for key in {key for part in (summary, summary["run"], own, own["acceptance"], *rows) for key in part}:
+        assert re.search(rf"\b{key}\b", documented) or key in BY_NAME, key
     assert set(own["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
 
 
-def test_the_headline_is_corrected_for_the_number_of_classes() -> None:
-    raw = raw_run(
-        *map(slow, range(6)),
-        *map(fast, range(6)),
-        *(replace(slow(i), class_="raw", prompt_id=f"raw-{i}") for i in range(6)),
-        *(replace(slow(i), class_="raw", prompt_id=f"raw-{i}", arm="spec", ttft_s=0.2) for i in range(6)),
-    )
-    summary = summarise(raw)
+def test_a_verdict_is_corrected_for_what_else_is_claimed() -> None:
+    of_raw = [replace(slow(i), class_="raw", prompt_id=f"raw-{i}") for i in range(6)]
+    summary = summarise(raw_run(*SLOW, *FAST, *of_raw, *(replace(one, arm="spec") for one in of_raw)))
     one, other = comparison(summary), comparison(summary, class_="raw")
     assert one["p_holm"] == pytest.approx(2 * one["p_value"])
     assert (one["verdict_holm"], other["verdict_holm"]) == ("faster", "equivalent")
     assert comparison(summary, "ttft_s")["p_holm"] is None
-
-
-@pytest.mark.parametrize(
-    ("other", "p_holm", "verdict_holm"),
-    [("not shown", 0.08, "not shown"), ("too few", 0.04, "faster")],
-    ids=["a second claim weakens", "too few prompts claim nothing"],
-)
-def test_a_verdict_is_corrected_for_what_else_is_claimed(
-    other: str, p_holm: float, verdict_holm: str
-) -> None:
-    first: dict[str, Any] = {"verdict": "faster", "p_value": 0.04}
-    adjust([first, {"verdict": other, "p_value": 0.3}])
-    assert (first["p_holm"], first["verdict_holm"]) == (pytest.approx(p_holm), verdict_holm)
-
-
-def test_a_cell_with_an_arrival_rate_has_no_concurrency() -> None:
-    records = [replace(one(i), concurrency=None, rate_per_s=2.5) for one in (slow, fast) for i in range(6)]
-    summary = summarise(raw_run(*records, rate=[2.5]))
-    found = cell(summary, "spec")
-    assert (found["concurrency"], found["rate_per_s"], found["n"]) == (None, 2.5, 6)
-    assert comparison(summary)["rate_per_s"] == 2.5
-    assert comparison(summary)["verdict"] == "faster"
-    assert summary["run"]["crossover"] == []
-
-
-def test_goodput_and_cost_come_from_the_plan_and_the_loaded_time() -> None:
-    plan = plan_content(slo={"e2e_s": 0.25})
-    for arm in plan["arms"]:
-        arm["usd_per_hour"] = 36.0
-    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6)), **plan))
-    assert cell(summary, "steady")["goodput"]["share"] == 0.0
-    assert cell(summary, "spec")["goodput"]["share"] == 1.0
-    dear, cheap = (cell(summary, arm)["cost"]["usd_per_million_output_tokens"] for arm in ("steady", "spec"))
-    assert dear > cheap > 0
-    found = cell(summary, "spec")
-    assert found["acceptance_length"] == found["acceptance"]["tokens_per_step"]
+    for verdict_, p_holm, after in (("not shown", 0.08, "not shown"), ("too few", 0.04, "faster")):
+        first: dict[str, Any] = {"verdict": "faster", "p_value": 0.04}
+        adjust([first, {"verdict": verdict_, "p_value": 0.3}])
+        assert (first["p_holm"], first["verdict_holm"]) == (pytest.approx(p_holm), after), verdict_
 
 
 def test_arms_that_share_an_address_are_called_a_a() -> None:
     arms = [{"name": name, "url": "http://h/v1"} for name in ("steady", "spec")]
-    same = [replace(slow(i), arm="spec", nonce="other", text_sha256="x", text="d") for i in range(6)]
-    summary = summarise(raw_run(*map(slow, range(6)), *same, arms=arms))
+    same = [replace(one, arm="spec", nonce="other", text_sha256="x", text="d") for one in SLOW]
+    summary = summarise(raw_run(*SLOW, *same, arms=arms))
     assert summary["run"]["aa"] is True
     assert summary["run"]["warnings"][0].startswith("A/A")
     # Another nonce is another prompt: the texts need not agree.
@@ -192,14 +157,12 @@ def test_arms_that_share_an_address_are_called_a_a() -> None:
         ({"temperature": 0.7}, "equal outputs are not to be expected"),
         ({"simultaneous": True}, "loaded at once"),
         ({"requests": 4}, "fewer than 6 prompts in chat, raw"),
+        ({}, "80 ms late in 1 of 1 blocks"),
     ],
 )
-def test_the_plans_own_weaknesses_are_pointed_out(change: dict[str, Any], part: str) -> None:
-    (warning,) = summarise(raw_run(slow(0), **change))["run"]["warnings"]
+def test_weaknesses_of_a_plan_and_a_late_client_are_pointed_out(change: dict[str, Any], part: str) -> None:
+    late = () if change else (block(client_lag_s=0.08),)
+    summary = summarise(replace(raw_run(slow(0), **change), blocks=late))
+    (warning,) = summary["run"]["warnings"]
     assert part in warning
-
-
-def test_a_late_client_is_pointed_out() -> None:
-    summary = summarise(replace(raw_run(slow(0)), blocks=(block(client_lag_s=0.08),)))
-    assert summary["run"]["largest_client_lag_s"] == 0.08
-    assert "80 ms late in 1 of 1 blocks" in summary["run"]["warnings"][0]
+    assert summary["run"]["largest_client_lag_s"] == (0.08 if late else None)

@@ -1,81 +1,66 @@
+"""The numbers of a request and of a cell, and what became of drafts."""
+
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from benchmark.analyse.values import (
-    counter_deltas,
-    gaps,
-    of_steps,
-    request_values,
-    server_counts,
-    tokens_per_chunk,
-)
+from benchmark.analyse.cells import cost, goodput, throughput
+from benchmark.analyse.values import counter_deltas, of_steps, request_values, server_counts
+from benchmark.measure.records import RequestRecord
+from benchmark.plan import Arm
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.records import answered, counted_drafts, failed
+from tests.benchmark.records import WALL, answered, block, counted_drafts, failed
+
+ARM = Arm(name="steady", url="http://a/v1", usd_per_hour=18.0)
+TOTAL: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": 9}
+UNTOLD: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": None}
+SAID = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}
 
 
-def test_time_per_token_is_per_token_and_not_per_chunk() -> None:
-    spec = answered(chunk_s=(0.1, 0.145, 0.19, 0.235), chunk_tokens=(1, 4, 5, 3), stream_chunks=5)
-    values = request_values(spec, 7)
-    assert values["tpot_s"] == pytest.approx(0.135 / 12)
-    assert values["tokens_per_step"] == pytest.approx(4)
-    assert gaps(spec) == pytest.approx([0.045] * 3)
-    assert values["output_tokens_per_s"] == pytest.approx(13 / 0.235)
-    assert values["llmperf_inter_token_latency_s"] == pytest.approx(0.235 / 5)
-
-
-def test_a_total_gives_means_with_one_token_taken_for_the_first_chunk() -> None:
-    record = answered(chunk_s=(0.1, 0.2, 0.3), chunk_tokens=None, completion_tokens=9)
-    values = request_values(record, 7)
-    assert values["tpot_s"] == pytest.approx(0.2 / 8)
-    assert values["tokens_per_step"] == pytest.approx(4)
-
-
-def test_chunks_stand_for_tokens_only_where_a_step_yields_one() -> None:
-    untold = answered(chunk_s=(0.1, 0.2, 0.3), chunk_tokens=None, completion_tokens=None)
-    assert request_values(untold, 1)["tpot_s"] == pytest.approx(0.1)
-    assert set(request_values(untold, 7)) == {"ttft_s", "e2e_s", "llmperf_inter_token_latency_s"}
-
-
-def test_what_is_not_known_is_absent_and_never_zero() -> None:
-    assert request_values(failed(), 1) == {}
-    assert "tpot_s" not in request_values(answered(chunk_s=(0.1,)), 1)
-    assert "tpot_s" not in request_values(answered(chunk_s=(0.1, 0.1)), 1)
-
-
-def test_the_servers_count_of_steps_goes_before_chunks() -> None:
-    said = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}
-    record = answered(chunk_tokens=(1, 2, 2), spec_stats=said)
-    assert request_values(record, 7)["tokens_per_step"] == 3.5
-    assert tokens_per_chunk(record, record.completion_tokens) == 2.0
+@pytest.mark.parametrize(
+    ("record", "ceiling", "expected"),
+    [
+        (
+            answered(chunk_s=(0.1, 0.145, 0.19, 0.235), chunk_tokens=(1, 4, 5, 3), stream_chunks=5),
+            7,
+            {"tpot_s": 0.135 / 12, "tokens_per_step": 4, "output_tokens_per_s": 13 / 0.235, "llmperf_inter_token_latency_s": 0.235 / 5},
+        ),
+        (answered(**TOTAL), 7, {"tpot_s": 0.2 / 8, "tokens_per_step": 4}),
+        (answered(**UNTOLD), 1, {"tpot_s": 0.1}),
+        (answered(**UNTOLD), 7, {"tpot_s": None, "tokens_per_step": None, "output_tokens_per_s": None, "e2e_s": 0.3}),
+        (answered(chunk_s=(0.1,)), 1, {"tpot_s": None, "ttft_s": 0.1}),
+        (answered(chunk_s=(0.1, 0.1)), 1, {"tpot_s": None}),
+        (answered(chunk_tokens=(1, 2, 2), spec_stats=SAID), 7, {"tokens_per_step": 3.5, "tpot_s": 0.2 / 4}),
+        (answered(chunk_tokens=(1, 9, 9)), 7, {"tokens_per_step": None, "tpot_s": 0.2 / 18}),
+        (failed(), 1, {"ttft_s": None, "e2e_s": None}),
+    ],
+    ids=["time per token, not per chunk", "a total gives means", "one token a step", "untold", "one chunk", "one piece",
+         "the server's steps", "merged", "failed"],
+)  # fmt: skip
+def test_what_is_known_of_a_request_is_by_token_and_what_is_not_is_absent_and_never_zero(
+    record: RequestRecord, ceiling: int, expected: dict[str, float | None]
+) -> None:
+    found = request_values(record, ceiling)
+    assert {name: found.get(name) for name in expected} == pytest.approx(expected)
 
 
 def test_survival_is_the_share_of_steps_that_yielded_more() -> None:
     found = of_steps([[1, 2, 3, 3, 1]], ceiling=3)
     assert found.tokens_per_step == 2.0
     # The last step of an answer may have been cut: it was never seen to fail.
-    assert found.tried == (4, 3)
-    assert found.passed == (3, 2)
+    assert (found.tried, found.passed) == ((4, 3), (3, 2))
     assert found.survival() == pytest.approx((3 / 4, 3 / 4 * 2 / 3))
-
-
-def test_a_last_step_counts_as_far_as_it_was_seen_and_a_merged_one_not_at_all() -> None:
-    found = of_steps([[1, 1, 2]], ceiling=4)
-    assert (found.tried, found.passed) == ((3, 0, 0), (1, 0, 0))
-    assert found.survival() == pytest.approx((1 / 3,))
-    assert of_steps([[2, 9, 1, 1]], ceiling=2).tried == (2,)
-
-
-def test_cut_answers_do_not_shorten_the_survival() -> None:
-    engine = Process(conditional=(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9), k=7, tokens=20)
-    dice = random.Random(3)
+    assert of_steps([[1, 1, 2]], ceiling=4).survival() == pytest.approx((1 / 3,))
+    assert of_steps([[2, 9, 1, 1]], ceiling=2).tried == (2,), "a merged step counts nowhere"
+    engine, dice = Process(conditional=(0.9,) * 7, k=7, tokens=20), random.Random(3)
     answers = [engine.steps(dice) for _ in range(4000)]
     assert of_steps(answers, 8).survival() == pytest.approx(engine.survival(7), rel=0.03)
     naive = sum(step > 7 for answer in answers for step in answer) / sum(map(len, answers))
-    assert naive < 0.9 * engine.survival(7)[-1]
+    assert naive < 0.9 * engine.survival(7)[-1], "which cut answers would shorten"
 
 
 @pytest.mark.parametrize(
@@ -95,11 +80,47 @@ def test_the_servers_histogram_gives_positions(
 
 def test_counters_are_differences_summed_over_blocks_and_not_those_of_a_restarted_server() -> None:
     first = counted_drafts(steps=10, accepted=15, survivors=(8,), begun=100)
-    second = counted_drafts(steps=10, accepted=5, survivors=(4, 1), begun=90)
-    found = counter_deltas([first, second])
+    found = counter_deltas([first, counted_drafts(steps=10, accepted=5, survivors=(4, 1), begun=90)])
     assert found is not None
     assert (found.steps, found.tokens_per_step) == (20, 2.0)
     assert found.survival() == pytest.approx((12 / 20, 1 / 20))
     restarted = replace(first, counters_before=first.counters_after, counters_after=first.counters_before)
     for blocks in ([restarted], [first, replace(first, counters_after=None)], []):
         assert counter_deltas(blocks) is None
+
+
+def at(start_s: float, pair: int = 0, **changes: Any) -> RequestRecord:
+    """Three tokens in 0.3 s, begun `start_s` after the run."""
+    return answered(pair=pair, started_unix_s=WALL + start_s, **changes)
+
+
+def test_a_rate_is_over_the_time_an_arm_was_loaded_and_a_failed_request_delivers_nothing() -> None:
+    alone = throughput(ARM, [at(0.0), at(0.1), at(10.0)], [])
+    assert alone is not None
+    expected = {"loaded_s": 0.7, "output_tokens_per_s": 9 / 0.7, "mean_in_flight": 0.9 / 0.7}
+    assert {name: alone[name] for name in expected} == pytest.approx(expected), "without the time between"
+    blocks = [block(0.0, 0.5), block(10.0, 0.5, client_lag_s=0.03)]
+    found = throughput(ARM, [at(0.0), at(0.1), failed(), at(10.0), at(20.0)], blocks)
+    assert found is not None
+    assert (found["loaded_s"], found["client_lag_s"], found["requests_per_s"]) == pytest.approx((1, 0.03, 3))
+    assert throughput(ARM, [failed()], [block(0.0, 5.0)]) is None
+
+
+def test_goodput_counts_requests_that_kept_every_limit_and_needs_limits_and_tokens() -> None:
+    limits = {"ttft_s": 0.2, "tpot_s": 0.11}
+    records = [at(0.0), at(0.0, 1, chunk_s=(0.4, 0.5)), failed(pair=2), at(0.2, 3)]
+    found = goodput(limits, ARM, records, [block(0.0, 0.5)])
+    assert found == {"slo": limits, "share": 0.5, "per_s": pytest.approx(4.0)}
+    assert goodput(None, ARM, records, []) is None
+    several = ARM.model_copy(update={"max_tokens_per_step": 4})
+    assert goodput(limits, several, [answered(**UNTOLD)], []) is None
+    assert goodput({"ttft_s": 1.0}, several, [answered(**UNTOLD)], []) is not None
+
+
+def test_cost_is_the_price_of_an_hour_over_its_tokens() -> None:
+    found = cost(ARM, {"output_tokens_per_s": 100.0})
+    assert found is not None
+    assert found["usd_per_million_output_tokens"] == pytest.approx(50.0)
+    assert cost(ARM.model_copy(update={"usd_per_hour": None}), {"output_tokens_per_s": 100.0}) is None
+    assert cost(ARM, None) is None
+    assert cost(ARM, {"output_tokens_per_s": None}) is None

@@ -12,8 +12,7 @@ from benchmark.__main__ import main
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun, read
-from tests.benchmark.analyse.test_decision import run_of
-from tests.benchmark.analyse.test_several_baselines import BETTER, two_batches
+from tests.benchmark.analyse.test_decision import BETTER, run_of, two_batches
 from tests.benchmark.records import store
 
 
