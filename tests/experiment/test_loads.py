@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmark.plan import from_dict
-from experiment import Experiment, load
+from experiment import Arm, Experiment, load
 from experiment.arms import digest
-from experiment.cost import _cell_s, loading_s, run_price
+from experiment.cost import Part, _cell_s, loading_s, run_price
 from experiment.description import as_text
 from experiment.expected import concurrent_sequences
 from experiment.model import Benchmark
@@ -18,34 +19,32 @@ from tests.benchmark.conftest import plan_content
 from tests.experiment.edits import BY_RATE, SEARCHED, Variation, both, put
 
 
-def test_a_searched_load_is_known_by_its_range_alone(variation: Variation) -> None:
-    searched = load(variation(SEARCHED))
-    assert searched.benchmark.known_concurrency == ()
-    assert searched.benchmark.most_at_once == 64
-    assert searched.benchmark.objectives == {"tpot_s": 0.03, "ttft_s": 1.0}
-    assert concurrent_sequences(searched, searched.baseline) == 4, "the batch takes no more"
-    rates = load(variation(BY_RATE))
-    assert rates.benchmark.most_at_once is None
-    assert concurrent_sequences(rates, rates.baseline) == 4
-
-
-def test_an_experiment_that_says_nothing_new_keeps_its_fingerprint(
+def test_a_searched_load_is_known_by_its_range_and_makes_another_experiment(
     variation: Variation, reference: Experiment
 ) -> None:
-    assert digest(load(variation(both()))) == digest(reference)
-    assert digest(load(variation(SEARCHED))) != digest(reference)
-    assert digest(load(variation(put("benchmark.duration", "3h")))) != digest(reference)
+    searched = load(variation(SEARCHED))
+    assert (searched.benchmark.known_concurrency, searched.benchmark.most_at_once) == ((), 64)
+    assert searched.benchmark.objectives == {"tpot_s": 0.03, "ttft_s": 1.0}
+    rates = load(variation(BY_RATE))
+    assert rates.benchmark.most_at_once is None
+    for found in (searched, rates):
+        assert concurrent_sequences(found, found.baseline) == 4, "the batch takes no more"
+    long = load(variation(put("benchmark.duration", "3h")))
+    assert len({digest(one) for one in (reference, searched, rates, long)}) == 4
 
 
-def loaded_s(experiment: Experiment, *, worst: bool = False, **settings: Any) -> float:
+def loaded_s(
+    experiment: Experiment, *, arms: Sequence[Arm] = (), worst: bool = False, **settings: Any
+) -> float:
     """With answers of one second, of both arms and all classes."""
     benchmark = Benchmark.model_validate({"requests": 32, **settings})
-    return loading_s(
-        replace(experiment, benchmark=benchmark), experiment.served_arms, answer_s=1.0, worst=worst
-    )
+    found = replace(experiment, benchmark=benchmark)
+    return loading_s(found, arms or experiment.served_arms, answer_s=1.0, worst=worst)
 
 
-def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(reference: Experiment) -> None:
+def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(
+    reference: Experiment, variation: Variation
+) -> None:
     each = 2 * len(reference.classes)
     # Batches hold 4. A cell has 8 requests: one at a time 8 answers in a row, 2 at a time 4, from 4 on 2.
     few = {"search": [1, 4], "budget": {"cells": 3}}
@@ -60,6 +59,10 @@ def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(reference: 
     assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 16)
     by_rate = {"search_rate": [0.5, 8.0], "budget": {"cells": 2}}
     assert loaded_s(reference, load=by_rate) == each * (8 / 0.5 + 2 + 8 / 8 + 2 + 8 / 0.5 + 2)
+    sizes = load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8]))))
+    one_of_each = [arms[0] for arms in sizes.by_batch]
+    found = loaded_s(sizes, arms=one_of_each, load={"search": [8, 64], "budget": {"cells": 2}})
+    assert found == len(sizes.classes) * ((2 + 1) + (16 + 8) + (2 + 1)), "each as long as its batch takes"
 
 
 @pytest.mark.parametrize("kind", ["concurrency", "rate"])
@@ -86,27 +89,10 @@ def test_passes_and_durations_are_loading_of_all_arms_together(reference: Experi
     assert loaded_s(reference, concurrency=[64]) == once, "what the batch does not hold waits"
 
 
-def test_arms_of_a_larger_batch_are_loaded_for_as_long_as_theirs_takes(variation: Variation) -> None:
-    both_sizes = load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8]))))
-    four, eight = both_sizes.by_batch
-    one = {"load": {"search": [8, 64], "budget": {"cells": 2}}}
-    arms = (four[0], eight[0])
-    benchmark = Benchmark.model_validate({"requests": 32, **one})
-    found = loading_s(replace(both_sizes, benchmark=benchmark), arms, answer_s=1.0)
-    assert found == len(both_sizes.classes) * ((2 + 1) + (16 + 8) + (2 + 1))
+def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
+    def part(experiment: Experiment) -> Part:
+        return next(part for part in run_price(experiment).parts if part.step == "benchmark")
 
-
-def test_the_price_says_that_each_round_has_a_search_of_its_own(variation: Variation) -> None:
-    said = [
-        run_price(load(variation(both(SEARCHED, put("serving.max_num_seqs", sizes)))))
-        for sizes in (4, [4, 8])
-    ]
-    one, two = (next(part.assumption for part in price.parts if part.step == "benchmark") for price in said)
-    assert one.startswith("2 arms, a search of at most 12 cells")
-    assert two.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")
-
-
-def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
     budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
     text = as_text(load(variation(both(SEARCHED, budget))))
     assert "1 to 64 requests at once, about 8 to 64 a cell\n" in text
@@ -114,8 +100,11 @@ def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: V
     assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
     assert max(map(len, text.splitlines())) <= 100
+    one = part(load(variation(SEARCHED)))
+    two = part(load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8])))))
+    assert one.assumption.startswith("2 arms, a search of at most 12 cells")
+    assert two.assumption.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")
     long = load(variation(put("benchmark.duration", "3h")))
+    assert 3 < part(long).hours < 4
     assert "3h of loading" in as_text(long)
-    part = next(part for part in run_price(long).parts if part.step == "benchmark")
-    assert 3 < part.hours < 4
     assert "serving.max_num_seqs" not in as_text(long)

@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = {
 """As on the model's page; `quantization_config` is absent there, which is the same as null."""
 
 
-def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name(
+def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name_and_check_says_what_is_declared(
     variation: Variation, reference: Experiment
 ) -> None:
     mine = load(variation(put("target", MINE)))
@@ -50,14 +50,11 @@ def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name(
     assert forecasts[0] == forecasts[1]
     quoted = [json.loads(expected.file_text(one))["quoted"] for one in (mine, load(variation(both())))]
     assert quoted[0] == quoted[1]
-
-
-def test_check_says_what_is_declared(variation: Variation, reference: Experiment) -> None:
-    mine = load(variation(put("target", MINE | {"weights": "s3://my-bucket/models/mine/"})))
-    text = as_text(mine)
+    stored = load(variation(put("target", MINE | {"weights": "s3://my-bucket/models/mine/"})))
+    text = as_text(stored)
     assert "my-org/mine: shape of Qwen/Qwen3-32B, as declared; compared with its config.json" in text
     assert "my-org/mine: weights of s3://my-bucket/models/mine\n" in text
-    assert len(as_json(mine)["arms"][0]["declared"]) == 2
+    assert len(as_json(stored)["arms"][0]["declared"]) == 2
     assert "declared" not in as_text(reference)
 
 
@@ -70,11 +67,16 @@ def test_a_draft_is_described_like_a_target(variation: Variation, reference: Exp
 
 
 @pytest.mark.parametrize("head_for", ["my-org/mine", BASE])
-def test_a_head_of_a_fine_tune_is_trained_for_it_or_for_its_base(variation: Variation, head_for: str) -> None:
+def test_a_head_has_its_targets_width_and_few_of_its_weights_and_may_be_trained_for_the_base_of_a_fine_tune(
+    variation: Variation, head_for: str
+) -> None:
     edit = both(NATIVE, put("target", MINE), put(f"{DRAFT}.head_for", head_for))
     treated = load(variation(edit)).arms[1].speculation
     assert treated is not None
-    assert treated.draft.model.hidden == MODELS[BASE].hidden
+    head, target = treated.draft.model, MODELS[BASE]
+    for field in ("hidden", "vocabulary", "tokenizer"):
+        assert getattr(head, field) == getattr(target, field)
+    assert head.parameters < target.parameters / 10
 
 
 def test_weights_of_another_folder_are_other_weights(variation: Variation) -> None:
@@ -115,44 +117,37 @@ def test_the_examples_of_the_guide_are_taken(variation: Variation, tmp_path: Pat
         assert load(variation(put("target", written))).baseline.target.model.name == written["model"]
 
 
-BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "another family": ({"model_type": "mistral"}, "is of model_type mistral; known: qwen3, llama"),
-    "no family": ({"model_type": None}, "is of model_type None"),
-    "nothing of the shape": (
-        {"hidden_size": None, "vocab_size": None},
-        "vocab_size, hidden_size is not in it",
-    ),
-    "a size that is not one": ({"hidden_size": "5120"}, "hidden_size is 5120; it must be a whole number"),
-    "no length": ({"max_position_embeddings": None}, "max_position_embeddings is None"),
-    "experts": ({"num_experts": 128}, "has num_experts"),
-    "quantized": ({"quantization_config": {"quant_method": "fp8"}}, "has quantization_config"),
-    "another activation": ({"hidden_act": "gelu"}, "has hidden_act gelu; known: silu"),
-    "a class of its own": ({"architectures": ["MineForCausalLM"]}, "known: ['Qwen3ForCausalLM']"),
-    "code of its own": ({"auto_map": {}}, "has keys that are not known: auto_map; remove them where"),
-}
+BROKEN: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"model_type": "mistral"}, "is of model_type mistral; known: qwen3, llama"),
+    ({"model_type": None}, "is of model_type None"),
+    ({"hidden_size": None, "vocab_size": None}, "vocab_size, hidden_size is not in it"),
+    ({"hidden_size": "5120"}, "hidden_size is 5120; it must be a whole number"),
+    ({"hidden_size": 0}, "hidden_size is 0; it must be a whole number above 0"),
+    ({"num_hidden_layers": 32.7}, "num_hidden_layers is 32.7"),
+    ({"hidden_size": 10**400}, "hidden_size is 1000"),
+    ({"max_position_embeddings": None}, "max_position_embeddings is None"),
+    ({"moe_num_experts": 128}, "has moe_num_experts"),
+    ({"mamba_d_state": 128}, "has mamba_d_state"),
+    ({"layer_types": ["linear_attention", "full_attention"]}, "has layer_types linear_attention"),
+    ({"quantization_config": {"quant_method": "fp8"}}, "has quantization_config"),
+    ({"hidden_act": "gelu"}, "has hidden_act gelu; known: silu"),
+    ({"architectures": ["MineForCausalLM"]}, "known: ['Qwen3ForCausalLM']"),
+    ({"auto_map": {}}, "has keys that are not known: auto_map; remove them where"),
+)
+NO_CONFIGURATION = ("", "[]", "[1]", "3", "null", "{", '{"text_config": 7}', "[" * 9000)
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_configuration_that_is_not_understood_is_one_line(
-    variation: Variation, tmp_path: Path, name: str
+def test_a_file_that_is_not_a_configuration_or_is_not_understood_is_one_line(
+    variation: Variation, tmp_path: Path
 ) -> None:
-    changes, words = BROKEN[name]
-    path = variation(put("target", {"model": "my-org/mine", "config": "mine.json"}))
-    (tmp_path / "mine.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    path, config = variation(put("target", {"model": "my-org/mine", "config": "mine.json"})), "mine.json"
+    (tmp_path / config).write_text(json.dumps(CONFIG), encoding="utf-8")
     assert load(path).baseline.target.model == replace(MODELS[BASE], name="my-org/mine")
-    (tmp_path / "mine.json").write_text(json.dumps(CONFIG | changes), encoding="utf-8")
-    with pytest.raises(InvalidExperiment) as caught:
-        load(path)
-    (line,) = caught.value.lines
-    assert "target.config = 'mine.json': " in line
-    assert words in line
-
-
-@pytest.mark.parametrize("text", ["", "[]", "[1]", "3", "null", "{", '{"text_config": 7}', "[" * 9000])
-def test_a_file_that_is_not_a_configuration_is_one_line(
-    variation: Variation, tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "mine.json").write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidExperiment) as caught:
-        load(variation(put("target", {"model": "my-org/mine", "config": "mine.json"})))
-    assert [one.where for one in caught.value.findings] == ["target.config"]
+    broken = [(json.dumps(CONFIG | changes), words) for changes, words in BROKEN]
+    for text, words in [*broken, *((text, "") for text in NO_CONFIGURATION)]:
+        (tmp_path / config).write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidExperiment) as caught:
+            load(path)
+        (line,) = caught.value.lines
+        assert "target.config = 'mine.json': " in line
+        assert words in line

@@ -29,30 +29,53 @@ def _line(number: int, **fields: Any) -> str:
     return json.dumps({"id": f"q{number}", "class": "mine", "prompt": f"Question {number}?", **fields})
 
 
-def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variation) -> None:
-    lines = [_line(number) for number in range(7)]
+def test_entries_are_read_with_their_own_limits_and_further_keys_are_not(variation: Variation) -> None:
+    lines = [_line(number, source="ticket", note={"by": "me"}) for number in range(7)]
     lines.append(json.dumps({"id": "chat", "class": "mine", "messages": _CONVERSATION, "max_tokens": 50}))
-    prompts = load(_with_file(variation, lines)).prompts
-    assert [prompt.messages for prompt in prompts[:2]] == [
-        (("user", "Question 0?"),),
-        (("user", "Question 1?"),),
-    ]
-    assert prompts[7].messages == (("system", "Be brief."), ("user", "Why?"))
-    assert prompts[7].max_tokens == 50
+    lines.append(json.dumps({"id": "u", "class": "mine", "prompt": "one\u2028two"}, ensure_ascii=False))
+    lines[0] = f"\ufeff{lines[0]}"
+    experiment = load(_with_file(variation, lines))
+    first, *_, chat, separated = experiment.prompts
+    assert first.messages == (("user", "Question 0?"),)
+    assert (chat.messages, chat.max_tokens) == ((("system", "Be brief."), ("user", "Why?")), 50)
+    assert separated.messages == (("user", "one\u2028two"),)
+    assert len(experiment.prompts) == 9
+    assert digest(experiment) == digest(replace(experiment, prompt_format="")), "what a file is called"
 
 
-def test_every_wrong_line_is_reported_and_nothing_that_follows_from_it(variation: Variation) -> None:
-    good = [_line(number) for number in range(7)]
+def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation: Variation) -> None:
+    turns = [json.dumps(_mt_bench(number)) for number in range(16)]
+    lines = [_line(number) for number in range(8)]
+    for entries in (turns, lines):
+        path = _with_file(variation, entries)
+        path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
+        assert load(path).prompts[0].text == "Question 0?"
+    lines.append(json.dumps({"id": "m", "class": "mine", "messages": _CONVERSATION}))
+    (path.parent / "mine.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InvalidExperiment, match=r"line 9 of mine.jsonl.*for endpoint completions"):
+        load(path)
+
+
+def test_every_wrong_line_is_reported_and_alike_ones_once_with_their_number(variation: Variation) -> None:
+    def places(lines: list[str]) -> list[str]:
+        with pytest.raises(InvalidExperiment) as caught:
+            load(_with_file(variation, lines))
+        assert len(caught.value.findings) < 30
+        return [f"{problem.value}: {problem.why}" for problem in caught.value.findings]
+
     broken = [
         json.dumps({"id": "b1", "class": "mine", "question": "x"}),
         _line(8, max_tokens="9"),
         _line(9, max_tokens="9"),
     ]
-    with pytest.raises(InvalidExperiment) as caught:
-        load(_with_file(variation, [*good, *broken]))
-    assert [problem.value for problem in caught.value.findings] == [
-        f"line {number} of mine.jsonl" for number in (8, 9, 10)
-    ]
+    found = places([*map(_line, range(7)), *broken])
+    assert [one.partition(":")[0] for one in found] == [f"line {n} of mine.jsonl" for n in (8, 9, 10)]
+    (problem,) = places(["Plain text."] * 5000)
+    assert "is not JSON" in problem
+    assert "4999 more entries have the same problem" in problem
+    path = _with_file(variation, [_line(number) for number in range(2000)])
+    path.write_text(path.read_text().replace("requests: 32", "requests: 2000"))
+    assert len(load(path).prompts) == 2000
 
 
 def test_turns_that_arrive_in_another_order_are_refused(variation: Variation) -> None:
@@ -64,49 +87,6 @@ def test_turns_that_arrive_in_another_order_are_refused(variation: Variation) ->
         InvalidExperiment, match=r"line 10 of mine.jsonl.*`at_s` is 4, and the turn before it has 5"
     ):
         load(_with_file(variation, lines))
-
-
-def test_a_file_of_plain_text_is_one_problem_with_a_count(variation: Variation) -> None:
-    with pytest.raises(InvalidExperiment) as caught:
-        load(_with_file(variation, ["Plain text."] * 500))
-    (problem,) = caught.value.findings
-    assert "is not JSON" in problem.why
-    assert "499 more entries have the same problem" in problem.why
-
-
-def test_further_keys_of_a_line_are_not_read(variation: Variation) -> None:
-    lines = [_line(number, source="ticket", note={"by": "me"}) for number in range(8)]
-    assert len(load(_with_file(variation, lines)).prompts) == 8
-
-
-def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation: Variation) -> None:
-    lines = [_line(number) for number in range(8)]
-    path = _with_file(variation, lines)
-    path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
-    assert load(path).prompts[0].text == "Question 0?"
-    (path.parent / "mine.jsonl").write_text(
-        "\n".join([*lines, json.dumps({"id": "m", "class": "mine", "messages": _CONVERSATION})])
-    )
-    with pytest.raises(InvalidExperiment, match=r"line 9 of mine.jsonl.*for endpoint completions"):
-        load(path)
-
-
-def test_long_files_are_judged_quickly_and_told_briefly(variation: Variation) -> None:
-    many = [_line(number) for number in range(2000)]
-    path = _with_file(variation, many)
-    path.write_text(path.read_text().replace("requests: 32", "requests: 2000"))
-    assert len(load(path).prompts) == 2000
-    with pytest.raises(InvalidExperiment) as caught:
-        load(_with_file(variation, ["{"] * 5000))
-    assert len(caught.value.findings) < 30
-
-
-def test_a_byte_order_mark_and_a_line_separator_inside_a_text_are_fine(variation: Variation) -> None:
-    lines = [_line(number) for number in range(7)]
-    lines.append(json.dumps({"id": "u", "class": "mine", "prompt": "one\u2028two"}, ensure_ascii=False))
-    path = _with_file(variation, lines)
-    (path.parent / "mine.jsonl").write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
-    assert len(load(path).prompts) == 8
 
 
 def _mt_bench(number: int) -> dict[str, Any]:
@@ -139,11 +119,14 @@ FORMATS: dict[str, tuple[Callable[[int], dict[str, Any]], str, str, str]] = {
 
 @pytest.mark.parametrize("as_list", [False, True], ids=["lines", "list"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_recognised_from_its_content(variation: Variation, name: str, as_list: bool) -> None:
+def test_a_format_is_recognised_from_its_content_and_can_be_printed_as_lines(
+    variation: Variation, capsys: pytest.CaptureFixture[str], name: str, as_list: bool
+) -> None:
     entry, id_, class_, said = FORMATS[name]
     entries = [entry(number) for number in range(16)]
     lines = [json.dumps(entries, indent=1)] if as_list else [f"{json.dumps(one)}\r" for one in entries]
-    experiment = load(_with_file(variation, lines))
+    path = _with_file(variation, lines)
+    experiment = load(path)
     assert len(experiment.prompts) == 16
     fourth = experiment.prompts[3]
     assert (fourth.id, fourth.class_name, fourth.messages) == (id_, class_, (("user", "Question 3?"),))
@@ -152,18 +135,10 @@ def test_a_format_is_recognised_from_its_content(variation: Variation, name: str
     assert f"prompts 16 of {len(experiment.classes)} class" in text
     assert said in text
     assert as_json(experiment)["prompt_format"] == said
-
-
-def test_the_first_turn_goes_to_the_completions_endpoint_as_text(variation: Variation) -> None:
-    path = _with_file(variation, [json.dumps(_mt_bench(number)) for number in range(16)])
-    path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
-    assert load(path).prompts[0].text == "Question 0?"
-
-
-def test_what_a_file_of_prompts_is_called_does_not_change_the_experiment(variation: Variation) -> None:
-    lines = [_line(number) for number in range(8)]
-    experiment = load(_with_file(variation, lines))
-    assert digest(experiment) == digest(replace(experiment, prompt_format=""))
+    mine = path.parent / "mine.jsonl"
+    assert main(["prompts", str(mine)]) == 0
+    mine.write_text(capsys.readouterr().out)
+    assert load(path).prompts == experiment.prompts
 
 
 BESIDE: dict[str, Callable[[str], list[str]]] = {
@@ -177,39 +152,30 @@ BESIDE: dict[str, Callable[[str], list[str]]] = {
 }
 REFUSED = r"""
 lines | { | line 9 of mine.jsonl.*is not JSON
-lines | [1] | is not a JSON object
 lines | {"prompt": "x", "max_token": 9} | has the key 'max_token'; did you mean `max_tokens`
 lines | {"id": 1.5, "class": "mine", "prompt": "x"} | `id` is 1.5; give printable ASCII
-lines | {"id": "x", "class": null, "prompt": "x"} | `class` is None
 lines | {"id": "x", "class": "other", "prompt": "x"} | add 7 more, or put its prompts into another
 lines | {"id": "x", "class": "mine"} | needs either `prompt` or `messages` and has only `class`, `id`
 lines | {"prompt": "x", "messages": []} | needs either `prompt` or `messages`
 lines | {"id": "x", "class": "mine", "messages": ["hi"]} | `messages` is empty or malformed
-lines | {"prompt": "x", "max_tokens": 0} | `max_tokens` is 0
 lines | {"prompt": "x", "max_tokens": true} | `max_tokens` is True
 lines | {"id": "x", "class": "mine", "prompt": "\ud800"} | half a character
 lines | {"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"} | `class` is .* printable ASCII
 lines | {"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
 lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' stands 2 times
 lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
-lines | {"prompt": "x", "at_s": "now"} | `at_s` is 'now'
 lines | {"prompt": "x", "at_s": NaN} | `at_s` is nan
 lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries
 lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
 lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable ASCII
 Spec-Bench | {"conversations": [{"from": "human", "value": "Why?"}]} | line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench
-Spec-Bench | {"text": "Why?"} | is JSON lines, and the file began as Spec-Bench
 Spec-Bench | {"turns": []} | `turns` has no first turn of the user: \[\]
-Spec-Bench | {"turns": [7]} | `turns` has no first turn
 Spec-Bench | {"turns": "Question?"} | `turns` has no first turn
 Spec-Bench | {"question_id": null, "turns": ["Why?"]} | `question_id` is None
-Spec-Bench | {"category": ["a"], "turns": ["Why?"]} | `category` is \['a'\]
-Spec-Bench | {"question_id": 90, "category": "math", "turns": ["Why?"]} | id '90' stands 2 times
 Spec-Bench | {"question_id": 7} | has only `question_id`; give one of them, or a known format
 Spec-Bench | {} | and has no key
 list | {"id": "x", "conversations": [{"from": "gpt", "value": "Yes."}]} | `conversations` has no first turn
 list | {"id": "x", "conversations": {"from": "human"}} | `conversations` has no first turn
-list | {"custom_id": "x", "body": "Question?"} | is OpenAI batch format
 list | 7 | entry 9 of mine.jsonl.*is not a JSON object: 7
 body | [] | line 9 of mine.jsonl.*`body` is \[\]
 body | {"input": "x"} | needs either `prompt` or `messages` and has neither
@@ -241,41 +207,25 @@ def test_an_entry_that_cannot_be_asked_is_refused_with_its_place(
         (b"[{]", "begins as a JSON list and is not JSON"),
         (b"[" * 100_000, "begins as a JSON list and is not JSON"),
         (json.dumps(_text(1)).encode("utf-16"), "is not UTF-8"),
+        (None, "is larger than 16 MiB; give JSON lines or a JSON list"),
     ],
 )
-def test_a_file_without_prompts_is_refused_as_a_whole(
-    variation: Variation, content: bytes, words: str
+def test_a_file_without_prompts_or_of_a_gigabyte_is_refused_as_a_whole(
+    variation: Variation, content: bytes | None, words: str
 ) -> None:
     path = _with_file(variation, [])
-    (path.parent / "mine.jsonl").write_bytes(content)
+    with (path.parent / "mine.jsonl").open("wb") as file:
+        file.truncate(2**30 if content is None else 0)
+        file.write(content or b"")
     with pytest.raises(InvalidExperiment, match=words) as caught:
         load(path)
     assert len(caught.value.findings) == 1
-
-
-def test_a_file_of_a_gigabyte_is_refused_without_being_read(variation: Variation) -> None:
-    path = _with_file(variation, [])
-    with (path.parent / "mine.jsonl").open("wb") as file:
-        file.truncate(2**30)
-    with pytest.raises(InvalidExperiment, match="is larger than 16 MiB; give JSON lines or a JSON list"):
-        load(path)
 
 
 def test_a_name_of_a_file_that_no_class_can_have_is_not_one(variation: Variation) -> None:
     path = variation(lambda data: data.update(prompts={"file": "d\u00e9j\u00e0.jsonl"}))
     (path.parent / "d\u00e9j\u00e0.jsonl").write_text("\n".join(json.dumps(_text(n)) for n in range(8)))
     assert load(path).classes == ("all",)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_lines_that_were_printed_are_read_as_the_same_prompts(
-    variation: Variation, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    path = _with_file(variation, [json.dumps(FORMATS[name][0](number)) for number in range(16)])
-    mine, prompts = path.parent / "mine.jsonl", load(path).prompts
-    assert main(["prompts", str(mine)]) == 0
-    mine.write_text(capsys.readouterr().out)
-    assert load(path).prompts == prompts
 
 
 def test_what_cannot_be_printed_as_lines_is_refused_in_lines_of_its_own(

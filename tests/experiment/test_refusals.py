@@ -15,7 +15,7 @@ from experiment.checks.names import longest_name
 from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
-from tests.experiment.edits import BLOCK, EXPECT, NATIVE, SPECULATION, Edit, Variation, both, combined, put
+from tests.experiment.edits import EXPECT, NATIVE, SPECULATION, Edit, Variation, both, combined, put
 
 TABLE = Path(__file__).with_name("refusals.txt")
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
@@ -111,11 +111,9 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
     [
         ("", "the file is empty"),
         ("a: [", "is not valid YAML at line"),
-        ("just words", "not a mapping"),
         ("- 1\n- 2", "not a mapping"),
         ("a: &a [*a]", "nests without end"),
         ("[" * 200_000, "nests more than 20 levels"),
-        ("- " * 100_000, "nests more than 20 levels"),
         (
             "\n".join(
                 f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(9))}]" if n else "a0: &a0 [1]"
@@ -126,16 +124,17 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
         ("description: 2024-13-45", "a value that YAML cannot read"),
         ("seed: " + "9" * 5000, "a number of 5000 characters"),
         ("a: !!int abc", "has the tag '!!int' at line 1"),
-        ("a: !mine maybe", "has the tag '!mine'"),
         ("version: 1\n2: 3", "2 is a key that is not text"),
         ("a: " + "x" * 2**20, "is larger than 1 MiB"),
         ("version: 1\nname: x\nname: y", "the key stands twice"),
-        ("\tversion: 1", "is not valid YAML"),
+        (b"\xff\xfe\x00", "is not UTF-8"),
+        (None, "cannot be read: No such file"),
     ],
 )
-def test_unreadable_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path, text: str | bytes | None, words: str) -> None:
     path = tmp_path / "broken.yaml"
-    path.write_text(text)
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(InvalidExperiment, match=words):
         load(path)
 
@@ -148,60 +147,35 @@ def test_a_key_that_stands_very_often_is_said_once(tmp_path: Path) -> None:
     assert [one.where for one in caught.value.findings].count("name") == 1
 
 
-def test_a_missing_file_and_a_binary_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidExperiment, match="cannot be read: No such file"):
-        load(tmp_path / "none.yaml")
-    path = tmp_path / "binary.yaml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidExperiment, match="is not UTF-8"):
-        load(path)
-
-
-def test_every_problem_is_reported_at_once(variation: Variation) -> None:
-    edits = [
-        put("serving.max_num_seq", 4),
-        put("benchmark.warmup", "four"),
-        put("serving.tensor_parallel", 31),
-        put("arms.1.speculation.num_speculative_tokens", "seven"),
-        put("arms.1.speculation.mode", "medusa"),
-        put("cluster.kubernetes", "1.30"),
-        put("benchmark.temperature", 0.5),
-    ]
-    with pytest.raises(InvalidExperiment) as caught:
-        load(variation(both(*edits)))
-    assert {problem.where for problem in caught.value.findings} == {
-        "serving.max_num_seq",
-        "benchmark.warmup",
-        "arms[1].speculation.num_speculative_tokens",
-        "arms[1].speculation.mode",
-        "serving.tensor_parallel",
-        "cluster.kubernetes",
-        "benchmark.temperature",
+def test_every_problem_is_reported_at_once_with_the_line_of_the_file_and_in_its_order(
+    variation: Variation,
+) -> None:
+    mistakes: dict[str, Any] = {
+        "serving.max_num_seq": 4,
+        "benchmark.warmup": "four",
+        "serving.tensor_parallel": 31,
+        "arms.1.speculation.num_speculative_tokens": "seven",
+        "arms.1.speculation.mode": "medusa",
+        "cluster.kubernetes": "1.30",
+        "benchmark.temperature": 0.5,
     }
-
-
-def test_unknown_classes_of_a_figure_are_said_in_the_order_of_the_file(variation: Variation) -> None:
+    path = variation(both(*(put(where, value) for where, value in mistakes.items())))
+    number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if "temperature" in line)
+    with pytest.raises(InvalidExperiment) as caught:
+        load(path)
+    places = {where.replace("arms.1", "arms[1]") for where in mistakes}
+    assert {problem.where for problem in caught.value.findings} == places
+    (line,) = (line for line in caught.value.lines if "temperature" in line)
+    assert line.startswith(f"{path}:{number}: benchmark.temperature = 0.5: ")
     unknown = ["nine", "two", "seven", "one", "five", "eight"]
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(both(EXPECT, put("expect.figures.0.classes", [*unknown, "code", "two"]))))
     assert [problem.value for problem in caught.value.findings] == unknown
 
 
-def test_problems_name_the_line_of_the_file(variation: Variation) -> None:
-    path = variation(put("benchmark.temperature", 0.5))
-    number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if "temperature" in line)
-    with pytest.raises(InvalidExperiment) as caught:
-        load(path)
-    assert caught.value.lines[0].startswith(f"{path}:{number}: benchmark.temperature = 0.5: ")
-
-
-@pytest.mark.parametrize("cidrs", [["8.8.8.8/32", "9.9.9.0/24"], ["9.0.0.0/8"], []])
-def test_networks_of_ones_own_are_taken(cidrs: list[str], variation: Variation) -> None:
-    assert load(variation(put(CIDRS, cidrs))).cluster.admin_cidrs == tuple(cidrs)
-
-
-def test_a_reservation_may_lie_in_any_zone_of_the_region(variation: Variation) -> None:
-    assert load(variation(BLOCK)).cluster.trn2_zone == "us-east-2b"
+def test_several_networks_a_whole_8_and_none_are_taken(variation: Variation) -> None:
+    for cidrs in (["8.8.8.8/32", "9.9.9.0/24"], ["9.0.0.0/8"], []):
+        assert load(variation(put(CIDRS, cidrs))).cluster.admin_cidrs == tuple(cidrs)
 
 
 @pytest.mark.parametrize("region", ZONES)

@@ -19,19 +19,13 @@ from tests.experiment.edits import Variation
 
 TIMED = [{"id": f"p{n}", "class": "mine", "prompt": f"Question {n}?", "at_s": n * 7.5} for n in range(9)]
 TALKS = [
-    {
-        "id": f"{talk}{turn}",
-        "class": "mine",
-        "prompt": f"Question {talk}{turn}?",
-        "conversation": talk,
-        "think_s": 1,
-    }
+    {"id": f"{talk}{turn}", "class": "mine", "prompt": f"{talk}{turn}?", "conversation": talk, "think_s": 1}
     for talk in "abc"
     for turn in range(3)
 ]
 
 
-def replaying(variation: Variation, lines: list[dict[str, Any]], **asked: Any) -> Path:
+def loaded(variation: Variation, lines: list[dict[str, Any]], **asked: Any) -> Experiment:
     def change(data: dict[str, Any]) -> None:
         data["benchmark"] = {"max_tokens": 100} | asked
         data["prompts"] = {"file": "traffic.jsonl"}
@@ -39,27 +33,26 @@ def replaying(variation: Variation, lines: list[dict[str, Any]], **asked: Any) -
 
     path = variation(change)
     (path.parent / "traffic.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return path
-
-
-def loaded(variation: Variation, lines: list[dict[str, Any]], **asked: Any) -> Experiment:
-    return load(replaying(variation, lines, **asked))
+    return load(path)
 
 
 def test_the_plan_has_the_times_and_no_other_load(variation: Variation) -> None:
-    found = plan(loaded(variation, TIMED))
+    timed = loaded(variation, TIMED)
+    found = plan(timed)
     assert (found.concurrency, found.rate, found.requests) == ((), (), 9)
     assert [prompt.at_s for prompt in found.prompts] == [one["at_s"] for one in TIMED]
     assert str(found.loads[0]) == "replay"
+    later = loaded(variation, [*TIMED[:-1], {**TIMED[-1], "at_s": 99}])
+    assert digest(timed) != digest(later), "another experiment"
+    (alarm,) = slow_tokens(timed, timed.baseline)
+    assert "mean-tpot" in alarm.name, "over all loads"
 
 
 def test_conversations_without_times_keep_the_concurrency(variation: Variation) -> None:
     found = plan(loaded(variation, TALKS, concurrency=[1, 2]))
     assert (found.concurrency, found.requests) == ((1, 2), 9)
-    assert [(prompt.conversation, prompt.think_s) for prompt in found.prompts[:4]] == [
-        *[("a", 1)] * 3,
-        ("b", 1),
-    ]
+    asked = [(prompt.conversation, prompt.think_s) for prompt in found.prompts[:4]]
+    assert asked == [("a", 1), ("a", 1), ("a", 1), ("b", 1)]
 
 
 def test_other_experiments_have_the_plan_that_they_had(reference: Experiment) -> None:
@@ -68,28 +61,16 @@ def test_other_experiments_have_the_plan_that_they_had(reference: Experiment) ->
     }
 
 
-def test_times_make_another_experiment(variation: Variation) -> None:
-    later = [*TIMED[:-1], {**TIMED[-1], "at_s": 99}]
-    assert digest(loaded(variation, TIMED)) != digest(loaded(variation, later))
-
-
-def test_the_description_and_the_cost_go_by_the_recorded_time(variation: Variation) -> None:
+def test_the_description_and_the_cost_go_by_the_recorded_time_and_by_what_turns_wait(
+    variation: Variation,
+) -> None:
     short, long = (loaded(variation, [*TIMED[:-1], {**TIMED[-1], "at_s": end_s}]) for end_s in (60, 7260))
     assert "recorded arrivals in 60 s, 9 requests an arm" in as_text(short)
     hours = run_price(long).hours - run_price(short).hours
     assert hours == pytest.approx(2 * len(short.served_arms), rel=0.01)
-
-
-def test_turns_of_a_conversation_take_the_time_that_they_wait(variation: Variation) -> None:
-    slow = [one | {"think_s": 3600} for one in TALKS]
-    hours = run_price(loaded(variation, slow)).hours - run_price(loaded(variation, TALKS)).hours
-    assert hours == pytest.approx(3 * len(load(replaying(variation, TALKS)).served_arms), rel=0.01)
-
-
-def test_an_arm_in_a_replay_has_an_alarm_over_all_loads(variation: Variation) -> None:
-    experiment = loaded(variation, TIMED)
-    (alarm,) = slow_tokens(experiment, experiment.baseline)
-    assert "mean-tpot" in alarm.name
+    slow, fast = (loaded(variation, [one | {"think_s": wait_s} for one in TALKS]) for wait_s in (3600, 0))
+    hours = run_price(slow).hours - run_price(fast).hours
+    assert hours == pytest.approx(3 * len(slow.served_arms), rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +82,6 @@ def test_an_arm_in_a_replay_has_an_alarm_over_all_loads(variation: Variation) ->
             "benchmark.concurrency.*does not go with prompts that have arrival times",
         ),
         (TIMED, {"load": {"search": [1, 4]}}, "benchmark.load.*does not go with"),
-        (TALKS, {"load": {"search": [1, 4]}}, "benchmark.load.*does not go with"),
         (
             TIMED,
             {"requests": 4},

@@ -27,24 +27,17 @@ def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
     assert [arm.tokens_per_step for arm in reference.arms] == [1, 7], "k tokens at most, not one more"
 
 
-SPELLINGS: dict[str, tuple[str, ...]] = {
-    "tensor parallelism": (
-        "{-serving.tensor_parallel}",
-        "{serving.tensor_parallel: 32}",
-        "{serving.tensor_parallel: null}",
-    ),
-    "draft length": ("", "{S.draft_max_model_len: 1024}"),
-    "replicas": (
-        "{serve: {arm: qwen-vllm, replicas: 2}}",
-        "{serve: {arm: qwen-vllm, replicas: 2, max_replicas: 2}}",
-        "{serve: {arm: qwen-vllm, replicas: 2, max_replicas: null}}",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_a_default_may_be_left_out_or_written(variation: Variation, name: str) -> None:
-    assert len({digest(load(variation(combined(spelling)))) for spelling in SPELLINGS[name]}) == 1
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("{-serving.tensor_parallel}", "{serving.tensor_parallel: 32}", "{serving.tensor_parallel: null}"),
+        ("", "{S.draft_max_model_len: 1024}"),
+        tuple(f"{{serve: {{arm: qwen-vllm, replicas: 2{more}}}}}" for more in ("", ", max_replicas: 2")),
+    ],
+    ids=["tensor parallelism", "draft length", "replicas"],
+)
+def test_a_default_may_be_left_out_or_written(variation: Variation, spellings: tuple[str, ...]) -> None:
+    assert len({digest(load(variation(combined(spelling)))) for spelling in spellings}) == 1
 
 
 def _check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -73,12 +66,6 @@ def test_check_prints_arms_keys_unknowns_and_dated_cost_without_jsii_and_network
     assert result.stderr == ""
 
 
-def test_check_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
-    data = json.loads(_check(capsys, str(REFERENCE), "--json")[1])
-    assert [arm["devices"] for arm in data["arms"]] == [list(range(8)), list(range(8, 16))]
-    assert data["usd_per_hour"]["arms_up"] > data["usd_per_hour"]["no_trn2_node"]
-
-
 def test_check_declares_what_speculation_changes_in_an_engine(
     variation: Variation, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +79,10 @@ def test_check_declares_what_speculation_changes_in_an_engine(
     assert plain["also_changes"] == []
     assert len(drafting["also_changes"]) == 1
     assert "declared" not in _check(capsys, str(REFERENCE))[1]
+    told = json.loads(_check(capsys, str(REFERENCE), "--json")[1])
+    assert told["usd_per_hour"]["arms_up"] > told["usd_per_hour"]["no_trn2_node"]
+    plain, drafting = told["arms"]
+    assert (plain["devices"], drafting["devices"]) == ([*range(8)], [*range(8, 16)])
 
 
 def test_check_refuses_with_exit_2_in_two_lines(

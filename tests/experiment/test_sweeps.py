@@ -1,4 +1,4 @@
-"""Arms that list values: which arms they become, and what is refused in the author's own paths."""
+"""Values that are lists: the arms that they make, what those are compiled for, what they cost, and which run together."""
 
 from __future__ import annotations
 
@@ -7,72 +7,112 @@ from typing import Any
 import pytest
 
 from experiment import Experiment, load
-from experiment.compilation import artifact_key
+from experiment.arms import digest
+from experiment.compilation import artifact_key, compile_config
+from experiment.cost import run_price
+from experiment.expected import concurrent_sequences
 from experiment.placement import batches, nodes_needed, place
 from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
+HEADS = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}", "head_for": "Qwen/Qwen3-32B"} for owner in "ab"]
+SIZES = put("serving.max_num_seqs", [4, 8, 16])
+RENAMED = both(put("arms.0.name", "plain"), put("arms.1.name", "sd"))
 
 
-def _sweep(**values: Any) -> Edit:
-    return both(*(put(f"{SPECULATION}.{name}", value) for name, value in values.items()))
+def _windows(*values: int) -> Edit:
+    return put(f"{SPECULATION}.num_speculative_tokens", list(values))
 
 
-def _names(experiment: Experiment) -> list[str]:
-    return [arm.name for arm in experiment.arms]
+def _drafts(values: list[dict[str, str]]) -> Edit:
+    return put(f"{SPECULATION}.draft", values)
 
 
 @pytest.mark.parametrize(
-    ("values", "names"),
+    ("edit", "names"),
     [
-        ({"num_speculative_tokens": [3, 7]}, "-k3 -k7"),
-        ({"draft": DRAFTS, "num_speculative_tokens": [3, 7]}, "-0-6b-k3 -0-6b-k7 -1-7b-k3 -1-7b-k7"),
-        ({"draft": DRAFTS}, "-0-6b -1-7b"),
+        (_windows(7), "plain sd-k7"),
+        (_windows(3, 7), "plain sd-k3 sd-k7"),
+        (_drafts(DRAFTS), "plain sd-0-6b sd-1-7b"),
+        (both(_drafts(DRAFTS), _windows(3, 7)), "plain sd-0-6b-k3 sd-0-6b-k7 sd-1-7b-k3 sd-1-7b-k7"),
+        (both(NATIVE, _drafts(HEADS)), "plain sd-qwen3-32b-eagle3-a sd-qwen3-32b-eagle3-b"),
+        (SIZES, "plain sd plain-b8 sd-b8 plain-b16 sd-b16"),
+        (
+            both(put("serving.max_num_seqs", [4, 8]), _windows(3, 7)),
+            "plain sd-k3 sd-k7 plain-b8 sd-k3-b8 sd-k7-b8",
+        ),
     ],
 )
 def test_each_combination_is_an_arm_of_its_own_named_by_what_tells_it_apart(
-    variation: Variation, values: dict[str, Any], names: str
+    variation: Variation, edit: Edit, names: str
 ) -> None:
-    swept = load(variation(both(_sweep(**values), put("cluster.max_nodes", 2))))
-    assert _names(swept) == ["qwen-vllm", *(f"qwen-sd-vllm{name}" for name in names.split())]
-    windows = values.get("num_speculative_tokens", [7])
-    assert {arm.tokens_per_step for arm in swept.arms} == {1, *windows}
+    swept = load(variation(both(edit, RENAMED, put("cluster.max_nodes", 3))))
+    assert " ".join(arm.name for arm in swept.arms) == names
+    windows = {f"-k{arm.num_speculative_tokens}": arm.name for arm in swept.arms if "-k" in arm.name}
+    assert all(window in name for window, name in windows.items())
 
 
-def test_drafts_of_one_size_are_named_in_full(variation: Variation) -> None:
-    heads = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}", "head_for": "Qwen/Qwen3-32B"} for owner in "ab"]
-    edit = both(NATIVE, _sweep(draft=heads))
-    assert _names(load(variation(edit)))[1:] == [
-        "qwen-sd-vllm-qwen3-32b-eagle3-a",
-        "qwen-sd-vllm-qwen3-32b-eagle3-b",
+def test_a_value_of_a_list_means_what_it_means_alone(reference: Experiment, variation: Variation) -> None:
+    def keys(*edits: Edit) -> list[str]:
+        return [artifact_key(arm) for arm in load(variation(both(*edits))).arms]
+
+    assert keys(_windows(7)) == keys(put("serving.max_num_seqs", [4])) == keys()
+    assert digest(load(variation(put("serving.max_num_seqs", [4])))) == digest(reference)
+    assert keys(SIZES)[:4] == keys() + keys(put("serving.max_num_seqs", 8))
+    sizes = load(variation(both(SIZES, put("benchmark.concurrency", [4, 12]))))
+    assert [compile_config(arm)["batch_size"] for arm in sizes.arms] == [4, 4, 8, 8, 16, 16]
+    waiting = [concurrent_sequences(sizes, arm) for arm in sizes.arms]
+    assert waiting == [4, 4, 8, 8, 12, 12], "a load above an arm's batch waits at that arm alone"
+
+
+@pytest.mark.parametrize(
+    ("edit", "nodes", "names"),
+    [
+        (_windows(3, 5, 7), 1, ["plain sd-k3", "plain sd-k5", "plain sd-k7"]),
+        (_windows(3, 5, 7, 15), 2, ["plain sd-k3 sd-k5 sd-k7", "plain sd-k15"]),
+        (_windows(3, 5, 7, 15), 3, ["plain sd-k3 sd-k5 sd-k7 sd-k15"]),
+        (SIZES, 1, ["plain sd", "plain-b8 sd-b8", "plain-b16 sd-b16"]),
+        (SIZES, 2, ["plain sd plain-b8 sd-b8", "plain-b16 sd-b16"]),
+        (SIZES, 3, ["plain sd plain-b8 sd-b8 plain-b16 sd-b16"]),
+        (
+            both(SIZES, _windows(3, 7)),
+            1,
+            [f"plain{size} sd-k{window}{size}" for size in ("", "-b8", "-b16") for window in (3, 7)],
+        ),
+    ],
+)
+def test_what_does_not_fit_waits_for_a_later_round_that_has_its_baseline_too(
+    variation: Variation, edit: Edit, nodes: int, names: list[str]
+) -> None:
+    swept = load(variation(both(edit, RENAMED, put("cluster.max_nodes", nodes))))
+    found = batches(swept)
+    assert [" ".join(arm.name for arm in arms) for arms in found] == names
+    assert all(swept.baseline_of(arm) in arms for arms in found for arm in arms)
+    assert nodes_needed(swept) <= nodes
+    taken = [
+        (entry.batch, entry.node, entry.first_device + device)
+        for entry in place(swept)
+        for device in range(entry.devices)
     ]
+    assert len(set(taken)) == len(taken), "no device twice in a batch"
 
 
-def test_a_swept_value_means_what_the_same_value_means_alone(
+def test_more_sizes_are_more_to_measure_and_the_price_says_so(
     reference: Experiment, variation: Variation
 ) -> None:
-    swept = load(variation(_sweep(num_speculative_tokens=[7])))
-    assert artifact_key(swept.arms[1]) == artifact_key(reference.arms[1])
-    assert swept.arms[1].name == "qwen-sd-vllm-k7"
+    one, three = run_price(reference), run_price(load(variation(SIZES)))
+    hours = [{part.step: part.hours for part in price.parts} for price in (one, three)]
+    for step in ("load", "benchmark"):
+        assert hours[1][step] == pytest.approx(3 * hours[0][step])
+    assert three.usd > one.usd
 
 
-@pytest.mark.parametrize(("nodes", "sizes"), [(1, [2, 2, 2, 2]), (2, [4, 2]), (3, [5])])
-def test_what_does_not_fit_waits_for_a_later_round_that_has_the_baseline_too(
-    variation: Variation, nodes: int, sizes: list[int]
-) -> None:
-    swept = load(
-        variation(both(_sweep(num_speculative_tokens=[3, 5, 7, 15]), put("cluster.max_nodes", nodes)))
+def test_an_arm_of_a_further_size_can_be_served_and_expected_of(variation: Variation) -> None:
+    figure: dict[str, Any] = {"metric": "speed_up", "concurrency": 4, "value": 2.0, "source": "me"}
+    chosen = both(
+        put("serve", {"arm": "qwen-sd-vllm-b8"}),
+        put("expect", {"figures": [figure | {"arm": "qwen-sd-vllm-b16"}]}),
     )
-    found = batches(swept)
-    assert [len(batch) for batch in found] == sizes
-    assert all(batch[0] is swept.baseline for batch in found)
-    assert [*_names(swept)[:1], *(arm.name for batch in found for arm in batch[1:])] == _names(swept)
-    assert nodes_needed(swept) <= nodes
-    for number in range(len(found)):
-        taken = [
-            (entry.node, entry.first_device + device)
-            for entry in place(swept)
-            if entry.batch == number
-            for device in range(entry.devices)
-        ]
-        assert len(set(taken)) == len(taken), "no device twice in a batch"
+    found = load(variation(both(SIZES, chosen)))
+    assert found.serve is not None
+    assert found.serve.arm == "qwen-sd-vllm-b8"
