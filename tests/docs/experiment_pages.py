@@ -1,5 +1,6 @@
-"""What is made from the model of an experiment file, the experiments and the catalogue: `python -m tests.docs.experiment_pages`
-writes the JSON Schema that editors read, the reference of the keys, the gallery, the modes and the published results."""
+"""What is made from the model of an experiment file, the experiments, the catalogue and the registry of metrics:
+`python -m tests.docs.experiment_pages` writes the JSON Schema that editors read, the reference of the keys, the gallery, the modes,
+the published results and the definitions of the metrics."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from benchmark.metrics import METRICS
 from experiment import ledger, load, model
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
@@ -176,6 +178,14 @@ def published() -> Iterator[str]:
     yield from ("```", *ledger.as_lines(), "```")
 
 
+def definitions() -> Iterator[str]:
+    """Each metric of the benchmark, with what CloudWatch calls it."""
+    yield from ("| metric | unit | better | definition | CloudWatch |", "|---|---|---|---|---|")
+    for m in METRICS:
+        there = f"{m.cloudwatch_name} ({m.cloudwatch_unit}, {m.statistic})" if m.cloudwatch_name else "-"
+        yield f"| `{m.name}` | {m.unit} | {m.better} | {m.formula} | {there} |"
+
+
 def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], str]:
     """The text of a guide with a fresh block between its two marks."""
     marks = re.compile(rf"(<!-- {name}: begin -->\n).*(<!-- {name}: end -->)", re.DOTALL)
@@ -188,6 +198,7 @@ WRITTEN: dict[Path, Callable[[str], str]] = {
     ROOT / "docs" / "gallery.md": _in_block("gallery", gallery),
     ROOT / "docs" / "speculation.md": _in_block("modes", modes),
     ROOT / "docs" / "published.md": _in_block("published", published),
+    ROOT / "benchmark" / "README.md": _in_block("definitions", definitions),
 }
 """Each file's text, made from what it is now."""
 

@@ -12,7 +12,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.show import csv_files
 from tests.benchmark.records import answered, failed, raw_run
 
-HEADERS = {
+HEADERS = {  # others may stand between them
     "requests.csv": "run,arm,class,concurrency,rate_per_s,round,phase,pair_id,prompt_id,started_unix_s,ttft_s,tpot_s,"
     "e2e_s,output_tokens_per_s,tokens_per_chunk,tokens_per_step,llmperf_inter_token_latency_s,prompt_tokens,"
     "cached_tokens,completion_tokens,token_source,finish_reason,error",
@@ -33,7 +33,8 @@ def test_a_row_for_each_request_and_empty_fields_for_what_is_not_known(tmp_path:
     warmup = answered(pair=1, phase="warmup", finish_reason="=1+1")
     found = written(raw_run(answered(pair=0), warmup, failed(pair=2)), tmp_path)
     for name, header in HEADERS.items():
-        assert (tmp_path / name).read_text().splitlines()[0] == header
+        columns = (tmp_path / name).read_text().splitlines()[0].split(",")
+        assert [column for column in columns if column in header.split(",")] == header.split(",")
     assert (tmp_path / "cells.csv").read_text().startswith(CELLS)
     assert [row["phase"] for row in found] == ["measured", "warmup", "measured"]
     assert float(found[0]["tpot_s"]) == pytest.approx(0.1)
