@@ -32,14 +32,13 @@ def values(dice: random.Random, n: int, slope: float = 0.0) -> list[tuple[float,
 @pytest.mark.parametrize("slope", [0.0, 0.05, -0.4])
 def test_one_season_is_the_test_of_kendall_and_the_slope_of_theil_and_sen(n: int, slope: float) -> None:
     season = values(random.Random(n), n, slope)
-    times, found = [t for t, _ in season], [x for _, x in season]
+    times, found = zip(*season, strict=True)
     trend = seasonal_kendall([season])
     assert trend
-    low, middle, high = (
-        getattr(scipy_stats.theilslopes(found, times, 0.95), one)
-        for one in ("low_slope", "slope", "high_slope")
+    theirs = scipy_stats.theilslopes(found, times, 0.95)
+    assert (trend.slope, trend.low, trend.high) == pytest.approx(
+        (theirs.slope, theirs.low_slope, theirs.high_slope)
     )
-    assert (trend.slope, trend.low, trend.high) == pytest.approx((middle, low, high))
     score = round(scipy_stats.kendalltau(times, found).statistic * n * (n - 1) / 2)
     z = (abs(score) - (score != 0)) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     assert trend.p_value == pytest.approx(2 * scipy_stats.norm.sf(z))
@@ -47,17 +46,14 @@ def test_one_season_is_the_test_of_kendall_and_the_slope_of_theil_and_sen(n: int
     assert trend.p_value == pytest.approx(exact, abs=0.03)
 
 
-def test_ties_lower_the_variance_as_scipy_has_it() -> None:
+def test_ties_lower_the_variance_and_seasons_of_other_levels_add_up() -> None:
     dice = random.Random(1)
     season = [(float(t), float(dice.randrange(4))) for t in range(60)]
-    times, found = zip(*season, strict=True)
-    trend = seasonal_kendall([season])
-    assert trend
-    asymptotic = scipy_stats.kendalltau(times, found, method="asymptotic").pvalue
-    assert trend.p_value == pytest.approx(asymptotic, abs=0.02)
+    tied = seasonal_kendall([season])
+    assert tied
+    asymptotic = scipy_stats.kendalltau(*zip(*season, strict=True), method="asymptotic").pvalue
+    assert tied.p_value == pytest.approx(asymptotic, abs=0.02)
 
-
-def test_seasons_of_other_levels_and_slopes_of_one_sign_add_up() -> None:
     dice = random.Random(2)
     seasons = [[(t, x + 1000 * k) for t, x in values(dice, 6, 0.8)] for k in range(8)]
     together = seasonal_kendall(seasons)
@@ -93,18 +89,14 @@ def simulated(
             at_s = begun * BLOCK_S
             moved = math.log1p(slower_by) * begun / total if arm == "spec" else 0.0
             block_noise = alike * block_noise + math.sqrt(1 - alike**2) * dice.gauss(0, shared)
-            blocks.append(block(at_s, BLOCK_S - 0.1, arm=arm, class_=class_, round=round_ + 1))
+            place: dict[str, Any] = {"class_": class_, "round": round_ + 1}
+            blocks.append(block(at_s, BLOCK_S - 0.1, arm=arm, **place))
             for prompt in range(PROMPTS):
                 noise = dice.gauss(0, spread) * (8 if dice.random() < 0.05 else 1) + block_noise
                 tpot_s = 0.02 * math.exp(level[arm, class_, prompt] + noise + moved)
-                where: dict[str, Any] = {
-                    "class_": class_,
-                    "prompt_id": f"{class_}-{prompt}",
-                    "round": round_ + 1,
-                    "started_unix_s": WALL + at_s + prompt,
-                }
+                place |= {"prompt_id": f"{class_}-{prompt}", "started_unix_s": WALL + at_s + prompt}
                 times = (0.1, 0.1 + tpot_s, 0.1 + 2 * tpot_s)
-                requests.append(answered(arm, next(number), chunk_s=times, **where))
+                requests.append(answered(arm, next(number), chunk_s=times, **place))
     prompts = [{"id": f"{c}-{p}", "class": c, "prompt": f"{c} {p}"} for c in "ab" for p in range(PROMPTS)]
     raw = raw_run(*requests, prompts=prompts, rounds=rounds, requests=PROMPTS * SETS)
     return replace(raw, blocks=tuple(blocks))
@@ -141,57 +133,58 @@ def test_an_arm_that_becomes_slower_is_found_in_an_interval_that_holds_it_and_it
     found, loading_s = trends(40, rounds=rounds, slower_by=slower_by), rounds * 16 * BLOCK_S
     assert sum(one["spec"]["verdict"] == "slower" for one in found) >= 0.9 * len(found)
     assert sum(one["steady"]["verdict"] in MOVED for one in found) <= FALSE_ALARMS * len(found)
-    held = [
-        one["ci_low"] <= (1 + slower_by) ** (-one["hours"] * 3600 / loading_s) <= one["ci_high"]
-        for one in (of_run["spec"] for of_run in found)
-    ]
-    assert sum(held) >= 0.9 * len(held)
+    held = 0
+    for one in (of_run["spec"] for of_run in found):
+        truth = (1 + slower_by) ** (-one["hours"] * 3600 / loading_s)
+        held += one["ci_low"] <= truth <= one["ci_high"]
+    assert held >= 0.9 * len(found)
 
 
-def test_a_gap_of_hours_makes_no_drift_larger() -> None:
-    raw = simulated(1, rounds=6, slower_by=0.3)
-    middle = WALL + 48 * BLOCK_S
-
-    def later(one: Any) -> Any:
-        return replace(one, started_unix_s=one.started_unix_s + 36_000 * (one.started_unix_s >= middle))
-
-    gap = replace(raw, requests=tuple(map(later, raw.requests)), blocks=tuple(map(later, raw.blocks)))
-    for one, other in zip(course(gap)["trends"], course(raw)["trends"], strict=True):
-        assert one["ratio"] == pytest.approx(other["ratio"])
-        assert one["hours"] == pytest.approx(other["hours"])
-    assert [round(one["seconds"]) for one in course(gap)["gaps"]] == [36_000]
-
-
-def test_prompts_that_were_asked_once_say_nothing_about_time() -> None:
-    raw = simulated(1, rounds=1)
+def test_drift_is_told_once_over_hours_of_loading_and_of_prompts_that_were_asked_twice() -> None:
+    raw = simulated(1, rounds=8, slower_by=0.3)
+    summary = summarise(raw)
+    assert {one["arm"]: one["verdict"] for one in summary["course"]["trends"]}["spec"] == "slower"
+    (said,) = (one for one in summary["run"]["warnings"] if "drift" in one)
+    assert "seasonal Kendall" in said
+    assert "spec was 0." in said
+    assert not any("counters" in one or "nothing was measured" in one for one in summary["run"]["warnings"])
     renamed = [replace(one, prompt_id=one.pair_id) for one in raw.requests]
     assert course(replace(raw, requests=tuple(renamed)))["trends"] == []
+
+    def later(one: Any) -> Any:
+        after_half = one.started_unix_s >= WALL + 64 * BLOCK_S
+        return replace(one, started_unix_s=one.started_unix_s + 36_000 * after_half)
+
+    gap = replace(raw, requests=tuple(map(later, raw.requests)), blocks=tuple(map(later, raw.blocks)))
+    found = course(gap)
+    for one, other in zip(found["trends"], summary["course"]["trends"], strict=True):
+        assert (one["ratio"], one["hours"]) == pytest.approx((other["ratio"], other["hours"]))
+    assert [round(one["seconds"]) for one in found["gaps"]] == [36_000]
 
 
 def test_a_server_that_counts_from_0_again_has_restarted() -> None:
     raw = raw_run(answered())
     growing = [{"tokens": 10.0 * n, "drafts": n} for n in range(8)]
-    whole = [
+    first, second, third = (
         replace(counted(growing[n], growing[n + 1]), started_unix_s=WALL + 30 * n) for n in range(0, 6, 2)
-    ]
-    assert course(replace(raw, blocks=tuple(whole)))["restarts"] == []
-    between = replace(whole[2], counters_before={"tokens": 0.0}, counters_after={"tokens": 5.0})
-    inside = replace(whole[1], counters_after={"tokens": 3.0, "drafts": 1.0})
-    for blocks, after, before in (
-        ([whole[0], whole[1], between], "2026-09-21T14:15:01Z", "2026-09-21T14:16:00Z"),
-        ([whole[0], inside], "2026-09-21T14:15:00Z", "2026-09-21T14:15:01Z"),
+    )
+    silent = replace(second, counters_before=None, counters_after=None)
+    between = replace(third, counters_before={"tokens": 0.0}, counters_after={"tokens": 5.0})
+    inside = replace(second, counters_after={"tokens": 3.0, "drafts": 1.0})
+    for blocks, restarts in (
+        ((first, second, third), []),
+        ((first, silent, third), []),
+        ((first, second, between), [("spec", "2026-09-21T14:15:01Z", "2026-09-21T14:16:00Z")]),
+        ((first, inside), [("spec", "2026-09-21T14:15:00Z", "2026-09-21T14:15:01Z")]),
     ):
-        (found,) = course(replace(raw, blocks=tuple(blocks)))["restarts"]
-        assert (found["arm"], found["after"], found["before"]) == ("spec", after, before)
-    silent = replace(whole[1], counters_before=None, counters_after=None)
-    assert course(replace(raw, blocks=(whole[0], silent, whole[2])))["restarts"] == []
-
-
-def at(second: float, **changes: Any) -> RequestRecord:
-    return answered(pair=int(second), started_unix_s=WALL + second, **changes)
+        found = course(replace(raw, blocks=blocks))["restarts"]
+        assert [(one["arm"], one["after"], one["before"]) for one in found] == restarts
 
 
 def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
+    def at(second: float) -> RequestRecord:
+        return answered(pair=int(second), started_unix_s=WALL + second)
+
     raw = raw_run(at(0), at(50), at(200), at(9000))
     again = replace(raw.sittings[0], sitting=2, started_unix_s=WALL + 8990)
     found = course(replace(raw, sittings=(*raw.sittings, again)))["gaps"]
@@ -202,13 +195,3 @@ def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
     busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))
     assert course(busy)["gaps"] == []
     assert course(raw_run())["gaps"] == []
-
-
-def test_summary_and_warnings_say_it_once() -> None:
-    raw = simulated(1, rounds=8, slower_by=0.3)
-    summary = summarise(raw)
-    assert {one["arm"]: one["verdict"] for one in summary["course"]["trends"]}["spec"] == "slower"
-    (said,) = (one for one in summary["run"]["warnings"] if "drift" in one)
-    assert "seasonal Kendall" in said
-    assert "spec was 0." in said
-    assert not any("counters" in one or "nothing was measured" in one for one in summary["run"]["warnings"])

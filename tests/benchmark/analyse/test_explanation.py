@@ -6,7 +6,7 @@ import pytest
 
 from benchmark.analyse.explanation import crossovers
 from benchmark.analyse.summary import summarise
-from benchmark.plan import Plan, from_dict
+from benchmark.plan import from_dict
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, raw_run
@@ -17,7 +17,8 @@ SLOW = Process(conditional=(0.4,) * 7, k=7)
 
 @pytest.mark.parametrize(("engine", "outcome"), [(FAST, "should be faster"), (SLOW, "should be slower")])
 def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, outcome: str) -> None:
-    summary = summarise(engine.run())
+    run = engine.run()
+    summary = summarise(run)
     (said,) = summary["explanations"]
     assert said["step_time_ratio"] == pytest.approx((VERIFY_S + 7 * DRAFT_S) / PLAIN_S, rel=0.01)
     assert said["break_even_tokens_per_step"] == said["step_time_ratio"]
@@ -26,38 +27,26 @@ def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, o
     assert outcome in said["text"]
     assert "what the steps alone explain" not in said["text"]
 
-
-def test_what_the_steps_do_not_explain_is_pointed_out() -> None:
-    run = FAST.run()
-    ends = [r.chunk_s[-1] + (r.arm == "spec") for r in run.requests]
-    held_up = [
+    ends = [r.chunk_s[-1] + 2 * (r.arm == "spec") for r in run.requests]
+    held_up = tuple(
         replace(r, chunk_s=(*r.chunk_s[:-1], end_s), e2e_s=end_s)
         for r, end_s in zip(run.requests, ends, strict=True)
-    ]
-    (said,) = summarise(replace(run, requests=tuple(held_up)))["explanations"]
+    )
+    (said,) = summarise(replace(run, requests=held_up))["explanations"]
     assert "below what the steps alone explain (prefills or a queue between the steps)" in said["text"]
 
 
-def test_without_token_counts_there_is_no_explanation_but_no_gap_either() -> None:
+def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but_no_gap_either() -> None:
+    plain = [answered("steady", i) for i in range(6)]
     untold = [answered("spec", i, chunk_tokens=None, completion_tokens=None) for i in range(6)]
-    (said,) = summarise(raw_run(*untold, *(answered("steady", i) for i in range(6))))["explanations"]
+    (said,) = summarise(raw_run(*untold, *plain))["explanations"]
     assert said["predicted_speed_up"] is None
     assert "not known" in said["text"]
-    assert summarise(raw_run(answered("steady", 0)))["explanations"] == [], "without a pair"
-
-
-def test_chunks_that_share_a_packet_do_not_stop_the_summary() -> None:
+    assert summarise(raw_run(plain[0]))["explanations"] == [], "without a pair"
     times = {"steady": (0.1, 0.2, 0.2, 0.2, 0.2, 0.3), "spec": (0.1, 0.15, 0.2, 0.25)}
-    requests = [answered(arm, pair, chunk_s=at) for pair in range(6) for arm, at in times.items()]
-    (said,) = summarise(raw_run(*requests))["explanations"]
+    shared = [answered(arm, pair, chunk_s=at) for pair in range(6) for arm, at in times.items()]
+    (said,) = summarise(raw_run(*shared))["explanations"]
     assert said["step_time_ratio"] is None or said["step_time_ratio"] > 0
-
-
-def plan(*prices: float | None) -> Plan:
-    content = plan_content(concurrency=[1, 8, 64])
-    for arm, price in zip(content["arms"], prices, strict=False):
-        arm["usd_per_hour"] = price
-    return from_dict(content)
 
 
 FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
@@ -82,10 +71,12 @@ def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_
     shown: bool | None,
     text: str | None,
 ) -> None:
+    content = plan_content(concurrency=[1, 8, 64])
+    for arm, price in zip(content["arms"], prices, strict=False):
+        arm["usd_per_hour"] = price
     said = {"class": "chat", "baseline": "steady", "treatment": "spec", "metric": "output_tokens_per_s"}
     names = ("concurrency", "ratio", "ci_low", "ci_high")
-    rows = [said | dict(zip(names, ratio, strict=True)) for ratio in ratios]
-    found = crossovers(plan(*prices), rows)
+    found = crossovers(from_dict(content), [said | dict(zip(names, one, strict=True)) for one in ratios])
     assert len(found) == (text is not None)
     for one in found:
         assert (one["concurrency_from_which_plain_is_cheaper"], one["shown"]) == (level, shown)

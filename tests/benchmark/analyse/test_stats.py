@@ -1,31 +1,52 @@
+"""Statistics: against scipy and tables, and against simulated measurements whose truth is known."""
+
 from __future__ import annotations
 
 import math
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from scipy import stats  # type: ignore[import-untyped] # scipy publishes no types
 
+from benchmark.analyse.beside import compare, mcnemar
 from benchmark.analyse.comparison import result
 from benchmark.analyse.stats import (
+    Estimate,
     clustered_mean,
+    fisher_more,
     holm,
     percentile,
     t_quantile,
     two_sided_tail,
+    wilson,
 )
 from tests.benchmark.analyse.noise import Measurement, Noise, heavy, log_normal, stalls
 
+COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
 
-@pytest.mark.parametrize(
-    ("degrees", "two_sided_95", "two_sided_99"),
-    [(1, 12.706, 63.657), (2, 4.303, 9.925), (7, 2.365, 3.499), (30, 2.042, 2.750), (100_000, 1.960, 2.576)],
-)
-def test_t_quantiles_are_those_of_the_tables(degrees: int, two_sided_95: float, two_sided_99: float) -> None:
-    assert t_quantile(0.975, degrees) == pytest.approx(two_sided_95, abs=6e-4)
-    assert t_quantile(0.995, degrees) == pytest.approx(two_sided_99, abs=6e-4)
-    assert t_quantile(0.025, degrees) == pytest.approx(-two_sided_95, abs=6e-4)
+
+def of(*values: float, times: int = 1) -> Estimate:
+    """Each value is another prompt's."""
+    return clustered_mean({str(i): [value] * times for i, value in enumerate(values)})
+
+
+def test_t_quantiles_shares_and_tests_are_those_of_scipy() -> None:
+    for p, degrees in product((0.025, 0.975, 0.995), (1, 2, 7, 30, 100_000)):
+        assert t_quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees), rel=1e-3)
+    assert two_sided_tail(40, 30) == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
+    for count, n in COUNTS:
+        share = stats.binomtest(count, n).proportion_ci(method="wilson")
+        assert wilson(count, n) == pytest.approx((share.low, share.high), abs=1e-12)
+    assert wilson(0, 0) == (0.0, 1.0), "of nothing nothing is known"
+    for (count, n), (other, n_other) in product(COUNTS, COUNTS):
+        table = [[count, n - count], [other, n_other - other]]
+        exact = stats.fisher_exact(table, "greater").pvalue
+        assert fisher_more(count, n, other, n_other) == pytest.approx(exact, rel=1e-9)
+    for gained, lost in ((1, 0), (0, 6), (4, 5), (12, 3), (40, 41), (600, 700)):
+        assert mcnemar(gained, lost) == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
+    assert mcnemar(0, 0) == 1.0
 
 
 def test_percentiles_lie_linearly_between_neighbours() -> None:
@@ -34,44 +55,26 @@ def test_percentiles_lie_linearly_between_neighbours() -> None:
     assert percentile([7.0], 99) == 7.0
 
 
-def test_clusters_of_one_give_the_textbook_t_interval() -> None:
-    # Mean 5, sample standard deviation 2: the half width is 2.776 * 2 / sqrt(5).
-    sample = [5 - 2.8284271, 5.0, 5.0, 5.0, 5 + 2.8284271]
-    found = clustered_mean({str(i): [value] for i, value in enumerate(sample)})
-    assert found.mean == pytest.approx(5)
-    assert found.low is not None
-    assert found.mean - found.low == pytest.approx(2.7764 * 2 / 5**0.5, rel=1e-4)
-
-
-def test_repeating_a_prompt_does_not_narrow_the_interval() -> None:
-    once = clustered_mean({"a": [1.0], "b": [2.0], "c": [4.0]})
-    often = clustered_mean({"a": [1.0] * 50, "b": [2.0] * 50, "c": [4.0] * 50})
-    assert (often.low, often.high) == pytest.approx((once.low, once.high))
-    assert (once.n, often.n, often.clusters) == (3, 150, 3)
-
-
-def test_p_values_agree_with_the_interval_and_with_scipy() -> None:
+def test_an_interval_is_students_over_prompts_and_repeating_them_does_not_narrow_it() -> None:
     sample = [0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6]
-    found = clustered_mean({str(i): [value] for i, value in enumerate(sample)})
-    assert found.p_value == pytest.approx(stats.ttest_1samp(sample, 0).pvalue, rel=1e-9)
-    assert two_sided_tail(40, 30) == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
+    once, often, theirs = of(*sample), of(*sample, times=50), stats.ttest_1samp(sample, 0)
+    assert (once.low, once.high) == pytest.approx(tuple(theirs.confidence_interval()), rel=1e-6)
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+    assert (once.n, often.n, often.clusters) == (8, 400, 8)
+    assert once.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert of(0.0, 0.0).p_value == 1.0
+    assert of(0.1, 0.1).p_value == 0.0
+    assert (of(0.1).p_value, of(0.1).detectable) == (None, None)
 
 
 def test_the_detectable_mean_is_found_in_four_of_five_repetitions() -> None:
     for prompts in (6, 8, 16, 32):
-        found = clustered_mean({str(i): [(-1.0) ** i] for i in range(prompts)})
+        found = of(*((-1.0) ** i for i in range(prompts)))
         assert found.detectable is not None
         assert found.error is not None
         shift = found.detectable / found.error
         power = stats.nct.sf(t_quantile(0.975, prompts - 1), prompts - 1, shift)
         assert power == pytest.approx(0.8, abs=0.02)
-
-
-def test_equal_values_are_certain() -> None:
-    assert clustered_mean({"a": [0.0], "b": [0.0]}).p_value == 1.0
-    assert clustered_mean({"a": [0.1], "b": [0.1]}).p_value == 0.0
-    assert clustered_mean({"a": [0.1]}).p_value is None
-    assert clustered_mean({"a": [0.1]}).detectable is None
 
 
 def test_holms_correction_is_the_one_of_his_paper() -> None:
@@ -97,3 +100,32 @@ def test_intervals_contain_the_true_speed_up_and_an_arm_hardly_ever_differs_from
     same = replace(cell, requests=2 * prompts).without_difference()
     verdicts = [result(same.log_ratios(dice), judged=True)["verdict"] for _ in range(RUNS)]
     assert sum(verdict in ("faster", "slower") for verdict in verdicts) / RUNS <= 0.09
+
+
+def test_answers_are_compared_over_the_questions_of_both_arms() -> None:
+    found = compare(
+        {"a": True, "b": True, "c": False, "only": True}, {"a": True, "b": False, "c": True, "d": True}
+    )
+    assert (found["n"], found["gained"], found["lost"], found["difference"]) == (3, 1, 1, 0.0)
+    found = compare({"a": True}, {"b": True})
+    assert (found["n"], found["difference"], found["p_value"]) == (0, None, None)
+    same = {str(number): number % 3 > 0 for number in range(200)}
+    found = compare(same, same)
+    assert found["difference"] == 0
+    assert -0.015 < found["ci_low"] < 0 < found["ci_high"] < 0.015, "equal answers do not exclude everything"
+
+
+@pytest.mark.parametrize(("base", "down", "up"), [(0.6, 0.03, 0.03), (0.9, 0.05, 0.02), (0.5, 0.2, 0.1)])
+def test_the_interval_of_a_loss_of_answers_covers_about_as_often_as_it_says(
+    base: float, down: float, up: float
+) -> None:
+    """Right answers become wrong with the probability `down`, wrong ones right with `up`."""
+    noise, runs, covered = random.Random(3), 1000, 0
+    for _ in range(runs):
+        plain = {str(number): noise.random() < base for number in range(200)}
+        treated = {
+            key: noise.random() >= down if right else noise.random() < up for key, right in plain.items()
+        }
+        found = compare(plain, treated)
+        covered += found["ci_low"] <= (1 - base) * up - base * down <= found["ci_high"]
+    assert 0.93 <= covered / runs <= 0.985
