@@ -15,6 +15,8 @@ from experiment import Experiment, load
 from tests.conftest import ROOT
 
 Object = dict[str, Any]
+Case = tuple[Experiment, list[Object]]
+"""An experiment and its objects."""
 _FACTORS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9} | {
     f"{unit}i": 1024.0**power for power, unit in enumerate("KMGT", 1)
 }

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -20,12 +20,11 @@ from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.compilation import compile_config
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
+from tests.cdk8s_charts.test_command import NEURON_KEYS, OPTIONS
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
 DATA = ROOT / "tests" / "data"
-OPTIONS = {"nxdi-v0": "0.9.1", "nxdi-v1": "0.16.0", "native": "0.29.0"}
-KEYS = {"nxdi-v0": "nxdi-0.6.10598", "nxdi-v1": "nxdi-4bcdc54-2026-07"}
 CLI = """
 import argparse, json, re
 def parsed(text):
@@ -95,7 +94,7 @@ class Image:
     """What the interpreter of an image can import, and what its Job is asked."""
 
     def __init__(self, root: Path, dialect: str, arms: list[dict[str, Any]]) -> None:
-        self.root, self.arms = root, json.loads(json.dumps(arms))
+        self.site, self.arms = root / "site", json.loads(json.dumps(arms))
         table = _table(DATA / "vllm-options" / f"{OPTIONS[dialect]}.json")
         self.module("vllm.utils", "import argparse\nFlexibleArgumentParser = argparse.ArgumentParser\n")
         self.module("vllm.entrypoints.openai.cli_args", table + CLI)
@@ -105,12 +104,12 @@ class Image:
             self.module("vllm_neuron.model.neuron_config", NATIVE)
             self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
         else:
-            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{KEYS[dialect]}.json")
+            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{NEURON_KEYS[dialect][0]}.json")
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
 
     def module(self, name: str, text: str) -> None:
         *packages, last = name.split(".")
-        folder = self.root / "site"
+        folder = self.site
         for package in packages:
             folder /= package
             folder.mkdir(parents=True, exist_ok=True)
@@ -121,32 +120,44 @@ class Image:
         """What the program says with the image's packages."""
         told = StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(told):
-            patch.syspath_prepend(str(self.root / "site"))
+            patch.syspath_prepend(str(self.site))
             code = in_image.main(self.files())
         for name, module in [*sys.modules.items()]:
-            if str(getattr(module, "__file__", "")).startswith(str(self.root)):
+            if str(getattr(module, "__file__", "")).startswith(str(self.site)):
                 del sys.modules[name]
         return code, [json.loads(line) for line in told.getvalue().splitlines()]
 
     def files(self) -> list[str]:
         """What it is asked, in two parts."""
         half = len(self.arms) // 2
-        files = [self.root / "first.json", self.root / "rest.json"]
+        files = [self.site / "first.json", self.site / "rest.json"]
         for file, arms in zip(files, (self.arms[:half], self.arms[half:]), strict=True):
             file.write_text(json.dumps(arms), encoding="utf-8")
         return [*map(str, files)]
 
 
-def test_the_program_needs_nothing_but_the_image(reference_image: Image) -> None:
-    """As the pod runs it: a file of its own, with the image's packages and without this project's."""
-    done = subprocess.run(
-        [sys.executable, str(Path(in_image.__file__)), *reference_image.files()],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(reference_image.root / "site")},
-        cwd=reference_image.root,
+def _image(folder: Path, name: str = "qwen3-32b") -> Image:
+    """Of the first runtime of an experiment."""
+    experiment = load(ROOT / "experiments" / f"{name}.yaml")
+    runtime = proofs.runtimes(experiment)[0]
+    return Image(folder, runtime.dialect, proofs.asked(experiment, runtime))
+
+
+def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """As the pod runs it: a file of its own, without this project's packages."""
+    return subprocess.run(
+        [python, str(Path(in_image.__file__)), *files],
+        env=environment,
+        cwd=Path(files[0]).parent,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_the_program_needs_nothing_but_the_image(tmp_path: Path) -> None:
+    image = _image(tmp_path)
+    done = _asked(sys.executable, image.files(), {"PYTHONPATH": str(image.site)})
     assert (done.returncode, done.stdout, done.stderr) == (in_image.TAKEN, "", "")
 
 
@@ -171,114 +182,92 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
     assert sorted(told) == sorted(names)
 
 
-def _image(folder: Path, name: str) -> Image:
-    experiment = load(ROOT / "experiments" / name)
-    runtime = proofs.runtimes(experiment)[0]
-    return Image(folder, runtime.dialect, proofs.asked(experiment, runtime))
+Spoil = Callable[[Any], object]
 
 
-@pytest.fixture
-def reference_image(tmp_path: Path) -> Image:
-    return _image(tmp_path, "qwen3-32b.yaml")
-
-
-def _served(*words: str) -> Callable[[Any], object]:
+def _served(*words: str) -> Spoil:
     return lambda arm: arm["serve"].extend(words)
 
 
-def _replaced(flag: str, value: str) -> Callable[[Any], object]:
+def _replaced(flag: str, value: str) -> Spoil:
     return lambda arm: arm["serve"].__setitem__(arm["serve"].index(flag) + 1, value)
 
 
-def _set(part: str, **values: Any) -> Callable[[Any], object]:
+def _set(part: str, **values: Any) -> Spoil:
     return lambda arm: arm[part].update(values)
 
 
 SPLIT = '{\n "tp_degree": 32\n}'
 DRAFTING = {"model": "x", "window": 7}
+REFUSED: list[tuple[Spoil, str, str]] = [
+    (_served("--no-such-thing", "1"), "--no-such-thing", "no such option"),
+    (_served("--max-model-le", "1"), "--max-model-le", "no such option"),  # the beginning of one
+    (_replaced("--max-model-len", "many"), "--max-model-len", "invalid int value: 'many'"),
+    (_replaced("--override-neuron-config", SPLIT), "--override-neuron-config", "KEY=VALUE"),
+    (_set("engine", no_such_thing=1), "no_such_thing", "no such option"),
+    (_set("engine", speculative_config=DRAFTING), "speculative_config.window", "no such key"),
+    (_set("config", no_such_key=1), "no_such_key", "would leave it out"),
+    (_set("config", torch_dtype="float7"), "torch_dtype", "AssertionError: Unsupported dtype: float7"),
+]
+OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
+    (_set("config", decode_context_length_buckets=[1024]), "decode_context_length_buckets", "strictly less"),
+    (_set("config", num_seqs_buckets=[2]), "num_seqs_buckets", "Last bucket must equal"),
+    (_set("config", num_batched_tokens_buckets=[512]), "num_batched_tokens_buckets", "Last bucket must"),
+]
+"""Of the native plugin, which judge its buckets."""
 
 
 @pytest.mark.parametrize(
-    ("spoil", "key", "why"),
+    ("experiment", "arm", "spoil", "key", "why"),
     [
-        (_served("--no-such-thing", "1"), "--no-such-thing", "no such option"),
-        (_served("--max-model-le", "1"), "--max-model-le", "no such option"),  # the beginning of one
-        (_replaced("--max-model-len", "many"), "--max-model-len", "invalid int value: 'many'"),
-        (_replaced("--override-neuron-config", SPLIT), "--override-neuron-config", "KEY=VALUE"),
-        (_set("engine", no_such_thing=1), "no_such_thing", "no such option"),
-        (_set("engine", speculative_config=DRAFTING), "speculative_config.window", "no such key"),
-        (_set("config", no_such_key=1), "no_such_key", "would leave it out"),
-        (_set("config", torch_dtype="float7"), "torch_dtype", "AssertionError: Unsupported dtype: float7"),
+        *(("qwen3-32b", "qwen-sd-vllm", *one) for one in REFUSED),
+        *(("qwen3-32b-today", "qwen-today", *one) for one in OWN_FUNCTIONS),
     ],
 )
 def test_what_the_image_refuses_names_arm_key_and_reason(
-    spoil: Callable[[dict[str, Any]], object], key: str, why: str, reference_image: Image
+    experiment: str, arm: str, spoil: Spoil, key: str, why: str, tmp_path: Path
 ) -> None:
-    spoil(reference_image.arms[-1])
-    code, (line,) = reference_image.ask()
+    image = _image(tmp_path, experiment)
+    spoil(image.arms[-1])
+    code, (line,) = image.ask()
     assert code == in_image.REFUSED
-    assert (line["arm"], line["key"]) == ("qwen-sd-vllm", key)
+    assert (line["arm"], line["key"]) == (arm, key)
     assert why in line["why"]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("decode_context_length_buckets", [1024]),
-        ("num_seqs_buckets", [2]),
-        ("num_batched_tokens_buckets", [512]),
-    ],
-)
-def test_the_native_plugins_own_functions_judge_its_buckets(
-    key: str, value: list[int], tmp_path: Path
-) -> None:
-    image = _image(tmp_path, "qwen3-32b-today.yaml")
-    image.arms[0]["config"][key] = value
-    code, lines = image.ask()
-    assert code == in_image.REFUSED
-    assert [(line["arm"], line["key"]) for line in lines] == [("qwen-today", key)]
+WITHOUT_A_MODEL_ALONE = """
+def make_arg_parser(parser):
+    parser.add_argument("--needed", required=True)
+    return parser
+"""
+NO_DEVICE = """
+class NeuronConfig:
+    def __init__(self, **given):
+        raise AssertionError("no device")
+"""
 
 
 @pytest.mark.parametrize(
     ("module", "text", "part"),
     [
-        (
-            "vllm.entrypoints.openai.cli_args",
-            "raise RuntimeError('Failed to infer device type')",
-            "server arguments",
-        ),
-        (  # does not take a model alone
-            "vllm.entrypoints.openai.cli_args",
-            "def make_arg_parser(parser):\n    parser.add_argument('--needed', required=True)\n    return parser",
-            "server arguments",
-        ),
+        ("vllm.entrypoints.openai.cli_args", "raise RuntimeError('no device type')", "server arguments"),
+        ("vllm.entrypoints.openai.cli_args", WITHOUT_A_MODEL_ALONE, "server arguments"),
         ("vllm.engine.arg_utils", "class EngineArgs: pass", "engine options"),
-        (
-            "neuronx_distributed_inference.models.config",
-            "raise SystemExit('no Neuron device')",
-            "neuron config",
-        ),
-        (
-            "neuronx_distributed_inference.models.config",
-            "class NeuronConfig:\n    def __init__(self, **given):\n        raise AssertionError('no device')",
-            "neuron config",
-        ),
+        ("neuronx_distributed_inference.models.config", "raise SystemExit('no device')", "neuron config"),
+        ("neuronx_distributed_inference.models.config", NO_DEVICE, "neuron config"),
     ],
 )
-def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms(
-    module: str, text: str, part: str, reference_image: Image
+def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms_and_hides_no_refusal(
+    module: str, text: str, part: str, tmp_path: Path
 ) -> None:
-    reference_image.module(module, text)
-    code, (line,) = reference_image.ask()
+    image = _image(tmp_path)
+    image.module(module, text)
+    code, (line,) = image.ask()
     assert code == in_image.CANNOT_SAY
     assert line["part"] == part
     assert line["why"]
-
-
-def test_a_refusal_outweighs_a_part_that_cannot_say(reference_image: Image) -> None:
-    reference_image.module("vllm.engine.arg_utils", "import no_such_module")
-    reference_image.arms[0]["config"]["no_such_key"] = 1
-    code, lines = reference_image.ask()
+    image.arms[0]["config" if part == "engine options" else "engine"]["no_such_key"] = 1
+    code, lines = image.ask()
     assert code == in_image.REFUSED
     assert [sorted(line) for line in lines] == [["arm", "key", "why"], ["part", "why"]]
 
@@ -287,7 +276,7 @@ def test_a_refusal_outweighs_a_part_that_cannot_say(reference_image: Image) -> N
     not ENGINE.exists(), reason="no vLLM: the lab's engine is not installed (scripts/lab does it)"
 )
 def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_path: Path) -> None:
-    arms = [
+    arms: list[dict[str, Any]] = [
         {
             "name": arm.name,
             "dialect": arm.runtime.dialect,
@@ -297,17 +286,14 @@ def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_pa
         }
         for arm in load(ROOT / "experiments" / "lab-tiny.yaml").arms
     ]
-    assert _asked(ENGINE, arms, tmp_path) == (in_image.TAKEN, [])
+
+    def found() -> tuple[int, list[str]]:
+        (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
+        done = _asked(str(ENGINE), [str(tmp_path / "asked.json")], os.environ)
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+        return done.returncode, [line["key"] for line in lines]
+
+    assert found() == (in_image.TAKEN, [])
     arms[0]["serve"] += ["--no-such-thing", "1"]
     arms[1]["engine"]["speculative_config"]["window"] = 3
-    code, lines = _asked(ENGINE, arms, tmp_path)
-    assert code == in_image.REFUSED
-    assert [line["key"] for line in lines] == ["--no-such-thing", "speculative_config.window"]
-
-
-def _asked(python: Path, arms: list[dict[str, Any]], folder: Path) -> tuple[int, list[dict[str, str]]]:
-    file = folder / "asked.json"
-    file.write_text(json.dumps(arms), encoding="utf-8")
-    command = [str(python), str(Path(in_image.__file__)), str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, [json.loads(one) for one in done.stdout.splitlines() if one[:1] == "{"]
+    assert found() == (in_image.REFUSED, ["--no-such-thing", "speculative_config.window"])

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.parity import options
-from cdk8s_charts.render import render
 from cdk8s_charts.workloads.artifact_jobs import fetching_job
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import ARTIFACT_KEY, STEP
 from store.__main__ import parser
-from tests.cdk8s_charts.conftest import Case, objects_in
-from tests.cdk8s_charts.objects import Object, Pod, named, pods_of
-
-OF_DEVICES = ("Job", "ResourceClaimTemplate", "PersistentVolume", "PersistentVolumeClaim")
+from tests.cdk8s_charts.objects import Case, Object, Pod, committed, named, pods_of
+from tests.cdk8s_charts.variations import rendered
+from tests.conftest import REFERENCE
 
 
 def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact(case: Case) -> None:
+    """The lab's experiment goes through the same charts, where nothing is claimed, fetched, compiled or mounted."""
     experiment, objects = case
     arms = experiment.device_arms
     steps = [job["metadata"]["labels"][STEP] for job in named(objects, "Job").values()]
@@ -29,20 +27,14 @@ def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact
     assert steps.count("arguments") == len({arm.runtime.image for arm in arms if not arm.batch_only})
     for kind in ("Deployment", "Service", "PodDisruptionBudget"):
         assert named(objects, kind).keys() >= {arm.name for arm in experiment.served_arms}
-
-
-def test_without_devices_nothing_is_claimed_fetched_compiled_or_mounted(case: Case) -> None:
-    """The lab's experiment goes through the same charts."""
-    experiment, objects = case
-    for kind in OF_DEVICES[:1] if experiment.device_arms else OF_DEVICES:
-        assert bool(named(objects, kind)) == bool(experiment.device_arms)
-    if not experiment.device_arms:
+    benchmark = Pod(named(objects, "CronJob")["qwen-llmperf"])
+    assert [one["name"] for one in benchmark.containers] == ["restore", "keep", "follow", "run", "publish"]
+    if not arms:
+        kinds = {item["kind"] for item in objects}
+        assert not kinds & {"Job", "ResourceClaimTemplate", "PersistentVolume", "PersistentVolumeClaim"}
         for pod in pods_of(named(objects, "Deployment").values()):
             assert not {"resourceClaims", "nodeSelector", "tolerations", "initContainers"} & pod.spec.keys()
             assert list(pod.volumes) == ["shm"]
-    benchmark = Pod(named(objects, "CronJob")["qwen-llmperf"])
-    names = [one["name"] for one in benchmark.containers]
-    assert names == ["restore", "keep", "follow", "run", "publish"]
 
 
 def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(reference: Experiment) -> None:
@@ -56,42 +48,37 @@ def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(refere
 
 
 def test_a_model_of_ones_own_is_fetched_compared_served_and_measured_under_its_name(
-    reference: Experiment, files: tuple[ManifestFile, ...]
+    reference: Experiment,
 ) -> None:
     base = reference.baseline.target
     mine = replace(base, model=replace(base.model, name="my-org/mine"), shape_of=base.model.name)
-    arms = tuple(replace(arm, target=mine) for arm in reference.arms)
-    objects = objects_in(render(replace(reference, arms=arms)))
-    text = "\n".join(json.dumps(item) for item in objects)
-    assert base.model.name not in text
-    servers = [Pod(item) for item in named(objects, "Deployment").values()]
-    for server in servers:
-        told = options(server.containers[-1]["command"])
-        assert told["--served-model-name"] == "my-org/mine"
+    objects = rendered(replace(reference, arms=tuple(replace(arm, target=mine) for arm in reference.arms)))
+    assert base.model.name not in json.dumps(objects)
+    for server in pods_of(named(objects, "Deployment").values()):
+        assert options(server.container("vllm")["command"])["--served-model-name"] == "my-org/mine"
         assert "my-org/mine/unpinned" in json.dumps(server.spec)
-    assert not _artifacts(objects_in(files)) & _artifacts(objects)
+    assert not _artifacts(committed(REFERENCE)) & _artifacts(objects)
     (fetch,) = [job for job in named(objects, "Job").values() if '"my-org/mine"' in json.dumps(job)]
-    (container,) = Pod(fetch).containers
-    command = parser().parse_args(container["args"])
+    command = parser().parse_args(_told(fetch))
     assert (command.expect["hidden_size"], command.expect["num_hidden_layers"]) == (5120, 64)
-    elsewhere = replace(mine, address="s3://my-models/mine")
-    (container,) = Pod(fetching_job(reference, elsewhere)).containers
-    assert parser().parse_args(container["args"]).folder == "s3://my-models/mine"
-    assert "--expect" not in Pod(fetching_job(reference, base)).containers[0]["args"]
+    elsewhere = fetching_job(reference, replace(mine, address="s3://my-models/mine"))
+    assert parser().parse_args(_told(elsewhere)).folder == "s3://my-models/mine"
+    assert "--expect" not in _told(fetching_job(reference, base))
 
 
-def _artifacts(objects: list[Object]) -> set[str]:
-    pods = (item["spec"]["template"]["metadata"] for item in named(objects, "Deployment").values())
-    return {pod["annotations"][ARTIFACT_KEY] for pod in pods}
+def _told(job: Object) -> list[str]:
+    (container,) = Pod(job).containers
+    arguments: list[str] = container["args"]
+    return arguments
+
+
+def _artifacts(objects: list[Object] | tuple[Object, ...]) -> set[str]:
+    return {pod.metadata["annotations"][ARTIFACT_KEY] for pod in pods_of(objects) if pod.kind == "Deployment"}
 
 
 def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> None:
-    told = [
-        container["args"]
-        for pod in pods_of(case[1])
-        for container in pod.containers
-        if container.get("command") == ["python", "-m", "store"]
-    ]
+    store = ["python", "-m", "store"]
+    told = [one["args"] for pod in pods_of(case[1]) for one in pod.containers if one.get("command") == store]
     assert told
     for arguments in told:
         parser().parse_args(arguments)

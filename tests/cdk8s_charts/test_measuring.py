@@ -1,4 +1,4 @@
-"""The benchmark and the quality check, as they are rendered."""
+"""The benchmark, its plan and the quality check, as they are rendered."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from typing import Any
 import pytest
 
 from benchmark.plan import from_dict
-from cdk8s_charts.render import render
 from cdk8s_charts.workloads import quality_pod
-from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object, plan_text
+from cdk8s_charts.workloads.benchmark_pod import (
+    LARGEST_CONFIG_MAP,
+    benchmark_objects,
+    plan,
+    plan_object,
+    plan_text,
+)
 from experiment import Experiment
+from experiment.catalogue.runtimes import RUNTIMES
+from experiment.finding import Misuse
 from experiment.model import Benchmark, LmEval
 from images.lmeval import questions
-from tests.cdk8s_charts.conftest import Case, objects_in
-from tests.cdk8s_charts.objects import Pod, named, pods_of, the
-from tests.cdk8s_charts.variations import with_benchmark, with_serving
+from tests.cdk8s_charts.objects import Case, Pod, named, pods_of, the
+from tests.cdk8s_charts.variations import rendered, with_benchmark, with_serving
 from tests.conftest import ROOT
-
-
-def _quality(experiment: Experiment) -> Pod:
-    return Pod(quality_pod.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
 
 
 def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
@@ -39,6 +41,74 @@ def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
     assert counted == {"qwen-llmperf", "qwen-lmeval"} & named(case[1], "CronJob").keys()
 
 
+def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_services(case: Case) -> None:
+    experiment, objects = case
+    maps = named(objects, "ConfigMap").values()
+    told = from_dict(json.loads(*(one["data"]["plan.json"] for one in maps if "plan.json" in one["data"])))
+    assert told == plan(experiment)
+    assert [prompt.id for prompt in told.prompts] == [prompt.id for prompt in experiment.prompts]
+    services = named(objects, "Service")
+    for arm, planned in zip(experiment.served_arms, told.arms, strict=True):
+        (port,) = services[arm.name]["spec"]["ports"]
+        assert planned.url == f"http://{arm.name}.{experiment.name}.svc.cluster.local:{port['port']}/v1"
+        assert planned.max_tokens_per_step == arm.tokens_per_step
+        if experiment.name == "qwen3-32b":
+            assert planned.usd_per_hour == 17.88
+
+
+def _benchmarked(experiment: Experiment, **settings: Any) -> Experiment:
+    """With a benchmark as a file has it, these keys alone set."""
+    given = experiment.benchmark.model_dump(exclude_unset=True)
+    given.pop("concurrency")
+    return replace(experiment, benchmark=Benchmark.model_validate({**given, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "planned"),
+    [
+        ({"slo": {"tpot_s": 0.05}}, {"slo": {"tpot_s": 0.05}}),
+        ({"rounds": 3}, {"rounds": 3}),
+        ({"concurrency": [1, 4], "duration": "90m"}, {"duration_s": 5400, "concurrency": [1, 4]}),
+        (
+            {"load": {"search": [1, 64], "objective": {"tpot_s": 0.03}, "budget": {"cells": 8, "usd": 5.0}}},
+            {
+                "search": {"low": 1, "high": 64, "by": "concurrency", "cells": 8, "usd": 5.0},
+                "slo": {"tpot_s": 0.03},
+            },
+        ),
+        (
+            {"load": {"search_rate": [0.5, 8.0]}},
+            {"search": {"low": 0.5, "high": 8.0, "by": "rate", "cells": 12}},
+        ),
+    ],
+)
+def test_what_the_file_says_of_the_load_reaches_the_plan(
+    reference: Experiment, settings: dict[str, Any], planned: dict[str, Any]
+) -> None:
+    experiment = _benchmarked(reference, **settings)
+    told = json.loads(plan_text(experiment))
+    assert from_dict(told) == plan(experiment)
+    assert planned.items() <= told.items()
+    assert ("concurrency" in told) == ("load" not in settings)
+
+
+def test_texts_and_what_speculation_changes_beside_reach_the_plan(reference: Experiment) -> None:
+    prompts = tuple(replace(prompt, text="x", messages=()) for prompt in reference.prompts)
+    native = RUNTIMES["native-vllm-0.29"]
+    plain, drafting = (replace(arm, runtime=native) for arm in reference.arms)
+    assert drafting.speculation is not None
+    eagle3 = replace(drafting, speculation=replace(drafting.speculation, mode="eagle3"))
+    told = json.loads(plan_text(replace(reference, arms=(plain, eagle3), prompts=prompts)))
+    assert "also_changes" not in told["arms"][0]
+    assert tuple(told["arms"][1]["also_changes"]) == native.modes["eagle3"].also_changes != ()
+    assert {prompt.prompt for prompt in from_dict(told).prompts} == {"x"}
+
+
+def test_a_plan_that_the_benchmark_would_refuse_is_not_rendered(reference: Experiment) -> None:
+    with pytest.raises(Misuse, match=r"^concurrency = 5000: .* equal to 4096; the benchmark would not take"):
+        plan(with_benchmark(reference, concurrency=[4, 5000]))
+
+
 def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experiment) -> None:
     long = replace(reference.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
     experiment = replace(reference, prompts=(long, *reference.prompts[1:]))
@@ -49,52 +119,11 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
     digest = hashlib.sha256(content).hexdigest()
     assert content.decode() == plan_text(experiment)
     assert key == f"plans/{digest}.json"
-    objects = objects_in(render(experiment))
+    objects = rendered(experiment)
     assert not any("plan" in name for name in named(objects, "ConfigMap"))
     get = Pod(the(objects, "CronJob", "qwen-llmperf")).container("plan")
     address = "s3://qwen3-32b-results-${AWS_ACCOUNT}-us-east-2/" + key
     assert get["args"][:4] == ["get", address, "--sha256", digest]
-
-
-SEARCH: dict[str, Any] = {
-    "search": [1, 64],
-    "objective": {"tpot_s": 0.03},
-    "budget": {"cells": 8, "usd": 5.0},
-}
-
-
-def _benchmarked(experiment: Experiment, **settings: Any) -> Experiment:
-    """With a benchmark as a file has it, these keys alone set."""
-    given = experiment.benchmark.model_dump(exclude_unset=True)
-    given.pop("concurrency")
-    return replace(experiment, benchmark=Benchmark.model_validate({**given, **settings}))
-
-
-def test_a_searched_load_reaches_the_plan_and_every_part_of_it(reference: Experiment) -> None:
-    experiment = _benchmarked(reference, load=SEARCH)
-    found = from_dict(json.loads(plan_text(experiment)))
-    assert found.search
-    assert found.search.to_dict(exclude_unset=True) == {
-        "low": 1,
-        "high": 64,
-        "by": "concurrency",
-        "cells": 8,
-        "usd": 5.0,
-    }
-    assert found.slo == {"tpot_s": 0.03}
-    assert not found.loads
-    again = found.with_arms([arm.name for arm in experiment.served_arms][:2])
-    assert from_dict(json.loads(json.dumps(again.to_dict(exclude_unset=True)))).search == found.search
-    by_rate = _benchmarked(reference, load={"search_rate": [0.5, 8.0]})
-    search = from_dict(json.loads(plan_text(by_rate))).search
-    assert search
-    assert (search.by, search.low, search.high, search.cells) == ("rate", 0.5, 8.0, 12)
-
-
-def test_passes_and_a_duration_reach_the_plan(reference: Experiment) -> None:
-    assert from_dict(json.loads(plan_text(_benchmarked(reference, rounds=3)))).rounds == 3
-    long = from_dict(json.loads(plan_text(_benchmarked(reference, concurrency=[1, 4], duration="90m"))))
-    assert (long.duration_s, long.rounds, long.concurrency) == (5400, 1, (1, 4))
 
 
 @pytest.mark.parametrize(
@@ -109,26 +138,28 @@ def test_passes_and_a_duration_reach_the_plan(reference: Experiment) -> None:
 def test_the_deadline_of_the_job_is_beyond_what_the_benchmark_may_take(
     reference: Experiment, settings: dict[str, Any], least_s: float
 ) -> None:
-    assert len(reference.served_arms) == 2
-    assert len(reference.classes) == 5
-    objects = objects_in(render(_benchmarked(reference, **settings)))
-    job = the(objects, "CronJob", "qwen-llmperf")["spec"]["jobTemplate"]["spec"]
+    """Two arms and five classes."""
+    job = Pod(the(benchmark_objects(_benchmarked(reference, **settings)), "CronJob")).job
     assert least_s < job["activeDeadlineSeconds"] < 40 * 24 * 3600
 
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
     experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), api_key_secret="key")
-    clients = named(objects_in(render(experiment)), "CronJob")
+    clients = named(rendered(experiment), "CronJob")
     for name, variable in (("qwen-llmperf", "BENCHMARK_API_KEY"), ("qwen-lmeval", "OPENAI_API_KEY")):
         text = json.dumps(clients[name])
         assert f'{{"name": "{variable}", "valueFrom": {{"secretKeyRef": {{"name": "key"' in text
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "path"), [("chat", "/v1/chat/completions"), ("completions", "/v1/completions")]
+    ("endpoint", "path", "length", "shots"),
+    [("chat", "/v1/chat/completions", 1024, "0"), ("completions", "/v1/completions", 4096, "5")],
 )
-def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: str, path: str) -> None:
-    experiment = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
+def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit(
+    reference: Experiment, endpoint: str, path: str, length: int, shots: str
+) -> None:
+    asking = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
+    experiment = with_serving(asking, max_model_len=length)
     told = {arm.name: quality_pod.arguments(experiment, arm) for arm in experiment.arms}
     for name, words in told.items():
         model = json.loads(words[words.index("--model_args") + 1])
@@ -138,40 +169,29 @@ def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: st
         assert generation["temperature"] == 0
         assert ("chat_template_kwargs" in generation) == (endpoint == "chat")
         assert words[words.index("--limit") + 1] == "50"
+        assert words[words.index("--num_fewshot") + 1] == shots
     one, two = ([word.replace(name, "ARM") for word in words] for name, words in told.items())
     assert one == two
 
 
-def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:
-    for length, shots in ((1024, "0"), (4096, "5")):
-        experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), max_model_len=length)
-        words = quality_pod.arguments(experiment, experiment.arms[0])
-        assert words[words.index("--num_fewshot") + 1] == shots
-
-
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
-    (check, *_) = _quality(reference).containers
-    image, bin_folder = tmp_path / "questions" / "datasets", tmp_path / "bin"
-    for folder in (image / "openai___gsm8k", bin_folder, tmp_path / "results"):
-        folder.mkdir(parents=True)
-    (image.parent / "questions.json").write_text(questions.record())
-    (bin_folder / "lm_eval").write_text('#!/bin/sh\nls "$HF_DATASETS_CACHE"; echo "$@"\n')
-    (bin_folder / "lm_eval").chmod(0o755)
-    script = check["command"][2].replace("/opt/questions", str(tmp_path / "questions"))
-    script = script.replace("/tmp/datasets", str(tmp_path / "datasets"))
-    script = script.replace("/results/", f"{tmp_path}/results/")
+    asking = with_benchmark(reference, lm_eval=LmEval(limit=50))
+    (check, *_) = Pod(quality_pod.cron_job(asking)).containers
+    (tmp_path / "questions" / "datasets" / "openai___gsm8k").mkdir(parents=True)
+    (tmp_path / "questions" / "questions.json").write_text(questions.record())
+    (tmp_path / "results").mkdir()
+    (tmp_path / "lm_eval").write_text('#!/bin/sh\nls "$HF_DATASETS_CACHE"; echo "$@"\n')
+    (tmp_path / "lm_eval").chmod(0o755)
+    shell, flag, script, name = check["command"]
+    for folder in ("/opt/questions", "/tmp/datasets", "/results/"):
+        script = script.replace(folder, f"{tmp_path}/{folder.strip('/').rpartition('/')[2]}/")
     (cache,) = (entry["value"] for entry in check["env"] if entry["name"] == "HF_DATASETS_CACHE")
     assert cache == "/tmp/datasets"
-    environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HF_DATASETS_CACHE": str(tmp_path / "datasets")}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HF_DATASETS_CACHE": str(tmp_path / "datasets")}
     for _arm in reference.arms:  # one after the other in the same volume
-        said = subprocess.run(
-            [*check["command"][:2], script, check["command"][3], *check["args"][:2]],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        assert said.split() == ["openai___gsm8k", *check["args"][:2]]
+        command = [shell, flag, script, name, *check["args"][:2]]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        assert done.stdout.split() == ["openai___gsm8k", *check["args"][:2]]
     kept = json.loads((tmp_path / "results" / "questions.json").read_text())
     assert kept["revision"] == questions.REVISION
     dockerfile = (ROOT / "images" / "lmeval" / "Dockerfile").read_text()

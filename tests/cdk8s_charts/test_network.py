@@ -7,8 +7,7 @@ from itertools import product
 
 from cdk8s_charts.workloads.proofs import runtimes
 from experiment.naming import ROLE
-from tests.cdk8s_charts.conftest import Case
-from tests.cdk8s_charts.objects import Object, named, pods_of
+from tests.cdk8s_charts.objects import Case, Object, named, pods_of
 
 Labels = dict[str, str]
 S3, CREDENTIALS, INSTANCE = "52.218.0.1", "169.254.170.23", "169.254.169.254"
@@ -41,33 +40,21 @@ def _meets(entry: Object, peer: Labels | str) -> bool:
     return of_the_namespace and _selects(entry["podSelector"], peer)
 
 
-def test_every_pod_denies_what_is_not_listed_for_its_role_and_reaches_nothing_else_outside(
-    case: Case,
-) -> None:
-    policies = list(named(case[1], "NetworkPolicy").values())
-    for pod in pods_of(case[1]):
-        labels = pod.metadata["labels"]
-        selecting = [policy["spec"] for policy in policies if _selects(policy["spec"]["podSelector"], labels)]
-        assert len(selecting) == (1 if labels[ROLE] == "offline" else 2), "the default and its own"
+def test_pods_reach_and_let_in_what_is_listed_for_their_role_and_nothing_else(case: Case) -> None:
+    experiment, objects = case
+    policies = list(named(objects, "NetworkPolicy").values())
+    labels = {pod.name: pod.metadata["labels"] for pod in pods_of(objects)}
+    for name, own in labels.items():
+        selecting = [policy["spec"] for policy in policies if _selects(policy["spec"]["podSelector"], own)]
+        assert len(selecting) == (1 if own[ROLE] == "offline" else 2), "the default and its own"
         assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in selecting)
-        reached = {
-            (address, port)
-            for address, port in product((S3, CREDENTIALS, INSTANCE), (443, 80, 53, 8000))
-            if _allowed(policies, labels, "egress", port, address)
-        }
-        assert reached == REACHED[labels[ROLE]], pod
-
-
-def test_only_clients_reach_servers(case: Case) -> None:
-    policies = list(named(case[1], "NetworkPolicy").values())
-    labels = {pod.name: pod.metadata["labels"] for pod in pods_of(case[1])}
-    for server, (name, pod) in product(case[0].served_arms, labels.items()):
+        outside = product((S3, CREDENTIALS, INSTANCE), (443, 80, 53, 8000))
+        reached = {(peer, port) for peer, port in outside if _allowed(policies, own, "egress", port, peer)}
+        assert reached == REACHED[own[ROLE]], name
         client = name in ("qwen-llmperf", "qwen-lmeval")
-        assert _allowed(policies, labels[server.name], "ingress", 8000, pod) is client, name
-        assert _allowed(policies, pod, "egress", 8000, labels[server.name]) is client, name
-        assert (pod[ROLE] == "client") is client
-
-
-def test_what_asks_the_images_is_offline(case: Case) -> None:
-    roles = [pod.metadata["labels"][ROLE] for pod in pods_of(case[1])]
-    assert roles.count("offline") == len(runtimes(case[0]))
+        assert (own[ROLE] == "client") is client
+        for server in (labels[arm.name] for arm in experiment.served_arms):
+            assert _allowed(policies, server, "ingress", 8000, own) is client, name
+            assert _allowed(policies, own, "egress", 8000, server) is client, name
+    asking_images = [name for name, own in labels.items() if own[ROLE] == "offline"]
+    assert len(asking_images) == len(runtimes(experiment))

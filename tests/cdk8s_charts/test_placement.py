@@ -9,8 +9,7 @@ from cdk8s_charts.workloads.proofs import runtimes
 from experiment.catalogue.instances import INSTANCES
 from experiment.placement import compilations_at_once
 from infra.settings import SYSTEM_VOLUME_GIB
-from tests.cdk8s_charts.conftest import Case
-from tests.cdk8s_charts.objects import Pod, experiment_at, objects_of, pods_of, the
+from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import Cluster, Unplaceable, allocatable, nodes, stand
 from tests.conftest import REFERENCE
 
@@ -22,14 +21,11 @@ def test_the_reference_arms_stand_on_the_halves_of_one_node() -> None:
     assert arms["qwen-vllm"].devices == tuple(f"neuron-device-{number}" for number in range(8))
     assert arms["qwen-sd-vllm"].devices == tuple(f"neuron-device-{number}" for number in range(8, 16))
     assert alone["CronJob/qwen-llmperf"].node.startswith("system-")
-
-
-def test_pods_of_one_account_share_a_mount() -> None:
     objects = objects_of(REFERENCE)
     cluster = Cluster(nodes(experiment_at(REFERENCE), neuron_nodes=1), tuple(objects))
     for name in ("qwen-vllm", "qwen-sd-vllm"):
         cluster.schedule(Pod(the(objects, "Deployment", name)))
-    assert len(cluster.mounted) == 2, "checkpoints and artifacts, once"
+    assert len(cluster.mounted) == 2, "pods of one account share the mounts of checkpoints and artifacts"
 
 
 def test_the_core_counts_on_no_more_than_a_node_offers() -> None:

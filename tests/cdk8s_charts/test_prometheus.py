@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from cdk8s_charts.manifests import ManifestFile
-from cdk8s_charts.render import render, render_for_prometheus
+from cdk8s_charts.render import render_for_prometheus
 from experiment import Experiment
 from experiment.model import Prometheus
 from experiment.naming import METRICS_PORT
-from tests.cdk8s_charts.conftest import objects_in
-from tests.cdk8s_charts.objects import Object, named
+from tests.cdk8s_charts.objects import Object, Pod, committed, named
+from tests.cdk8s_charts.variations import rendered, with_cluster
+from tests.conftest import REFERENCE
 
 READER = {
     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
@@ -22,14 +20,13 @@ READER = {
 
 @pytest.fixture(scope="module")
 def watched(reference: Experiment) -> Experiment:
-    prometheus = Prometheus(namespace="monitoring", labels={"release": "kube-prometheus-stack"})
-    cluster = reference.cluster.model_copy(update={"prometheus": prometheus})
-    return replace(reference, cluster=cluster)
+    labels = {"release": "kube-prometheus-stack"}
+    return with_cluster(reference, prometheus=Prometheus(namespace="monitoring", labels=labels))
 
 
 @pytest.fixture(scope="module")
 def objects(watched: Experiment) -> list[Object]:
-    return objects_in(render(watched))
+    return rendered(watched)
 
 
 @pytest.fixture(scope="module")
@@ -37,23 +34,31 @@ def for_operator(watched: Experiment) -> list[Object]:
     return list(render_for_prometheus(watched, [{"name": "mine", "rules": []}]).objects)
 
 
-def test_only_pods_of_prometheus_are_let_in_and_only_where_metrics_are(objects: list[Object]) -> None:
-    policies = named(objects, "NetworkPolicy")
-    ingress = {name: policies[f"prometheus-{name}"]["spec"]["ingress"] for name in ("servers", "clients")}
-    assert ingress["servers"] == [{"from": [READER], "ports": [{"port": 8000, "protocol": "TCP"}]}]
-    assert ingress["clients"] == [{"from": [READER], "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]}]
+def test_pods_of_prometheus_alone_are_let_in_where_metrics_are_and_nothing_else_changes(
+    objects: list[Object],
+) -> None:
+    plain = {(item["kind"], item["metadata"]["name"]): item for item in committed(REFERENCE)}
+    other = {(item["kind"], item["metadata"]["name"]): item for item in objects}
+    ingress = {name: other[name]["spec"]["ingress"] for name in other.keys() - plain.keys()}
+    assert ingress == {
+        ("NetworkPolicy", f"prometheus-{name}"): [
+            {"from": [READER], "ports": [{"port": port, "protocol": "TCP"}]}
+        ]
+        for name, port in (("servers", 8000), ("clients", METRICS_PORT))
+    }
+    assert {key for key in plain if plain[key] != other[key]} == {("CronJob", "qwen-llmperf")}
 
 
 def test_the_benchmarks_sidecar_answers_where_the_monitor_asks(
     objects: list[Object], for_operator: list[Object]
 ) -> None:
-    body = named(objects, "CronJob")["qwen-llmperf"]["spec"]["jobTemplate"]["spec"]["template"]
-    (follow,) = (one for one in body["spec"]["initContainers"] if one["name"] == "follow")
+    benchmark = Pod(named(objects, "CronJob")["qwen-llmperf"])
+    follow = benchmark.container("follow")
     assert follow["args"][-2:] == ["--listen", f"0.0.0.0:{METRICS_PORT}"]
     monitor = named(for_operator, "PodMonitor")["clients"]["spec"]
     (endpoint,) = monitor["podMetricsEndpoints"]
     assert {"name": endpoint["port"], "containerPort": METRICS_PORT} in follow["ports"]
-    assert monitor["selector"]["matchLabels"].items() <= body["metadata"]["labels"].items()
+    assert monitor["selector"]["matchLabels"].items() <= benchmark.metadata["labels"].items()
 
 
 def test_every_server_is_selected_by_its_port_and_gets_its_arm_as_a_label(
@@ -62,10 +67,10 @@ def test_every_server_is_selected_by_its_port_and_gets_its_arm_as_a_label(
     monitor = named(for_operator, "PodMonitor")["servers"]["spec"]
     (endpoint,) = monitor["podMetricsEndpoints"]
     for name, deployment in named(objects, "Deployment").items():
-        template = deployment["spec"]["template"]
-        assert monitor["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-        assert endpoint["port"] in [port["name"] for port in template["spec"]["containers"][0]["ports"]]
-        assert template["metadata"]["labels"]["app.kubernetes.io/name"] == name
+        server = Pod(deployment)
+        assert monitor["selector"]["matchLabels"].items() <= server.metadata["labels"].items()
+        assert endpoint["port"] in [port["name"] for port in server.container("vllm")["ports"]]
+        assert server.metadata["labels"]["app.kubernetes.io/name"] == name
     sources = {one["targetLabel"]: one["sourceLabels"] for one in endpoint["relabelings"]}
     assert sources["arm"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_name"]
     assert sources["experiment"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_part_of"]
@@ -78,12 +83,3 @@ def test_monitors_and_rules_have_the_labels_that_prometheus_selects_by(for_opera
         assert item["metadata"]["namespace"] == "qwen3-32b"
         assert item["metadata"]["labels"]["release"] == "kube-prometheus-stack"
     assert for_operator[-1]["spec"]["groups"] == [{"name": "mine", "rules": []}]
-
-
-def test_nothing_else_changes(files: tuple[ManifestFile, ...], objects: list[Object]) -> None:
-    plain = {(item["kind"], item["metadata"]["name"]): item for item in objects_in(files)}
-    other = {(item["kind"], item["metadata"]["name"]): item for item in objects}
-    added = {name for kind, name in other.keys() - plain.keys() if kind == "NetworkPolicy"}
-    assert added == {"prometheus-servers", "prometheus-clients"}
-    assert len(other) == len(plain) + 2
-    assert {key for key in plain if plain[key] != other[key]} == {("CronJob", "qwen-llmperf")}

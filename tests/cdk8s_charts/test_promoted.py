@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 
 from cdk8s_charts.parity import options
-from cdk8s_charts.render import render
-from cdk8s_charts.vllm_command import serve_argv
 from cdk8s_charts.workloads.network_policy import policies
 from cdk8s_charts.workloads.promoted import ANNOTATION, promoted_objects
 from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
 from experiment.model import Serve
-from tests.cdk8s_charts.conftest import objects_in
-from tests.cdk8s_charts.objects import Object, named, pods_of
+from tests.cdk8s_charts.objects import Object, Pod, named, pods_of
+from tests.cdk8s_charts.variations import rendered, with_serving
 
 CERTIFICATE = "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d-0000-4444-8888-0123456789ab"
 CALLERS = ("10.20.0.0/16", "10.30.0.0/16")
@@ -26,22 +24,19 @@ SERVICE, BALANCER = "qwen3-32b-service", "qwen3-32b-service-tls"
 
 
 def promoted_from(reference: Experiment, serve: Serve) -> Experiment:
-    serving = reference.baseline.serving.model_copy(update={"api_key_secret": "vllm-key"})
-    arms = tuple(replace(arm, serving=serving) for arm in reference.arms)
-    return replace(reference, arms=arms, serve=serve)
+    return replace(with_serving(reference, api_key_secret="vllm-key"), serve=serve)
 
 
 @pytest.fixture(scope="module")
 def promoted(reference: Experiment) -> list[Object]:
-    return objects_in(render(promoted_from(reference, SERVE)))
+    return rendered(promoted_from(reference, SERVE))
 
 
-def test_the_winner_stands_and_the_loser_waits_at_zero(promoted: list[Object]) -> None:
+def test_the_winner_stands_behind_a_stable_name_within_the_cluster_and_the_loser_waits_at_zero(
+    promoted: list[Object],
+) -> None:
     replicas = {name: item["spec"]["replicas"] for name, item in named(promoted, "Deployment").items()}
     assert replicas == {"qwen-sd-vllm": 1, "qwen-vllm": 0}
-
-
-def test_the_stable_name_leads_to_the_winner_and_only_within_the_cluster(promoted: list[Object]) -> None:
     spec = named(promoted, "Service")[SERVICE]["spec"]
     assert spec["selector"] == {"app.kubernetes.io/name": "qwen-sd-vllm"}
     assert spec["type"] == "ClusterIP"
@@ -92,12 +87,16 @@ def test_what_is_not_asked_for_is_not_rendered(reference: Experiment) -> None:
     assert deployment(plain, plain.baseline)["spec"]["replicas"] == 2
 
 
-def test_answers_of_a_drafting_arm_are_limited_to_what_was_measured(promoted: list[Object]) -> None:
+def test_answers_of_a_drafting_arm_are_limited_to_what_was_measured(
+    promoted: list[Object], reference: Experiment
+) -> None:
     """Both arms alike, so that the promoted one stays the Deployment that was compared."""
     for pod in pods_of(named(promoted, "Deployment").values()):
         server = pod.container("vllm")
         assert options(server["command"])["--override-generation-config"] == {"max_new_tokens": 600}
         assert server["lifecycle"]["preStop"]["exec"]["command"][-1] == "135", "600 tokens at 0.2 s, and 15 s"
+    prompts = (replace(reference.prompts[0], max_tokens=700), *reference.prompts[1:])
+    assert replace(reference, serve=SERVE, prompts=prompts).answer_limit == 700
 
 
 @pytest.mark.parametrize("serve", [None, Serve(arm="qwen-vllm", replicas=1, max_replicas=1)])
@@ -105,10 +104,5 @@ def test_answers_of_others_are_as_long_as_the_context_lets_them(
     reference: Experiment, serve: Serve | None
 ) -> None:
     experiment = replace(reference, serve=serve)
-    assert experiment.answer_limit is None
-    assert "--override-generation-config" not in serve_argv(experiment.arms[0], answer_limit=None)
-
-
-def test_a_longer_answer_of_one_prompt_is_the_limit(reference: Experiment) -> None:
-    prompts = (replace(reference.prompts[0], max_tokens=700), *reference.prompts[1:])
-    assert replace(reference, serve=SERVE, prompts=prompts).answer_limit == 700
+    server = Pod(deployment(experiment, experiment.arms[0])).container("vllm")
+    assert "--override-generation-config" not in server["command"]

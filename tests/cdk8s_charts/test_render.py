@@ -1,4 +1,4 @@
-"""What is rendered: valid, reviewed, complete, the same twice; and the plan that the benchmark reads."""
+"""What is rendered: valid, reviewed, complete, the same twice."""
 
 from __future__ import annotations
 
@@ -14,21 +14,13 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from benchmark.plan import from_dict
 from cdk8s_charts.__main__ import main
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, read, texts, write
-from cdk8s_charts.render import render
-from cdk8s_charts.workloads.benchmark_pod import plan, plan_text
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, read, texts, write
 from experiment import Experiment
-from experiment.catalogue.runtimes import RUNTIMES
 from experiment.finding import Misuse
-from experiment.model import Objectives
-from tests.cdk8s_charts.conftest import Case, objects_in
-from tests.cdk8s_charts.objects import RENDERED, named, pods_of
-from tests.cdk8s_charts.variations import with_benchmark
-from tests.conftest import ROOT
-
-Files = tuple[ManifestFile, ...]
+from tests.cdk8s_charts.objects import RENDERED, Case, committed, pods_of
+from tests.cdk8s_charts.variations import rendered, with_benchmark
+from tests.conftest import REFERENCE, ROOT
 
 
 def test_committed_manifests_equal_a_fresh_render_under_any_hash_seed() -> None:
@@ -49,31 +41,32 @@ def test_a_place_where_nothing_can_be_written_is_one_line(
 
 
 def test_files_are_read_back_and_those_of_another_state_or_none_at_all_are_refused(
-    reference: Experiment, files: Files, tmp_path: Path
+    reference: Experiment, tmp_path: Path
 ) -> None:
     with pytest.raises(Misuse, match="is not rendered there; run"):
         read(reference, tmp_path)
-    write(texts(reference, files, tmp_path))
-    assert [(file.name, list(file.objects)) for file in read(reference, tmp_path)] == [
-        (file.name, list(file.objects)) for file in files
-    ]
+    files = read(reference, ROOT / "manifests")
+    wanted = texts(reference, files, tmp_path)
+    assert write(wanted) == [*wanted]
+    assert read(reference, tmp_path) == files
     with pytest.raises(Misuse, match="rendered from another state"):
         read(with_benchmark(reference, seed=2), tmp_path)
     path = tmp_path / reference.name / "30-qwen-vllm.yaml"
     path.write_text(path.read_text().replace("replicas: 0", "replicas: 5"))
     with pytest.raises(Misuse, match="or edited since"):
         read(reference, tmp_path)
+    assert write(wanted) == [path]
 
 
 def test_writing_removes_what_an_earlier_render_left(
-    reference: Experiment, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reference: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = texts(reference, files, tmp_path)
-    assert len(write(wanted)) == len(files) + 1
-    gone = tmp_path / reference.name / "30-gone.yaml"
-    gone.write_text("x")
     monkeypatch.chdir(tmp_path)  # a relative folder, as people give one
-    assert write(texts(reference, files, Path("."))) == [gone.relative_to(tmp_path)]
+    wanted = texts(reference, read(reference, ROOT / "manifests"), Path("."))
+    gone = Path(reference.name, "30-gone.yaml")
+    gone.parent.mkdir()
+    gone.touch()
+    assert {*write(wanted)} == {*wanted, gone}
     assert not gone.exists()
     assert write(wanted) == []
 
@@ -107,8 +100,8 @@ def _shape(value: Any) -> Any:
     return [_shape(inner) for inner in value] if isinstance(value, list) else type(value).__name__
 
 
-def test_placeholders_are_a_closed_list_and_all_are_filled(files: Files) -> None:
-    objects, values = objects_in(files), dict.fromkeys(PLACEHOLDERS, "x")
+def test_placeholders_are_a_closed_list_and_all_are_filled() -> None:
+    objects, values = committed(REFERENCE), dict.fromkeys(PLACEHOLDERS, "x")
     assert names_in(objects) == PLACEHOLDERS.keys()
     assert names_in(fill(objects, values)) == set()
     with pytest.raises(Misuse, match="BENCHMARK_IMAGE has no value"):
@@ -122,7 +115,7 @@ def test_placeholders_are_a_closed_list_and_all_are_filled(files: Files) -> None
 def test_what_a_prompt_says_is_never_taken_for_a_placeholder(reference: Experiment) -> None:
     said = "Explain ${HOME} and ${AWS_ACCOUNT}."
     prompts = (replace(reference.prompts[0], messages=(("user", said),)), *reference.prompts[1:])
-    filled = fill(objects_in(render(replace(reference, prompts=prompts))), dict.fromkeys(PLACEHOLDERS, "x"))
+    filled = fill(rendered(replace(reference, prompts=prompts)), dict.fromkeys(PLACEHOLDERS, "x"))
     (config,) = (item for item in filled if "plan.json" in item.get("data", {}))
     assert said in config["data"]["plan.json"]
 
@@ -132,41 +125,3 @@ def test_images_are_pinned_by_full_tag(case: Case) -> None:
     for image in images - {"${BENCHMARK_IMAGE}", "${LMEVAL_IMAGE}"}:
         assert image in {arm.runtime.image for arm in case[0].arms}
         assert "sdk" in image.rpartition(":")[2] or case[0].lab_only
-
-
-def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_services(
-    reference: Experiment, files: Files
-) -> None:
-    (config,) = (one for one in named(objects_in(files), "ConfigMap").values() if "plan.json" in one["data"])
-    told = json.loads(config["data"]["plan.json"])
-    assert [prompt["id"] for prompt in told["prompts"]] == [prompt.id for prompt in reference.prompts]
-    for arm in told["arms"]:
-        assert arm["url"] == f"http://{arm['name']}.qwen3-32b.svc.cluster.local:8000/v1"
-        assert arm["usd_per_hour"] == 17.88
-    assert [arm["max_tokens_per_step"] for arm in told["arms"]] == [1, 7]
-    assert "slo" not in told
-
-
-def test_the_benchmark_reads_every_plan_that_is_rendered(reference: Experiment) -> None:
-    ambitious = with_benchmark(reference, slo=Objectives(tpot_s=0.05))
-    texts_only = replace(
-        reference, prompts=tuple(replace(p, text="x", messages=()) for p in reference.prompts)
-    )
-    for variant in (reference, ambitious, texts_only):
-        assert from_dict(json.loads(plan_text(variant))) == plan(variant)
-    assert plan(ambitious).slo == {"tpot_s": 0.05}
-
-
-def test_a_plan_that_the_benchmark_would_refuse_is_not_rendered(reference: Experiment) -> None:
-    with pytest.raises(Misuse, match=r"^concurrency = 5000: .* equal to 4096; the benchmark would not take"):
-        plan(with_benchmark(reference, concurrency=[4, 5000]))
-
-
-def test_the_plan_declares_what_speculation_changes_beside(reference: Experiment) -> None:
-    native = RUNTIMES["native-vllm-0.29"]
-    plain, drafting = (replace(arm, runtime=native) for arm in reference.arms)
-    assert drafting.speculation is not None
-    eagle3 = replace(drafting, speculation=replace(drafting.speculation, mode="eagle3"))
-    told = plan(replace(reference, arms=(plain, eagle3))).arms
-    assert "also_changes" not in told[0].to_dict()
-    assert told[1].also_changes == native.modes["eagle3"].also_changes != ()

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.manifests import ManifestFile, fill, tags, with_tags
-from cdk8s_charts.render import render
-from experiment import Experiment, load
+from cdk8s_charts.manifests import fill, tags, with_tags
+from experiment import Experiment
 from experiment.checks.names import MAX_ARM_NAME
 from experiment.finding import Misuse
-from tests.cdk8s_charts.conftest import objects_in
-from tests.cdk8s_charts.immutable import changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, committed, named
+from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
+from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, experiment_at, named, objects_of
 from tests.cdk8s_charts.statements import deployed
-from tests.cdk8s_charts.variations import with_benchmark, with_serving
-from tests.conftest import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
+from tests.cdk8s_charts.variations import rendered, with_benchmark, with_cluster, with_serving
+from tests.conftest import REFERENCE
 
 CHANGES: dict[str, Callable[[Experiment], Experiment]] = {
-    "region": lambda e: replace(e, cluster=e.cluster.model_copy(update={"region": "us-west-2"})),
+    "region": lambda e: with_cluster(e, region="us-west-2"),
     "devices": lambda e: with_serving(e, devices=4, tensor_parallel=16),
     "LNC": lambda e: with_serving(e, logical_nc_config=1),
     "allocation": lambda e: with_serving(e, allocation="device-plugin"),
@@ -49,13 +43,19 @@ MUTABLE = ("key", "copies")
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_immutable_changes_under_the_same_name(
-    reference: Experiment, files: tuple[ManifestFile, ...], change: str
-) -> None:
-    first, second = objects_in(files), objects_in(render(CHANGES[change](reference)))
+def test_nothing_immutable_changes_under_the_same_name(reference: Experiment, change: str) -> None:
+    first, second = committed(REFERENCE), rendered(CHANGES[change](reference))
     assert changed_in_place(first, second) == []
     names = [{(item["kind"], _name(item)) for item in found} for found in (first, second)]
     assert (names[0] != names[1]) == (change not in MUTABLE)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_kubernetes_would_refuse_is_found(what: str) -> None:
+    field, edit = REFUSED[what]
+    after = objects_of(REFERENCE)
+    edit(after)
+    assert [path for _, path in changed_in_place(committed(REFERENCE), after)] == [field]
 
 
 REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/assets"
@@ -67,7 +67,7 @@ IMAGES = {
 }
 
 
-def _applied(path: Path, image: str) -> list[dict[str, Any]]:
+def _applied(path: Path, image: str) -> list[Object]:
     values = {"AWS_ACCOUNT": "111122223333", "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
     return fill(committed(path), with_tags(values))
 
@@ -88,7 +88,7 @@ def test_another_image_is_applied_over_the_first_without_a_refusal(path: Path, w
     ]
 
 
-def _name(item: dict[str, Any]) -> str:
+def _name(item: Object) -> str:
     return str(item["metadata"]["name"])
 
 
@@ -107,17 +107,14 @@ def test_an_image_that_no_name_can_tell_is_refused_in_a_job() -> None:
 
 
 def test_the_job_of_the_longest_arm_without_a_server_still_has_a_name() -> None:
-    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
+    experiment = experiment_at(REFERENCE.with_name("llama-medusa-batch.yaml"))
     arms = (replace(arm, name=f"{arm.name}-{'x' * MAX_ARM_NAME}"[:MAX_ARM_NAME]) for arm in experiment.arms)
-    names = named(objects_in(render(replace(experiment, arms=tuple(arms)))), "Job")
+    names = named(rendered(replace(experiment, arms=tuple(arms))), "Job")
     assert max(len(deployed(name)) for name in names) == 63
 
 
 def test_a_batch_number_moves_no_job(reference: Experiment) -> None:
     """Labels of a Job may change in place; what is compiled stays compiled."""
-    jobs = []
-    for nodes in (1, 2):
-        cluster = reference.cluster.model_copy(update={"max_nodes": nodes})
-        rendered = render(with_serving(replace(reference, cluster=cluster), devices=16))
-        jobs.append(named(objects_in(rendered), "Job").keys())
-    assert jobs[0] == jobs[1]
+    large = with_serving(reference, devices=16)
+    one, two = (named(rendered(with_cluster(large, max_nodes=count)), "Job") for count in (1, 2))
+    assert one.keys() == two.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -11,22 +12,19 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.render import render
 from cdk8s_charts.vllm_command import serve_environment
-from cdk8s_charts.workloads import serving
 from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
 from experiment.naming import SERVICE_PORT
-from tests.cdk8s_charts.conftest import objects_in
 from tests.cdk8s_charts.objects import Object, Pod, pods_of, the
-from tests.cdk8s_charts.variations import with_serving
+from tests.cdk8s_charts.variations import rendered, with_serving
 
 
 class StandIn:
     """A server on loopback that says what it is told to say."""
 
     def __init__(self) -> None:
-        self.healthy, self.text, self.key = True, "4", ""
+        self.status, self.text, self.key = 200, "4", ""
         self.running = [0]
         """Requests in flight, a value for each look; the last one stays."""
         self.asked: list[dict[str, Any]] = []
@@ -37,19 +35,17 @@ class StandIn:
                 """Quiet."""
 
             def do_GET(self) -> None:
-                body = b""
-                if self.path == "/metrics":
-                    value = stand_in.running.pop(0) if len(stand_in.running) > 1 else stand_in.running[0]
-                    body = f'# HELP x\nvllm:num_requests_running{{model="m"}} {float(value)}\n'.encode()
-                self._answer(200 if stand_in.healthy else 503, body)
+                value = stand_in.running.pop(0) if len(stand_in.running) > 1 else stand_in.running[0]
+                self._answer(
+                    stand_in.status,
+                    f'# HELP x\nvllm:num_requests_running{{model="m"}} {float(value)}\n'.encode(),
+                )
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                stand_in.asked.append(body)
-                if stand_in.key and self.headers.get("Authorization") != f"Bearer {stand_in.key}":
-                    self._answer(401, b"{}")
-                else:
-                    self._answer(200, json.dumps({"choices": [{"text": stand_in.text}]}).encode())
+                stand_in.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                wanted = f"Bearer {stand_in.key}" if stand_in.key else None
+                status = 200 if self.headers.get("Authorization") == wanted else 401
+                self._answer(status, json.dumps({"choices": [{"text": stand_in.text}]}).encode())
 
             def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
@@ -60,13 +56,16 @@ class StandIn:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
 
 @pytest.fixture
 def stand_in() -> Iterator[StandIn]:
     made = StandIn()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 Run = Callable[[list[str]], object]
@@ -79,10 +78,10 @@ def run(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Run:
         python, flag, program, *arguments = command
         assert (python, flag) == ("python3", "-c")
         program = program.replace(f":{SERVICE_PORT}", f":{stand_in.server.server_address[1]}")
-        program = program.replace(f"time.sleep({serving._DEREGISTRATION_S})", "")
         monkeypatch.setattr(sys, "argv", [flag, *arguments])
+        monkeypatch.setattr(time, "sleep", lambda _: None)
         try:
-            exec(program.replace("sleep(1)", "sleep(0)"), {})
+            exec(program, {})
         except SystemExit as end:
             return end.code
         return 0
@@ -90,36 +89,30 @@ def run(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Run:
     return exit_code
 
 
-@pytest.fixture
-def server(reference: Experiment) -> Object:
+def _server(experiment: Experiment) -> Object:
     """The container of the drafting arm."""
-    return Pod(deployment(reference, reference.arms[1])).container("vllm")
+    return Pod(deployment(experiment, experiment.arms[1])).container("vllm")
 
 
-def test_startup_ends_with_one_real_completion(server: Object, run: Run, stand_in: StandIn) -> None:
-    command = server["startupProbe"]["exec"]["command"]
+def test_startup_ends_with_one_real_completion_asked_with_the_servers_key(
+    reference: Experiment, run: Run, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = _server(reference)["startupProbe"]["exec"]["command"]
     assert run(command) == 0
     (asked,) = stand_in.asked
     assert asked["model"] == "Qwen/Qwen3-32B"
     assert asked["max_tokens"] <= 8
     stand_in.text = ""
     assert run(command) == "the completion is empty"
-    stand_in.text, stand_in.healthy = "4", False
+    stand_in.status = 503
     stand_in.asked.clear()
     assert "503" in str(run(command))
     assert stand_in.asked == [], "an unhealthy server is not loaded as well"
 
-
-def test_the_probe_has_the_key_that_the_server_asks_for(
-    reference: Experiment, run: Run, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_key = with_serving(reference, api_key_secret="serving-key")
-    keyed = Pod(deployment(with_key, with_key.arms[1])).container("vllm")
-    assert keyed["env"][-1] == {
-        "name": "VLLM_API_KEY",
-        "valueFrom": {"secretKeyRef": {"name": "serving-key", "key": "api-key"}},
-    }
-    stand_in.key = "secret"
+    keyed = _server(with_serving(reference, api_key_secret="serving-key"))
+    secret = {"secretKeyRef": {"name": "serving-key", "key": "api-key"}}
+    assert keyed["env"][-1] == {"name": "VLLM_API_KEY", "valueFrom": secret}
+    stand_in.text, stand_in.status, stand_in.key = "4", 200, "secret"
     command = keyed["startupProbe"]["exec"]["command"]
     assert "401" in str(run(command))
     monkeypatch.setenv("VLLM_API_KEY", "secret")
@@ -127,30 +120,26 @@ def test_the_probe_has_the_key_that_the_server_asks_for(
 
 
 def test_a_drain_waits_for_requests_in_flight_and_ends_with_its_budget_or_with_the_server(
-    server: Object, run: Run, stand_in: StandIn
+    reference: Experiment, run: Run, stand_in: StandIn
 ) -> None:
-    *command, budget = server["lifecycle"]["preStop"]["exec"]["command"]
+    pod = Pod(deployment(reference, reference.arms[0]))
+    *command, budget = pod.container("vllm")["lifecycle"]["preStop"]["exec"]["command"]
+    assert pod.spec["terminationGracePeriodSeconds"] >= float(budget) + 30
+    assert float(budget) >= reference.benchmark.max_tokens * 0.1
     stand_in.running = [2, 1, 1, 0]
     assert run([*command, budget]) == 0
     assert stand_in.running == [0]
     stand_in.running = [1]
     assert run([*command, "0.2"]) == 0
-    stand_in.server.shutdown()
-    stand_in.server.server_close()
+    stand_in.close()
     assert run([*command, "60"]) == 0
 
 
-def test_the_grace_period_outlasts_the_drain(reference: Experiment) -> None:
-    pod = Pod(deployment(reference, reference.arms[0]))
-    drain = float(pod.container("vllm")["lifecycle"]["preStop"]["exec"]["command"][-1])
-    assert pod.spec["terminationGracePeriodSeconds"] >= drain + 30
-    assert drain >= reference.benchmark.max_tokens * 0.1
-
-
 def test_a_busy_engine_has_minutes_to_answer_at_no_slot_and_an_arm_half_an_hour_to_load(
-    server: Object,
+    reference: Experiment,
 ) -> None:
     """No load time of this pair is published: a shorter one has to be measured first."""
+    server = _server(reference)
     assert {server[name]["httpGet"]["path"] for name in ("livenessProbe", "readinessProbe")} == {"/health"}
     for name, least_s in (("livenessProbe", 300), ("startupProbe", 1800)):
         assert server[name]["failureThreshold"] * server[name]["periodSeconds"] >= least_s
@@ -160,7 +149,7 @@ def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilit
     reference: Experiment,
 ) -> None:
     experiment = with_serving(reference, pod_security="image-defaults", artifact_source="scratch")
-    objects = objects_in(render(experiment))
+    objects = rendered(experiment)
     kept = set()
     for pod in pods_of(objects):
         for container in pod.containers:

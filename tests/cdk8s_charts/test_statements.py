@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk8s_charts.render import render
 from experiment import Experiment, InvalidExperiment, load
 from experiment.placement import place
-from tests.cdk8s_charts.conftest import Case, objects_in
-from tests.cdk8s_charts.objects import Object, pods_of, words
+from tests.cdk8s_charts.objects import Case, Object, experiment_at, objects_of, pod_spec, pods_of, the, words
 from tests.cdk8s_charts.placement import stand
-from tests.cdk8s_charts.statements import STATEMENTS
+from tests.cdk8s_charts.statements import STATEMENTS, Statement
+from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
 from tests.experiment.edits import put
 
@@ -67,7 +66,7 @@ def generated() -> tuple[tuple[Experiment, list[Object]], ...]:
             found.append(experiment)
         if len(found) == WANTED:
             break
-    return tuple((one, objects_in(render(one))) for one in found)
+    return tuple((one, rendered(one)) for one in found)
 
 
 def _accepted(data: dict[str, Any]) -> Experiment | None:
@@ -100,30 +99,68 @@ def every_pod_has_a_place(experiment: Experiment, objects: list[Object]) -> Iter
     # With several nodes the scheduler may as well spread them.
     if len(found) != len(said) or (experiment.cluster.max_nodes == 1 and found != said):
         yield f"{found} is not {said}"
+    jobs = [f" {job.name}" for job in pods_of(objects) if job.kind == "Job"]
     for pod in pods_of(objects):
         told = " ".join(word for one in pod.spec.get("initContainers") or () for word in words(one))
-        jobs = [f" {job.name}" for job in pods_of(objects) if job.kind == "Job"]
         yield from (f"{pod}: waits with {word}" for word in (*LOOPS, *jobs) if word in told)
 
 
 LOOPS = ("until ", "while ", "sleep ", "wait ")
+ALL = (*STATEMENTS, every_pod_has_a_place)
 
 
-def _broken(experiment: Experiment, objects: list[Object]) -> list[str]:
-    return [
-        f"{statement.__name__}: {broken}"
-        for statement in (*STATEMENTS, every_pod_has_a_place)
-        for broken in statement(experiment, objects)
-    ]
+def _broken(experiment: Experiment, objects: list[Object]) -> dict[str, list[str]]:
+    found = {statement.__name__: [*statement(experiment, objects)] for statement in ALL}
+    return {name: broken for name, broken in found.items() if broken}
 
 
 def test_every_statement_holds_for_what_is_committed(case: Case) -> None:
-    assert _broken(*case) == []
+    assert _broken(*case) == {}
 
 
 @pytest.mark.parametrize("number", range(WANTED))
 def test_every_statement_holds_for_whatever_the_core_accepts(number: int) -> None:
-    assert _broken(*generated()[number]) == []
+    assert _broken(*generated()[number]) == {}
+
+
+def _server(objects: list[Object]) -> Object:
+    server: Object = pod_spec(the(objects, "Deployment"))["containers"][0]
+    return server
+
+
+BREAKS: dict[str, Callable[[list[Object]], object]] = {
+    "names_are_legal_and_stand_once": lambda o: o.append(the(o, "Deployment")),
+    "a_name_changes_with_what_cannot_be_changed": lambda o: the(o, "Job", "fetch-")["metadata"].update(
+        name="x"
+    ),
+    "what_is_named_exists": lambda o: o.remove(the(o, "PriorityClass")),
+    "volumes_and_claims_are_pairs": lambda o: the(o, "PersistentVolume")["spec"]["mountOptions"].clear(),
+    "a_service_meets_one_workload_and_an_open_port": lambda o: _server(o)["ports"].clear(),
+    "policies_and_budgets_meet_pods": lambda o: the(o, "NetworkPolicy", "jobs")["spec"].update(
+        podSelector={"matchLabels": {"x": "y"}}
+    ),
+    "claims_are_declared_and_used": lambda o: _server(o)["resources"]["claims"].clear(),
+    "volumes_fit_what_their_pod_may_use": lambda o: _server(o)["resources"]["limits"].update(memory="1Gi"),
+    "pods_give_up_what_they_do_not_need": lambda o: pod_spec(the(o, "Job")).update(hostNetwork=True),
+    "jobs_end_and_wait_to_be_asked": lambda o: the(o, "CronJob")["spec"].update(concurrencyPolicy="Allow"),
+    "servers_wait_at_0_and_are_asked_when_they_are_ready": lambda o: the(o, "Deployment")["spec"].update(
+        replicas=1
+    ),
+    "an_arm_serves_its_own_artifact": lambda o: _server(o)["env"].append(
+        {"name": "X", "value": "0123456789abcdef"}
+    ),
+    "arms_differ_as_declared": lambda o: _server(o).update(image="another:1"),
+    "every_pod_has_a_place": lambda o: pod_spec(the(o, "Deployment"))["initContainers"][0]["command"].append(
+        "sleep "
+    ),
+}
+
+
+@pytest.mark.parametrize("statement", ALL, ids=lambda statement: statement.__name__)
+def test_every_statement_finds_what_breaks_it(statement: Statement) -> None:
+    objects = objects_of(REFERENCE)
+    BREAKS[statement.__name__](objects)
+    assert [*statement(experiment_at(REFERENCE), objects)]
 
 
 def test_enough_experiments_are_drawn_and_they_differ() -> None:

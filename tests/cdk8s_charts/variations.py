@@ -1,11 +1,13 @@
-"""The reference experiment with other settings."""
+"""The reference experiment with other settings, and what is rendered of an experiment now."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from cdk8s_charts.render import render
 from experiment import Experiment
+from tests.cdk8s_charts.objects import Object
 
 
 def with_serving(experiment: Experiment, **settings: Any) -> Experiment:
@@ -17,3 +19,13 @@ def with_serving(experiment: Experiment, **settings: Any) -> Experiment:
 def with_benchmark(experiment: Experiment, **settings: Any) -> Experiment:
     """Another benchmark."""
     return replace(experiment, benchmark=experiment.benchmark.model_copy(update=settings))
+
+
+def with_cluster(experiment: Experiment, **settings: Any) -> Experiment:
+    """Another cluster."""
+    return replace(experiment, cluster=experiment.cluster.model_copy(update=settings))
+
+
+def rendered(experiment: Experiment) -> list[Object]:
+    """All objects, in apply order."""
+    return [item for file in render(experiment) for item in file.objects]

@@ -36,7 +36,6 @@ from lab.emulator.published_steps import emulated
 from lab.programs import ROOT, load_arms
 from lab.real.servers import LOOPBACK, Engine, Launch, mounted_folders, running
 from lab.rendered import Container, containers, mounted_plan, write_plan
-from tests.cdk8s_charts.conftest import objects_in
 from tests.cdk8s_charts.objects import Object, named
 
 EVERY_S = 2
@@ -118,9 +117,8 @@ def show(
     with ExitStack() as up:
         urls = up.enter_context(running(servers, launcher(experiment, plan), logs=folder / "logs", at_once=1))
         follower, page = up.enter_context(_follower(out, folder))
-        config = _configuration(
-            experiment, objects_in(files), urls, page, up.enter_context(_stand_in()), folder
-        )
+        objects = [item for file in files for item in file.objects]
+        config = _configuration(experiment, objects, urls, page, up.enter_context(_stand_in()), folder)
         ask = up.enter_context(_prometheus(config, folder))
         load_arms(plan, urls, out=out, less={name.replace("_", "-"): value for name, value in less.items()})
         time.sleep(3 * EVERY_S)  # the page and Prometheus come to know the last requests
