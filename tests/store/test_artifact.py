@@ -20,6 +20,7 @@ from tests.store.conftest import REGION, Interrupted
 
 KEY = "0123456789abcdef"
 REQUIRED = ("neuron_config.json", "model.pt")
+SHARD = "weights/tp0_sharded_checkpoint.safetensors"
 
 
 @pytest.fixture
@@ -30,38 +31,42 @@ def compiled(tmp_path: Path) -> Path:
         '{"neuron_config": {"speculation_length": 7, "async_mode": true}}'
     )
     (folder / "model.pt").write_bytes(b"graph" * 1000)
-    (folder / "weights" / "tp0_sharded_checkpoint.safetensors").write_bytes(b"w" * 5000)
+    (folder / SHARD).write_bytes(b"w" * 5000)
     return folder
 
 
 @pytest.fixture
 def store(compiled: Path) -> Callable[..., None]:
     def start(target: BucketFolder, *, key: str = KEY, baseline: BucketFolder | None = None) -> None:
-        push(
-            compiled,
-            target,
-            key=key,
-            inputs='{"image": "x"}',
-            required=REQUIRED,
-            baseline=baseline,
-            declared=("speculation_length",),
-            report=lambda line: None,
-        )
+        words: dict[str, Any] = {"inputs": '{"image": "x"}', "required": REQUIRED, "report": _quiet}
+        push(compiled, target, key=key, baseline=baseline, declared=("speculation_length",), **words)
 
     return start
 
 
-def test_an_artifact_is_stored_whole_and_marked_with_its_key(folder: Any, store: Any) -> None:
-    target = folder()
+def _quiet(line: str) -> None:
+    """Nobody reads the progress."""
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_an_artifact_is_stored_whole_with_its_key_and_comes_back_as_it_was(
+    folder: Any, store: Any, compiled: Path, tmp_path: Path, mounted: bool
+) -> None:
+    target: Any = folder()
     store(target)
     assert target.text(MARKER) == '{"key": "0123456789abcdef"}\n'
     assert json.loads(target.text("artifact_inputs.json")) == {"image": "x"}
-    assert {file.path for file in check(target, key=KEY)} == {  # each as long as it was
-        "neuron_config.json",
-        "model.pt",
-        "weights/tp0_sharded_checkpoint.safetensors",
-        "artifact_inputs.json",
-    }
+    stored = check(target, key=KEY)
+    assert {file.path for file in stored} == {*REQUIRED, SHARD, "artifact_inputs.json"}
+    if mounted:
+        pull(target, tmp_path / "mount", key=KEY, report=_quiet)
+        target = MountedFolder(tmp_path / "mount")
+    down = tmp_path / "down"
+    pull(target, down, key=KEY, report=_quiet)
+    assert check(MountedFolder(down), key=KEY) == stored
+    for name in (*REQUIRED, SHARD):
+        assert (down / name).read_bytes() == (compiled / name).read_bytes()
+    assert not list(down.rglob("*.part"))
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -76,23 +81,14 @@ def test_an_interrupted_upload_is_safe_to_repeat_and_a_finished_one_is_never_wri
         check(target, key=KEY)
     (compiled / "model.pt").write_bytes(b"GRAPH" * 1000)  # the same size; compilers are not deterministic
     store(target)
-    pull(target, down, key=KEY, report=lambda line: None)
+    pull(target, down, key=KEY, report=_quiet)
     assert (down / "model.pt").read_bytes() == b"GRAPH" * 1000
     store(Interrupted(target, 0))
     with pytest.raises(Incomplete, match="not key ffff"):
         store(target, key="ffff")
 
 
-@pytest.mark.parametrize("name", REQUIRED)
-def test_half_a_compilation_is_not_stored(folder: Any, store: Any, compiled: Path, name: str) -> None:
-    (compiled / name).write_bytes(b"")
-    target = folder()
-    with pytest.raises(Incomplete, match="compilation did not finish"):
-        store(target)
-    assert target.sizes() == {}
-
-
-def test_a_folder_without_read_permission_is_never_left_out(
+def test_half_a_compilation_or_one_that_may_not_be_read_is_not_stored(
     folder: Any, store: Any, compiled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def listed(path: Any) -> Any:
@@ -100,17 +96,21 @@ def test_a_folder_without_read_permission_is_never_left_out(
             raise PermissionError(13, "Permission denied", str(path))
         return real(path)
 
-    real = os.scandir
+    target, real = folder(), os.scandir
+    for name in REQUIRED:
+        content = (compiled / name).read_bytes()
+        (compiled / name).write_bytes(b"")
+        with pytest.raises(Incomplete, match="compilation did not finish"):
+            store(target)
+        assert target.sizes() == {}
+        (compiled / name).write_bytes(content)
     monkeypatch.setattr(os, "scandir", listed)
-    target = folder()
     with pytest.raises(Incomplete, match=r"weights: .*Permission denied.*give the group read access"):
         store(target)
     assert target.text(MARKER) is None
 
 
-def test_what_differs_from_the_baseline_is_stored_declared_or_not(
-    folder: Any, store: Any, compiled: Path
-) -> None:
+def test_what_differs_from_the_baseline_is_stored_declared_or_not(folder: Any, store: Any) -> None:
     baseline, target = folder(), folder()
     baseline.put_text(
         "neuron_config.json", '{"neuron_config": {"speculation_length": 0, "async_mode": false}}'
@@ -126,33 +126,6 @@ def test_what_differs_from_the_baseline_is_stored_declared_or_not(
     assert json.loads(other.text(DIFFERENCES))["compared"] is False, "a baseline that is not compiled yet"
 
 
-@pytest.mark.parametrize("mounted", [False, True])
-def test_a_pulled_folder_is_the_stored_one(
-    folder: Any, store: Any, compiled: Path, tmp_path: Path, mounted: bool
-) -> None:
-    target: Any = folder()
-    store(target)
-    if mounted:
-        pull(target, tmp_path / "mount", key=KEY, report=lambda line: None)
-        target = MountedFolder(tmp_path / "mount")
-    down = tmp_path / "down"
-    pull(target, down, key=KEY, report=lambda line: None)
-    assert check(MountedFolder(down), key=KEY) == check(target, key=KEY)
-    for name in (*REQUIRED, "weights/tp0_sharded_checkpoint.safetensors"):
-        assert (down / name).read_bytes() == (compiled / name).read_bytes()
-    assert not list(down.rglob("*.part"))
-
-
-def test_a_damaged_copy_never_gets_a_marker(folder: Any, store: Any, s3: Any, tmp_path: Path) -> None:
-    target = folder()
-    store(target)
-    bucket, prefix = target.address.removeprefix("s3://").split("/", 1)
-    s3.put_object(Bucket=bucket, Key=f"{prefix}/model.pt", Body=b"GRAPH" * 1000)
-    with pytest.raises(Incomplete, match=r"model.pt: content differs"):
-        pull(target, tmp_path / "down", key=KEY, report=lambda line: None)
-    assert not (tmp_path / "down" / MARKER).exists()
-
-
 DAMAGED = (
     (MARKER, None, "has no COMPLETE"),
     (MARKER, '{"key": "fedcba9876543210"}\n', "was made for"),
@@ -163,14 +136,21 @@ DAMAGED = (
 )
 
 
-def test_check_finds_what_is_wrong(folder: Any, store: Any, tmp_path: Path) -> None:
+def test_check_finds_what_is_wrong_and_a_damaged_copy_never_gets_a_marker(
+    folder: Any, store: Any, s3: Any, tmp_path: Path
+) -> None:
     target, down = folder(), tmp_path / "down"
     store(target)
     for name, content, words in DAMAGED:
-        pull(target, down, key=KEY, report=lambda line: None)
+        pull(target, down, key=KEY, report=_quiet)
         (down / name).unlink() if content is None else (down / name).write_text(content)
         with pytest.raises(Incomplete, match=words):
             check(MountedFolder(down), key=KEY)
+    bucket, prefix = target.address.removeprefix("s3://").split("/", 1)
+    s3.put_object(Bucket=bucket, Key=f"{prefix}/model.pt", Body=b"GRAPH" * 1000)
+    with pytest.raises(Incomplete, match=r"model.pt: content differs"):
+        pull(target, tmp_path / "copy", key=KEY, report=_quiet)
+    assert not (tmp_path / "copy" / MARKER).exists()
 
 
 def test_the_commands_end_with_their_exit_codes(
@@ -180,36 +160,27 @@ def test_the_commands_end_with_their_exit_codes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    where, address = ["--region", REGION], folder().address
+    def run(line: str) -> int:
+        return main(f"{line} --region {REGION}".split())
+
+    address, down, note = folder().address, tmp_path / "down", tmp_path / "note"
     monkeypatch.setenv("ARTIFACT_INPUTS", '{"image": "x"}')
-    note = tmp_path / "note"
-    assert main(["check", address, "--key", KEY, "--note", str(note), *where]) == 0
+    assert run(f"check {address} --key {KEY} --note {note}") == 0
     assert not note.exists()
-    assert main(["check", address, "--key", KEY, *where]) == 1
-    inputs = ["--inputs-from", "ARTIFACT_INPUTS"]
-    assert main(["push", str(compiled), "--to", address, "--key", KEY, *inputs, *where]) == 0
-    assert main(["check", address, "--key", KEY, "--note", str(note), *where]) == 0
+    assert run(f"check {address} --key {KEY}") == 1
+    assert run(f"push {compiled} --to {address} --key {KEY} --inputs-from ARTIFACT_INPUTS") == 0
+    assert run(f"check {address} --key {KEY} --note {note}") == 0
     assert note.exists()
-    assert main(["pull", address, "--key", KEY, "--to", str(tmp_path / "down"), *where]) == 0
-    assert main(["check", str(tmp_path / "down"), "--key", KEY]) == 0
-    for path in (tmp_path / "down", *(tmp_path / "down").rglob("*")):
+    assert run(f"pull {address} --key {KEY} --to {down}") == 0
+    assert run(f"check {down} --key {KEY}") == 0
+    for path in (down, *down.rglob("*")):
         assert path.stat().st_mode & stat.S_IWGRP, f"{path}: the server's user could not write"
-    assert (
-        main(["get", f"{address}/model.pt", "--sha256", "0" * 64, "--to", str(tmp_path / "m"), *where]) == 1
-    )
-    assert not (tmp_path / "m").exists()
+    assert run(f"get {address}/model.pt --sha256 {'0' * 64} --to {tmp_path / 'model'}") == 1
+    assert not (tmp_path / "model").exists()
     capsys.readouterr()
-    assert main(["pull", "s3://no-such-bucket/x", "--to", str(tmp_path / "down"), *where]) == 3
-    assert main(["pull", "s3://", "--to", str(tmp_path / "down"), *where]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 2
-
-
-@pytest.mark.parametrize("verb", ["check", "restore"])
-@pytest.mark.parametrize("address", ["s3://\x1b[2J/x", "s3://bucket"])
-def test_an_address_that_is_not_one_is_refused_in_one_line(
-    address: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    more = ["--to", str(tmp_path / "new")] if verb == "restore" else []
-    assert main([verb, address, *more]) == 2
-    told = capsys.readouterr().err
-    assert (told.count("\n"), told.strip().isprintable()) == (1, True)
+    assert run(f"pull s3://no-such-bucket/x --to {down}") == 3
+    assert run(f"pull s3:// --to {down}") == 2
+    assert run("check s3://\x1b[2J/x") == 2
+    assert run(f"restore s3://bucket --to {tmp_path / 'new'}") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [line.isprintable() for line in told] == [True] * 4
