@@ -78,11 +78,7 @@ def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: Wor
     ("before", "answers", "why"),
     [
         ("CREATE_COMPLETE", ["UPDATE_IN_PROGRESS"], "is UPDATE_IN_PROGRESS; wait for that to end"),
-        (
-            "CREATE_COMPLETE",
-            ["DELETE_FAILED"],
-            "not deleted: Group: ENI in use; remove what it names, then run",
-        ),
+        ("CREATE_COMPLETE", ["DELETE_FAILED"], "not deleted: Group: ENI in use; remove what it names, then"),
         ("CREATE_COMPLETE", ["DELETE_IN_PROGRESS"] * 999, "still DELETE_IN_PROGRESS after 60 minutes"),
         # CloudFormation may still name the old failure when it is asked at once.
         ("DELETE_FAILED", ["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"], None),
@@ -90,12 +86,7 @@ def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: Wor
     ],
 )
 def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
-    world: World,
-    aws: Aws,
-    monkeypatch: pytest.MonkeyPatch,
-    before: str,
-    answers: list[str],
-    why: str | None,
+    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch, before: str, answers: list[str], why: str | None
 ) -> None:
     told = iter(answers)
     deploy("network", "cluster")
@@ -114,22 +105,25 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     assert "qwen3-32b-network" not in stack_names()
 
 
-REFUSED = {
-    "AccessDenied": (
-        "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x",
-        "let the caller do cloudformation:DeleteStack on arn:x",
-    ),
-    "ValidationError": (
-        "Stack [x] cannot be deleted while TerminationProtection is enabled",
-        "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection",
-    ),
-}
+DENIED = (
+    "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x"
+)
+PROTECTED = "Stack [x] cannot be deleted while TerminationProtection is enabled"
+UNPROTECT = "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection"
 
 
-@pytest.mark.parametrize("code", REFUSED)
-def test_a_stack_that_may_not_be_deleted_keeps_no_other(world: World, aws: Aws, code: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "message", "says"),
+    [
+        ("AccessDenied", DENIED, "let the caller do cloudformation:DeleteStack on arn:x"),
+        ("ValidationError", PROTECTED, UNPROTECT),
+    ],
+)
+def test_a_stack_that_may_not_be_deleted_keeps_no_other(
+    world: World, aws: Aws, code: str, message: str, says: str
+) -> None:
     deploy("network", "cluster")
-    calls, (message, says) = aws.client("cloudformation"), REFUSED[code]
+    calls = aws.client("cloudformation")
     delete = calls.delete_stack
 
     def refusing(StackName: str) -> Any:
@@ -178,20 +172,17 @@ AGENT_LOGS = "/aws/containerinsights/qwen3-32b/performance"
 FOREIGN_LOGS = "/aws/eks/qwen3-32b-today/cluster"
 
 
-def _group(name: str) -> dict[str, Any]:
-    return {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}}
+def _resource(kind: str, **properties: str) -> dict[str, Any]:
+    return {"Type": kind, "DeletionPolicy": "Retain" if "S3" in kind else "Delete", "Properties": properties}
 
 
+BUCKETS = [f"qwen3-32b-{what}-123456789012-us-east-2" for what in ("checkpoints", "artifacts", "results")]
 TEMPLATES = {
-    "storage": {
-        purpose.capitalize(): {
-            "Type": "AWS::S3::Bucket",
-            "DeletionPolicy": "Retain",
-            "Properties": {"BucketName": f"qwen3-32b-{purpose}-123456789012-us-east-2"},
-        }
-        for purpose in ("checkpoints", "artifacts", "results")
+    "storage": {f"B{n}": _resource("AWS::S3::Bucket", BucketName=one) for n, one in enumerate(BUCKETS)},
+    "cluster": {
+        "Eks": _resource("AWS::Logs::LogGroup", LogGroupName=CLUSTER_LOGS),
+        "Agent": _resource("AWS::Logs::LogGroup", LogGroupName=AGENT_LOGS),
     },
-    "cluster": {"Eks": _group(CLUSTER_LOGS), "Agent": _group(AGENT_LOGS)},
 }
 
 
@@ -202,8 +193,6 @@ class Redeployed:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cloudformation, self.logs, self.s3 = map(world.client, ("cloudformation", "logs", "s3"))
         for name in self.buckets():
-            for entry in self.s3.list_objects_v2(Bucket=name).get("Contents", ()):
-                self.s3.delete_object(Bucket=name, Key=entry["Key"])
             self.s3.delete_bucket(Bucket=name)  # the world's own; here the stack makes them
         real = cloudformation.one
 
@@ -214,6 +203,7 @@ class Redeployed:
             return now
 
         monkeypatch.setattr(cloudformation, "one", flushing)
+        self.deploy()
 
     def deploy(self) -> None:
         """What is there already stays, as with `cdk deploy`."""
@@ -223,9 +213,8 @@ class Redeployed:
                 self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=body, Tags=TAGS)
 
     def flush(self) -> None:
-        for name in (CLUSTER_LOGS, AGENT_LOGS):
-            if name not in self.groups():
-                self.logs.create_log_group(logGroupName=name)
+        for name in {CLUSTER_LOGS, AGENT_LOGS} - set(self.groups()):
+            self.logs.create_log_group(logGroupName=name)
 
     def groups(self) -> list[str]:
         return [one["logGroupName"] for one in self.logs.describe_log_groups()["logGroups"]]
@@ -236,15 +225,13 @@ class Redeployed:
 
 @pytest.fixture
 def redeployed(world: World, monkeypatch: pytest.MonkeyPatch) -> Redeployed:
-    found = Redeployed(world, monkeypatch)
-    found.deploy()
-    return found
+    return Redeployed(world, monkeypatch)
 
 
 def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
     redeployed: Redeployed, say: Say
 ) -> None:
-    store = "qwen3-32b-artifacts-123456789012-us-east-2"
+    store = BUCKETS[1]
     redeployed.s3.put_object(Bucket=store, Key="key/COMPLETE", Body=b"{}")
     redeployed.logs.create_log_group(logGroupName=FOREIGN_LOGS)
     code, out, err = say("teardown", "--confirm", "qwen3-32b")
@@ -264,37 +251,33 @@ def test_preflight_names_leftovers_with_what_removes_them(
     for part in ("cluster", "storage"):  # as `cdk destroy` does
         redeployed.cloudformation.delete_stack(StackName=f"qwen3-32b-{part}")
     redeployed.flush()
-    groups, buckets = redeployed.groups(), redeployed.buckets()
-    assert len(buckets) == 3
+    groups = redeployed.groups()
+    assert sorted(redeployed.buckets()) == sorted(BUCKETS)
     found = what_was_left(world.experiment, aws)
     assert found.state == "finding"
-    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, qwen3-32b-checkpoints-123456789012-us-east-2" in found.said()
+    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, {BUCKETS[0]}" in found.said()
     commands = [f"aws logs delete-log-group --log-group-name {name}" for name in groups]
-    commands += [f"aws s3api delete-bucket --bucket {name}" for name in buckets]
+    commands += [f"aws s3api delete-bucket --bucket {name}" for name in BUCKETS]
     assert sorted(found.remedy.split(" && ")) == sorted(f"{one} --region us-east-2" for one in commands)
     for name in groups:
         redeployed.logs.delete_log_group(logGroupName=name)
-    for name in buckets:
+    for name in BUCKETS:
         redeployed.s3.delete_bucket(Bucket=name)
     assert what_was_left(world.experiment, aws).state == "fine"
     redeployed.deploy()
     assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
 
 
-def test_a_first_deployment_of_the_buckets_that_failed_is_taken_down_with_the_rest(
+def test_log_groups_of_a_cluster_that_stands_stay_and_buckets_whose_first_deployment_failed_go(
     redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch:
+        busy = Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
+        patch.setattr(cloudformation, "one", lambda _name, _aws: busy)
+        patch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
+        assert teardown.take_down(world.experiment, aws, FakeClock()) != []
+    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
     failed = Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
     assert teardown.take_down(world.experiment, aws, FakeClock()) == []
-    assert stack_names() == ["qwen3-32b-cluster"]
-
-
-def test_log_groups_of_a_cluster_that_stands_stay(
-    redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy = Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
-    monkeypatch.setattr(cloudformation, "one", lambda _name, _aws: busy)
-    monkeypatch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
-    assert teardown.take_down(world.experiment, aws, FakeClock()) != []
-    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
+    assert "qwen3-32b-storage" not in stack_names()

@@ -54,66 +54,49 @@ def test_objects_are_made_read_changed_and_removed(api: ApiServer, cluster: Kube
     api.put("pods", "p", {"spec": {"containers": [{"name": "c"}]}}, namespace="qwen3-32b")
     api.logs["p"] = "one\ntwo\n"
     assert cluster.logs("p", container="c") == "one\ntwo\n"
-
-
-def test_a_kind_that_the_cluster_lacks_is_no_object(cluster: Kubernetes) -> None:
     with pytest.raises(NotFoundError, match="deploy the workloads"):
         cluster.list("scaledobjects")
 
 
-def test_an_endpoint_where_nobody_answers(tmp_path: Path) -> None:
+UNREACHED = "endpoint cannot be reached"
+ENTRY = (
+    "the owner of an existing cluster makes an access entry for it; for a cluster of our own write its ARN"
+)
+ADMIN = "use an identity that administers the cluster: in a cluster of our own one that admins of"
+COMPLAINTS = [
+    ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", UNREACHED),
+    ("Unable to connect: dial tcp: lookup abc.eks.amazonaws.com: no such host", UNREACHED),
+    ('Get "https://x/api": net/http: TLS handshake timeout', UNREACHED),
+    (
+        "no AWS credentials\nUnable to connect: getting credentials: exec: executable python failed",
+        "no AWS credentials; correct the AWS credentials",
+    ),
+    ("error: You must be logged in to the server (Unauthorized)", ENTRY),
+    ('Error from server (Forbidden): pods is forbidden: User "me" cannot list resource', ADMIN),
+]
+
+
+def test_what_kubectl_complains_about_is_one_line(tmp_path: Path) -> None:
+    for said, says in COMPLAINTS:
+        error = explain(said, doing="kubectl get", experiment_name="qwen3-32b")
+        assert (type(error), says in str(error), "\n" in str(error)) == (Outside, True, False), error
+    mistake = explain("error: unknown flag", doing="kubectl get", experiment_name="qwen3-32b")
+    assert (type(mistake), str(mistake)[:32]) == (Refusal, "kubectl get: error: unknown flag")
     config = tmp_path / "kubeconfig"
     described = {"name": "c", "endpoint": "http://127.0.0.1:1"}
     whole = kubeconfig(described, region="us-east-2", server="http://127.0.0.1:1", host="127.0.0.1")
-    whole["users"] = []
-    config.write_text(json.dumps(whole), encoding="utf-8")
+    config.write_text(json.dumps({**whole, "users": []}), encoding="utf-8")
     gone = Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace="n")
     with pytest.raises(Outside, match=r"the cluster's endpoint cannot be reached .*./trnspec preflight"):
         gone.list("pods")
 
 
-@pytest.mark.parametrize(
-    ("said", "kind", "says"),
-    [
-        ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", Outside, "cannot be reached"),
-        (
-            "Unable to connect: dial tcp: lookup abc.eks.amazonaws.com: no such host",
-            Outside,
-            "cannot be reached",
-        ),
-        ('Get "https://x/api": net/http: TLS handshake timeout', Outside, "endpoint cannot be reached"),
-        (
-            "no AWS credentials\nUnable to connect: getting credentials: exec: executable python failed",
-            Outside,
-            "no AWS credentials; correct the AWS credentials",
-        ),
-        (
-            "error: You must be logged in to the server (Unauthorized)",
-            Outside,
-            "the owner of an existing cluster makes an access entry for it; for a cluster of our own write its ARN",
-        ),
-        (
-            'Error from server (Forbidden): pods is forbidden: User "me" cannot list resource',
-            Outside,
-            "use an identity that administers the cluster: in a cluster of our own one that admins of",
-        ),
-        ("error: unknown flag", Refusal, "kubectl get: error: unknown flag"),
-    ],
-)
-def test_what_kubectl_complains_about_is_one_line(said: str, kind: type[Refusal], says: str) -> None:
-    error = explain(said, doing="kubectl get", experiment_name="qwen3-32b")
-    assert (type(error), says in str(error), "\n" in str(error)) == (kind, True, False)
-
-
-def test_the_bundled_kubectl_is_of_the_clusters_version() -> None:
-    program = access.kubectl()
-    said = subprocess.run(
-        [program, "version", "--client", "--output=json"], capture_output=True, text=True, check=True
-    )
+def test_the_bundled_kubectl_is_of_the_clusters_version_and_elsewhere_it_comes_from_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [access.kubectl(), "version", "--client", "--output=json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(said.stdout)["clientVersion"]["minor"] == "35"
-
-
-def test_elsewhere_kubectl_comes_from_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Outside, match=r"install kubectl 1\.34 to 1\.36"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_command_that_deploys_an_experiment_names_its_file() -> None:
-    assert deploy_command("qwen3-32b") == "./trnspec deploy experiments/qwen3-32b.yaml"
     assert deploy_command("qwen3-today") == "./trnspec deploy experiments/qwen3-32b-today.yaml"
     assert deploy_command("mine") == "./trnspec deploy <the file of mine>"
 
@@ -51,14 +49,20 @@ def aws(account: None, experiment: Experiment, monkeypatch: pytest.MonkeyPatch) 
     return Aws(experiment.cluster.region)
 
 
-def test_what_a_file_describes_and_what_is_not_of_this_project_is_not_told(
-    experiment: Experiment, aws: Aws
+def test_what_a_file_describes_even_a_broken_one_and_what_is_not_of_this_project_is_not_told(
+    experiment: Experiment, aws: Aws, tmp_path: Path
 ) -> None:
     make_stacks("qwen3-32b", "network", "cluster")
     make_stacks("qwen3-today", "network")  # another committed file's
     make_stacks("theirs", "api", "cluster-of-mine")
     make_stacks("theirs", "cluster", tag="another")
     assert cloudformation.find(experiment, aws) == ([], [])
+    (tmp_path / "mine.yaml").write_text("name: being-written\nversion: 9\n", encoding="utf-8")
+    (tmp_path / "broken.yaml").write_text("name: [\n", encoding="utf-8")
+    for name in ("being-written", "broken"):
+        make_stacks(name, "cluster", region=OTHER)
+    (found,) = cloudformation.find(experiment, aws, files=tmp_path)[0]
+    assert found.experiment == "qwen3-today", "which no file of that folder describes"
 
 
 def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
@@ -75,28 +79,25 @@ def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
         assert f"./trnspec teardown --name {name} --region {one.region}" in one.finding().line()
 
 
-def test_a_file_that_is_refused_at_present_still_describes_its_stacks(
-    experiment: Experiment, aws: Aws, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.yaml").write_text("name: being-written\nversion: 9\n", encoding="utf-8")
-    (tmp_path / "broken.yaml").write_text("name: [\n", encoding="utf-8")
-    make_stacks("being-written", "cluster", region=OTHER)
-    make_stacks("broken", "cluster", region=OTHER)
-    assert cloudformation.find(experiment, aws, files=tmp_path) == ([], [])
-
-
-def test_a_region_that_is_not_enabled_is_not_asked_and_one_that_is_denied_is_told(
+def test_what_could_not_be_looked_at_is_told_and_the_own_region_is_looked_at(
     experiment: Experiment, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_stacks("renamed", "cluster", region=OTHER)
-    regions = shared_client("ec2").describe_regions
+    def no_regions() -> dict[str, list[str]]:
+        raise AwsError("ec2:DescribeRegions: not allowed", code="UnauthorizedOperation")
 
-    def denied(there: Aws) -> dict[str, list[str]]:
+    def no_stacks(there: Aws) -> dict[str, list[str]]:
         if there.region == OTHER:
             raise AwsError("cloudformation:DescribeStacks: not allowed", code="AccessDenied")
         return {}
 
-    monkeypatch.setattr(cloudformation, "by_experiment", denied)
+    make_stacks("renamed", "cluster")
+    regions = shared_client("ec2").describe_regions
+    aws.client("ec2").__dict__["describe_regions"] = no_regions
+    found, (line,) = cloudformation.find(experiment, aws)
+    assert [one.experiment for one in found] == ["renamed"]
+    assert line.startswith("other regions: stacks that no file describes were not looked for (ec2:")
+    aws.client("ec2").__dict__["describe_regions"] = regions
+    monkeypatch.setattr(cloudformation, "by_experiment", no_stacks)
     (line,) = cloudformation.find(experiment, aws)[1]
     assert line.startswith(f"{OTHER}: stacks that no file describes were not looked for (cloudformation:")
     enabled = [one for one in regions()["Regions"] if one["RegionName"] != OTHER]
@@ -104,25 +105,11 @@ def test_a_region_that_is_not_enabled_is_not_asked_and_one_that_is_denied_is_tol
     assert cloudformation.find(experiment, aws) == ([], [])
 
 
-def test_an_identity_that_may_not_ask_for_regions_is_told_so_and_its_own_region_looked_at(
-    experiment: Experiment, aws: Aws
-) -> None:
-    def refused() -> dict[str, list[str]]:
-        raise AwsError("ec2:DescribeRegions: not allowed", code="UnauthorizedOperation")
-
-    make_stacks("renamed", "cluster")
-    aws.client("ec2").__dict__["describe_regions"] = refused
-    found, (line,) = cloudformation.find(experiment, aws)
-    assert [one.experiment for one in found] == ["renamed"]
-    assert line.startswith("other regions: stacks that no file describes were not looked for (ec2:")
-
-
-def test_status_and_cost_tell_them(
+def test_status_and_cost_tell_them_and_teardown_removes_them_and_nothing_else(
     world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = say("status", "--json")
-    assert (code, json.loads(out)["undescribed"]) == (0, {"stacks": [], "untold": []})
-    make_stacks("renamed", "cluster", region=OTHER)
+    make_stacks("renamed", "cluster", "nodes", region=OTHER)
+    make_stacks("qwen3-32b", "cluster")
     code, out, err = say("status")
     assert (code, "no file" in out) == (1, True)
     removal = "./trnspec teardown --name renamed --region ap-southeast-4"
@@ -133,15 +120,10 @@ def test_status_and_cost_tell_them(
     assert "renamed" not in say(*given)[2]
     code, _, err = say(*given, "--refresh")
     assert (code, removal in err) == (0, True)
-
-
-def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, say: Say) -> None:
-    make_stacks("renamed", "cluster", "nodes", region=OTHER)
-    make_stacks("renamed", "cluster")
-    make_stacks("qwen3-32b", "cluster")
     code, _, err = say("teardown", "--name", "renamed")
     assert (code, "give both" in err) == (2, True)
-    code, out, _ = say("teardown", "--name", "renamed", "--region", OTHER, "--confirm", "renamed")
+    make_stacks("renamed", "cluster")
+    code, out, _ = say(*removal.split()[1:], "--confirm", "renamed")
     assert (code, "2 of 2 stacks deleted" in out) == (0, True)
     assert {*stack_names(), *stack_names(OTHER)} == {"qwen3-32b-cluster", "renamed-cluster"}
 

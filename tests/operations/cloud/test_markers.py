@@ -44,16 +44,15 @@ def tagged(world: World, aws: Aws) -> Tagged:
     return found
 
 
-def test_only_what_no_arm_has_is_tagged_and_wholly(world: World, aws: Aws, tagged: Tagged) -> None:
+def test_only_what_no_arm_has_is_tagged_and_wholly_and_what_an_arm_has_again_stays(
+    world: World, aws: Aws, tagged: Tagged
+) -> None:
     for _ in range(2):
         assert markers.mark(world.experiment, aws) == ["0ld"]
         assert tagged() == {"0ld/COMPLETE", "0ld/model.pt", "0ld/weights/tp0.safetensors"}
-
-
-def test_an_artifact_that_an_arm_has_again_stays(world: World, aws: Aws, tagged: Tagged) -> None:
     treatment = artifact_path(world.experiment.arms[1])
     without = replace(world.experiment, arms=world.experiment.arms[:1])
-    assert set(markers.mark(without, aws)) == {"0ld", treatment}
+    assert treatment in markers.mark(without, aws)
     assert markers.free(world.experiment, aws) == [treatment]
     assert {key.split("/")[0] for key in tagged()} == {"0ld"}
     assert markers.free(world.experiment, aws) == []

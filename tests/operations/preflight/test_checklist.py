@@ -126,6 +126,10 @@ def bootstrapped(version: str) -> Told:
     return "ssm", "get_parameter", {"Parameter": {"Value": version}}
 
 
+def refused(service: str, operation: str, code: str) -> Told:
+    return service, operation, code
+
+
 WELL: list[tuple[Check, Told, str]] = [
     (account.quota, quota(192), "192 vCPUs"),
     (bootstrap, bootstrapped("28"), "version 28"),
@@ -134,74 +138,45 @@ WELL: list[tuple[Check, Told, str]] = [
     (account.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done"),
     (account.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "standard support until 2027-03-27"),
     (capacity.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a"),
-    (of_block(), block(), "active until 2026-04-01T17:00:00Z, 5.0 hours from now"),
-    (of_block(ends_at=stamp(ENDS)), block(), "active until 2026-04-01T17:00:00Z"),
+    (of_block(ends_at=stamp(ENDS)), block(), "active until 2026-04-01T17:00:00Z, 5.0 hours from now"),
 ]
+NO_QUOTA = refused("service-quotas", "get_service_quota", "NoSuchResourceException")
+NO_BLOCK = refused("ec2", "describe_capacity_reservations", "InvalidCapacityReservationId.NotFound")
+LATER = block(State="scheduled", StartDate=START + timedelta(days=1))
+HALF = "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
+GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2"
+FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
 MISSING: list[tuple[Check, Told, str, str]] = [
     (account.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
-    (account.quota, ("service-quotas", "get_service_quota", "NoSuchResourceException"), "0 vCPUs", "192"),
-    (
-        system_quota,
-        quota(5),
-        "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10",
-        "--quota-code L-1216C47A --desired-value 10",
-    ),
-    (
-        bootstrap,
-        bootstrapped("5"),
-        "version 5, 6 or later is needed",
-        "npx cdk bootstrap aws://111122223333/us",
-    ),
+    (account.quota, NO_QUOTA, "0 vCPUs", "192"),
+    (system_quota, quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
+    (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://111122223333/us"),
     (account.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
     (account.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
-    (
-        account.halfway_stacks,
-        stack("UPDATE_ROLLBACK_FAILED"),
-        "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])",
-        "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
-    ),
-    (
-        account.kubernetes_version,
-        version("1.35", "EXTENDED_SUPPORT"),
-        "costs $0.60 an hour",
-        "standard support",
-    ),
+    (account.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
+    (account.kubernetes_version, version("1.35", "EXTENDED_SUPPORT"), "costs $0.60 an hour", "standard"),
     (account.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
     (capacity.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
     (capacity.offered, zones(), "not offered in us-east-2", "change cluster.region"),
-    (
-        of_block(),
-        block(State="scheduled", StartDate=START + timedelta(days=1)),
-        "is scheduled and starts at 2026-04-02",
-        "after that",
-    ),
+    (of_block(), LATER, "is scheduled and starts at 2026-04-02", "after that"),
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),
     (of_block(), block(InstanceType="trn2.3xlarge"), "reserves trn2.3xlarge", "another reservation"),
     (of_block(), block(AvailabilityZone="us-east-2a"), "the experiment in us-east-2b", "to us-east-2a"),
     (of_block(), block(TotalInstanceCount=0), "has 0 instances", "max_nodes to 0"),
     (of_block(ends_at="2026-04-02T17:00:00Z"), block(), "EC2 says 2026-04-01T17:00:00Z", "write ends_at"),
-    (
-        of_block(),
-        ("ec2", "describe_capacity_reservations", "InvalidCapacityReservationId.NotFound"),
-        "no such reservation in account 111122223333",
-        "check cluster.capacity.reservation_id",
-    ),
+    (of_block(), NO_BLOCK, "no such reservation in account 111122223333", "cluster.capacity.reservation_id"),
 ]
 
 
-@pytest.mark.parametrize(("check", "told", "says"), WELL)
-def test_what_is_there_is_fine(check: Check, told: Told, says: str, experiment: Experiment) -> None:
-    found = check(experiment, stubbed(*told))
-    assert (found.state, says in found.said()) == (State.FINE, True)
-
-
-@pytest.mark.parametrize(("check", "told", "says", "remedy"), MISSING)
-def test_what_is_missing_is_a_finding_with_what_to_do(
-    check: Check, told: Told, says: str, remedy: str, experiment: Experiment
-) -> None:
-    found = check(experiment, stubbed(*told))
-    assert (found.state, says in found.said(), remedy in found.remedy) == (State.FINDING, True, True), found
+def test_what_is_there_is_fine_and_what_is_missing_a_finding_with_what_to_do(experiment: Experiment) -> None:
+    for check, told, says in WELL:
+        found = check(experiment, stubbed(*told))
+        assert (found.state, says in found.said()) == (State.FINE, True), found
+    for check, told, says, remedy in MISSING:
+        found = check(experiment, stubbed(*told))
+        assert (found.state, says in found.said()) == (State.FINDING, True), found
+        assert remedy in found.remedy
 
 
 def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
@@ -264,35 +239,29 @@ def registry() -> Iterator[str]:
 
 
 def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
-    web = Web(scheme="http")
-    found = reach.reachable(f"{registry}/neuron/vllm:1.0", web)
-    assert (found.state, "sha256:abc" in found.said()) == (State.FINE, True)
-    assert "no such image" in reach.reachable(f"{registry}/neuron/vllm:2.0", web).said()
-    with pytest.raises(Outside, match="the registry answers HTTP 503"):
-        reach.reachable(f"{registry}/broken/vllm:1.0", web)
+    def found(image: str) -> Finding:
+        return reach.reachable(f"{registry}/{image}", Web(scheme="http"))
+
+    there = found("neuron/vllm:1.0")
+    assert (there.state, "sha256:abc" in there.said()) == (State.FINE, True)
+    for absent in ("neuron/vllm:2.0", "neuron/vllm:1.0@sha256:00", "neuron/vllm"):
+        assert "no such image" in found(absent).said(), "a digest counts for more than a tag, `latest` is one"
+    for image, why in {
+        "broken/vllm:1.0": "the registry answers HTTP 503",
+        "foreign/none:1.0": "names no http address",
+        "foreign/file:1.0": "names no http address",
+        "foreign/endless:1.0": "longer than 1 MiB",
+    }.items():
+        with pytest.raises(Outside, match=why):
+            found(image)
     with pytest.raises(Outside, match="does not answer"):
-        reach.reachable("127.0.0.1:1/neuron/vllm:1.0", web)
-
-
-@pytest.mark.parametrize(
-    ("realm", "why"),
-    [("none", "names no http address"), ("file", "names no http address"), ("endless", "longer than 1 MiB")],
-)
-def test_a_registry_leads_nowhere_else_and_says_little(realm: str, why: str, registry: str) -> None:
-    with pytest.raises(Outside, match=why):
-        reach.reachable(f"{registry}/foreign/{realm}:1.0", Web(scheme="http"))
+        reach.reachable("127.0.0.1:1/neuron/vllm:1.0", Web(scheme="http"))
 
 
 def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("operations.preflight.reach._PATIENCE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Outside, match="no whole answer"):
         Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
-
-
-def test_a_digest_counts_for_more_than_a_tag() -> None:
-    assert reach.parts("a/b:1") == ("a/b", "1")
-    assert reach.parts("a/b") == ("a/b", "latest")
-    assert reach.parts("a/b:1@sha256:00") == reach.parts("a/b@sha256:00") == ("a/b", "sha256:00")
 
 
 def test_this_machine_must_be_among_the_admin_cidrs(experiment: Experiment, registry: str) -> None:

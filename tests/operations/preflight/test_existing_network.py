@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,10 @@ from infra.settings import SERVICES
 from operations.cloud.aws import Aws
 from operations.preflight.checklist import _made
 from operations.preflight.existing_vpc import BALANCER_TAG, ExistingVpc
-from tests.operations.clients import shared_client
+from tests.operations.clients import make_stacks, shared_client
 
 ZONES = ("us-east-2a", "us-east-2b")
+Found = Callable[..., dict[str, Finding]]
 
 
 class Built:
@@ -53,13 +55,18 @@ class Built:
     def cut_off(self) -> None:
         self.ec2.delete_route(RouteTableId=self.table, DestinationCidrBlock="0.0.0.0/0")
 
-    def endpoint(self, *services: str, network: str = "10.7.0.0/16") -> None:
-        """Interface endpoints whose group lets a network in."""
-        group = self.ec2.create_security_group(GroupName=services[0], Description="x", VpcId=self.vpc)[
-            "GroupId"
-        ]
-        rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": network}]}
+    def group(self, name: str) -> str:
+        made = self.ec2.create_security_group(GroupName=name, Description="x", VpcId=self.vpc)
+        return str(made["GroupId"])
+
+    def admit(self, group: str, **whom: Any) -> None:
+        rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, **whom}
         self.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+
+    def endpoint(self, *services: str, network: str = "10.7.0.0/16") -> str:
+        """Interface endpoints; returns their group, which lets a network in."""
+        group = self.group(services[0])
+        self.admit(group, IpRanges=[{"CidrIp": network}])
         for service in services:
             self.ec2.create_vpc_endpoint(
                 VpcEndpointType="Interface",
@@ -69,6 +76,7 @@ class Built:
                 SecurityGroupIds=[group],
                 PrivateDnsEnabled=True,
             )
+        return group
 
     def within(self, experiment: Experiment, **changes: Any) -> Experiment:
         network = Network(vpc=self.vpc, private_subnets=self.subnets)
@@ -85,60 +93,85 @@ def built(aws: Aws) -> Built:
     return Built()
 
 
+@pytest.fixture
+def found(built: Built, experiment: Experiment, aws: Aws) -> Found:
+    """What is found there, of an experiment whose section `cluster` says this besides."""
+    return lambda **said: judged(built.within(experiment, **said), aws)
+
+
 def test_a_network_of_our_own_is_not_asked_about(experiment: Experiment, aws: Aws) -> None:
     assert ExistingVpc(experiment, aws).checks() == {}
 
 
-def test_a_vpc_with_everything_is_fine(built: Built, experiment: Experiment, aws: Aws) -> None:
-    found = judged(built.within(experiment), aws)
-    each = [f"{what} {zone}" for zone in ZONES for what in ("subnet", "addresses", "way out")]
-    assert [*found] == ["vpc", *each, "endpoints"]
-    assert {one.state for one in found.values()} == {State.FINE}, found
-    assert (
-        "has 1019 free addresses; needed: 176 (16 for the control plane, 60 for system nodes, 100 for Trn2 nodes)"
-        in (found["addresses us-east-2a"].why.replace("1018", "1019"))
-    )
-    assert "S3" not in found["way out us-east-2a"].why
-
-
-def test_a_vpc_of_another_region_is_named(built: Built, experiment: Experiment) -> None:
-    elsewhere = Aws("ap-southeast-4", make_client=lambda service: shared_client(service, "ap-southeast-4"))
-    found = judged(built.within(experiment), elsewhere)
-    assert f"{built.vpc}: no such VPC in account 123456789012, ap-southeast-4" in found["vpc"].why
-    assert "check cluster.network.vpc, cluster.region" in found["vpc"].remedy
-    assert "no such subnet" in found["subnet us-east-2a"].why
-    assert "no such subnet" in found["way out us-east-2b"].why
-
-
-def test_nodes_need_both_kinds_of_dns(built: Built, experiment: Experiment, aws: Aws) -> None:
-    built.ec2.modify_vpc_attribute(VpcId=built.vpc, EnableDnsHostnames={"Value": False})
-    found = judged(built.within(experiment), aws)["vpc"]
-    assert "EnableDnsHostnames off" in found.why
-    assert found.remedy.endswith(f"--vpc-id {built.vpc} --enable-dns-hostnames --region us-east-2")
-
-
-def test_a_subnet_of_another_vpc_or_zone_is_named_with_where_it_is(
-    built: Built, experiment: Experiment, aws: Aws
+def test_a_vpc_with_everything_is_fine_and_s3_by_the_nat_gateway_is_remarked(
+    built: Built, found: Found
 ) -> None:
-    other = built.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
-    foreign = built.subnet("us-east-2a", "10.8.0.0/24", other)
-    built.subnets = {"us-east-2a": foreign, "us-east-2b": built.subnet("us-east-2c", "10.7.9.0/24")}
-    found = judged(built.within(experiment), aws)
-    assert f"{foreign} is in {other}, not in {built.vpc}" in found["subnet us-east-2a"].why
-    assert "is in us-east-2c, not in us-east-2b" in found["subnet us-east-2b"].why
-    assert "name a subnet of us-east-2b" in found["subnet us-east-2b"].remedy
+    told = found()
+    each = [f"{what} {zone}" for zone in ZONES for what in ("subnet", "addresses", "way out")]
+    assert [*told] == ["vpc", *each, "endpoints"]
+    assert {one.state for one in told.values()} == {State.FINE}, told
+    of = r"has 101[89] free addresses; needed: 176 \(16 for the control plane, 60 for system nodes, 100 for Trn2 nodes\)"
+    assert re.search(of, told["addresses us-east-2a"].why)
+    assert "S3" not in told["way out us-east-2a"].why
+    (endpoint,) = built.ec2.describe_vpc_endpoints()["VpcEndpoints"]
+    built.ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint["VpcEndpointId"]])
+    way_out = found()["way out us-east-2b"]
+    assert (way_out.state, "a gateway endpoint costs nothing" in way_out.why) == (State.FINE, True)
+
+
+def test_who_joins_others_needs_addresses_for_what_it_brings(found: Found) -> None:
+    told = found(existing="platform")["addresses us-east-2a"].why
+    assert "needed: 160 (60 for system nodes, 100 for Trn2 nodes)" in told
+    assert found(existing="platform", nodes_of="other")["addresses us-east-2a"].why.endswith("needed: 0")
 
 
 def test_a_small_subnet_is_named_with_what_is_needed(aws: Aws, experiment: Experiment) -> None:
-    found = judged(Built(networks=("10.7.0.0/25", "10.7.4.0/25")).within(experiment), aws)
-    assert re.search(r"has 12\d free addresses; needed: 176", found["addresses us-east-2a"].why)
-    assert found["addresses us-east-2a"].state is State.FINDING
-    assert found["addresses us-east-2b"].state is State.FINE  # no Trn2 node starts there
+    told = judged(Built(networks=("10.7.0.0/25", "10.7.4.0/25")).within(experiment), aws)
+    assert re.search(r"has 12\d free addresses; needed: 176", told["addresses us-east-2a"].why)
+    assert told["addresses us-east-2a"].state is State.FINDING
+    assert told["addresses us-east-2b"].state is State.FINE  # no Trn2 node starts there
 
 
-@pytest.mark.parametrize("target", ["", "igw", "gone"])
+def test_what_is_elsewhere_is_named_with_where_it_is(
+    built: Built, experiment: Experiment, found: Found
+) -> None:
+    elsewhere = Aws("ap-southeast-4", make_client=lambda service: shared_client(service, "ap-southeast-4"))
+    told = judged(built.within(experiment), elsewhere)
+    assert f"{built.vpc}: no such VPC in account 123456789012, ap-southeast-4" in told["vpc"].why
+    assert "check cluster.network.vpc, cluster.region" in told["vpc"].remedy
+    assert "no such subnet" in told["subnet us-east-2a"].why
+    assert "no such subnet" in told["way out us-east-2b"].why
+    other = built.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
+    foreign = built.subnet("us-east-2a", "10.8.0.0/24", other)
+    built.subnets = {"us-east-2a": foreign, "us-east-2b": built.subnet("us-east-2c", "10.7.9.0/24")}
+    assert f"{foreign} is in {other}, not in {built.vpc}" in found()["subnet us-east-2a"].why
+    assert "is in us-east-2c, not in us-east-2b" in found()["subnet us-east-2b"].why
+    assert "name a subnet of us-east-2b" in found()["subnet us-east-2b"].remedy
+
+
+def test_nodes_need_both_kinds_of_dns_and_no_control_plane_in_an_earlier_network_of_our_own(
+    built: Built, found: Found
+) -> None:
+    built.ec2.modify_vpc_attribute(VpcId=built.vpc, EnableDnsHostnames={"Value": False})
+    told = found()["vpc"]
+    assert "EnableDnsHostnames off" in told.why
+    assert told.remedy.endswith(f"--vpc-id {built.vpc} --enable-dns-hostnames --region us-east-2")
+    make_stacks("qwen3-32b", "network")
+    told = found()["vpc"]
+    assert "qwen3-32b-network is deployed" in told.why
+    assert "teardown" in told.remedy
+
+
+@pytest.mark.parametrize(
+    ("target", "why", "remedy"),
+    [
+        ("", "come from public.ecr.aws and Hugging Face", "aws ec2 create-route"),
+        ("igw", "serves public addresses only", "name a private subnet of us-east-2a"),
+        ("gone", "nat-0123456789abcdef0, which is gone", "aws ec2 replace-route"),
+    ],
+)
 def test_a_subnet_needs_a_way_out_that_works(
-    target: str, built: Built, experiment: Experiment, aws: Aws
+    target: str, why: str, remedy: str, built: Built, experiment: Experiment, aws: Aws
 ) -> None:
     built.cut_off()
     if target == "igw":
@@ -147,74 +180,40 @@ def test_a_subnet_needs_a_way_out_that_works(
         built.route(GatewayId=gateway)
     checks = ExistingVpc(built.within(experiment), aws)
     if target == "gone":  # moto keeps routes of what was deleted as they were
-        gone = {
-            "DestinationCidrBlock": "0.0.0.0/0",
-            "NatGatewayId": "nat-0123456789abcdef0",
-            "State": "blackhole",
-        }
-        main = [{"Main": True}]
-        checks.__dict__["_tables"] = [{"RouteTableId": built.table, "Routes": [gone], "Associations": main}]
-    found = checks.way_out("us-east-2a")
-    says = {
-        "": ("come from public.ecr.aws and Hugging Face", "aws ec2 create-route"),
-        "igw": ("serves public addresses only", "name a private subnet of us-east-2a"),
-        "gone": ("nat-0123456789abcdef0, which is gone", "aws ec2 replace-route"),
-    }[target]
-    assert (found.state, says[0] in found.why, says[1] in found.remedy) == (State.FINDING, True, True), found
+        gone = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-0123456789abcdef0"}
+        routes, main = [{**gone, "State": "blackhole"}], [{"Main": True}]
+        checks.__dict__["_tables"] = [{"RouteTableId": built.table, "Routes": routes, "Associations": main}]
+    told = checks.way_out("us-east-2a")
+    assert (told.state, why in told.why, remedy in told.remedy) == (State.FINDING, True, True), told
 
 
-def test_without_a_way_out_every_service_needs_an_endpoint(
-    built: Built, experiment: Experiment, aws: Aws
-) -> None:
+def test_without_a_way_out_every_service_needs_an_endpoint(built: Built, found: Found) -> None:
     built.cut_off()
-    within = built.within(experiment)
-    missing = ExistingVpc(within, aws).endpoints()
-    assert missing.why.endswith(", ".join(SERVICES))
+    assert found()["endpoints"].why.endswith(", ".join(SERVICES))
     built.endpoint(*SERVICES)
-    assert ExistingVpc(within, aws).endpoints().state is State.FINE
+    assert found()["endpoints"].state is State.FINE
 
 
-def test_an_endpoint_that_keeps_nodes_out_is_worse_than_none(
-    built: Built, experiment: Experiment, aws: Aws
+def test_an_endpoint_must_admit_every_subnet_by_its_addresses_the_clusters_group_or_a_prefix_list(
+    built: Built, found: Found
 ) -> None:
-    built.endpoint("ecr.api", "sts", network="10.7.0.0/22")  # the first subnet alone
-    found = judged(built.within(experiment), aws)["endpoints"]
-    assert (found.state, "(ecr.api)" in found.why, "(sts)" in found.why) == (State.FINDING, True, True)
+    theirs = built.endpoint("ecr.api", "sts", network="10.7.0.0/22")  # the first subnet alone
+    told = found()["endpoints"]
+    assert (told.state, "(ecr.api)" in told.why, "(sts)" in told.why) == (State.FINDING, True, True)
+    cluster = built.group("cluster")
 
+    def joined() -> State:
+        return found(existing="team", security_group=cluster)["endpoints"].state
 
-def test_an_endpoint_may_admit_the_clusters_group_or_a_prefix_list(
-    built: Built, experiment: Experiment, aws: Aws
-) -> None:
-    built.endpoint("ecr.api", network="192.0.2.0/24")
-    made = built.ec2.create_security_group(GroupName="cluster", Description="x", VpcId=built.vpc)
-    cluster = made["GroupId"]
-    joined = built.within(experiment, existing="team", security_group=cluster)
-    assert ExistingVpc(joined, aws).endpoints().state is State.FINDING
-    groups = built.ec2.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["ecr.api"]}])
-    theirs, https = (
-        groups["SecurityGroups"][0]["GroupId"],
-        {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443},
-    )
-
-    def admit(**whom: Any) -> None:
-        built.ec2.authorize_security_group_ingress(GroupId=theirs, IpPermissions=[{**https, **whom}])
-
-    admit(UserIdGroupPairs=[{"GroupId": cluster}])
-    assert ExistingVpc(joined, aws).endpoints().state is State.FINE
-    within = built.within(experiment)
-    assert ExistingVpc(within, aws).endpoints().state is State.FINDING
+    assert joined() is State.FINDING
+    built.admit(theirs, UserIdGroupPairs=[{"GroupId": cluster}])
+    assert joined() is State.FINE
+    assert found()["endpoints"].state is State.FINDING
     listed = built.ec2.create_managed_prefix_list(
         PrefixListName="ours", AddressFamily="IPv4", MaxEntries=1, Entries=[{"Cidr": "10.7.0.0/16"}]
     )
-    admit(PrefixListIds=[{"PrefixListId": listed["PrefixList"]["PrefixListId"]}])
-    assert ExistingVpc(within, aws).endpoints().state is State.FINE
-
-
-def test_s3_by_the_nat_gateway_is_remarked(built: Built, experiment: Experiment, aws: Aws) -> None:
-    (endpoint,) = built.ec2.describe_vpc_endpoints()["VpcEndpoints"]
-    built.ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint["VpcEndpointId"]])
-    found = judged(built.within(experiment), aws)["way out us-east-2b"]
-    assert (found.state, "a gateway endpoint costs nothing" in found.why) == (State.FINE, True)
+    built.admit(theirs, PrefixListIds=[{"PrefixListId": listed["PrefixList"]["PrefixListId"]}])
+    assert found()["endpoints"].state is State.FINE
 
 
 def test_a_load_balancer_is_looked_for_by_a_tag(built: Built, experiment: Experiment, aws: Aws) -> None:
@@ -225,21 +224,3 @@ def test_a_load_balancer_is_looked_for_by_a_tag(built: Built, experiment: Experi
     tags = [{"Key": BALANCER_TAG, "Value": "1"}]
     built.ec2.create_tags(Resources=[*built.subnets.values()], Tags=tags)
     assert judged(balanced, aws)["subnet us-east-2a"].state is State.FINE
-
-
-def test_an_earlier_network_of_our_own_is_named(built: Built, experiment: Experiment, aws: Aws) -> None:
-    body = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
-    shared_client("cloudformation").create_stack(StackName="qwen3-32b-network", TemplateBody=body)
-    found = judged(built.within(experiment), aws)["vpc"]
-    assert "qwen3-32b-network is deployed" in found.why
-    assert "teardown" in found.remedy
-
-
-def test_who_joins_others_needs_addresses_for_what_it_brings(
-    built: Built, experiment: Experiment, aws: Aws
-) -> None:
-    theirs = built.within(experiment, existing="platform")
-    told = judged(theirs, aws)["addresses us-east-2a"].why
-    assert "needed: 160 (60 for system nodes, 100 for Trn2 nodes)" in told
-    shared = built.within(experiment, existing="platform", nodes_of="other")
-    assert judged(shared, aws)["addresses us-east-2a"].why.endswith("needed: 0")

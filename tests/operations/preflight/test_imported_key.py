@@ -32,11 +32,8 @@ def made(*statements: dict[str, Any], **more: str) -> Lasting:
     return Lasting(kms_key=key["Arn"])
 
 
-def test_no_key_is_named(aws: Aws) -> None:
+def test_no_key_or_one_with_the_statements_of_the_guide_is_fine(aws: Aws) -> None:
     assert imported_key(aws, Lasting()).state is State.FINE
-
-
-def test_the_statements_of_the_guide_are_enough(aws: Aws) -> None:
     assert imported_key(aws, made(*documented())).state is State.FINE
 
 
