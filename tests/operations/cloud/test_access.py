@@ -94,7 +94,7 @@ def test_what_kubectl_complains_about_is_one_line(tmp_path: Path) -> None:
 def test_the_bundled_kubectl_is_of_the_clusters_version_and_elsewhere_it_comes_from_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [access.kubectl(), "version", "--client", "--output=json"]
+    command = [str(access.kubectl()), "version", "--client", "--output=json"]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(said.stdout)["clientVersion"]["minor"] == "35"
     monkeypatch.setattr("platform.machine", lambda: "arm64")

@@ -26,7 +26,7 @@ from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of, interrupt
 
 
-def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
+def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node_and_a_second_compiles_nothing(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
@@ -73,6 +73,15 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert driver.store.current() is None
     assert f"runs/{answer['id']}/run.json" in driver.world.stored("results")
 
+    for job in driver.jobs():
+        if not job["metadata"]["name"].startswith("qwen-"):
+            job["spec"]["suspend"] = True
+            job.pop("status")
+    driver.clock.time += timedelta(days=1)
+    driver.run()
+    suspended = [job for job in driver.jobs() if job["spec"]["suspend"]]
+    assert len(suspended) == len(driver.world.experiment.weights) + 2, "nothing is fetched or compiled again"
+
 
 def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(driver: Driver) -> None:
     driver.findings = [
@@ -86,16 +95,49 @@ def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(dr
     assert driver.world.nodes == 0
 
 
-def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
+def _expire(driver: Driver) -> None:
+    """The schedule sets the nodes to 0."""
+    if driver.world.nodes and driver.clock.now() > START + timedelta(minutes=1):
+        driver.world.group.scaling_config["desiredSize"] = 0
+
+
+CLAIMS = {
+    "qwen-vllm": "0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) had untolerated taint"
+}
+UNPLACED = (
+    r"arm qwen-vllm loads: pod qwen-vllm-pod is not scheduled: 0/3 nodes.*serving.allocation: device-plugin"
+)
+DIED = "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, ran out of memory"
+
+
+@pytest.mark.parametrize(
+    ("cause", "step", "says"),
+    [
+        (lambda one: setattr(one.world, "no_capacity", True), "nodes", "no trn2.48xlarge .*capacity block"),
+        (lambda one: one.world.unplaced.update(CLAIMS), "arms-1", UNPLACED),
+        (lambda one: one.world.dying.add("qwen-sd-vllm"), "benchmark-1", DIED),
+        (lambda one: one.world.on_tick.append(lambda: _expire(one)), "nodes", "off at .*15:01.*more --hours"),
+        (lambda one: one.out.write_text("no folder"), "report", "choose another --out"),
+    ],
+    ids=["no capacity", "no device", "out of memory", "out of time", "no place for results"],
+)
+def test_each_trouble_is_one_line_with_a_remedy_leaves_no_node_and_can_be_gone_on_from(
+    cause: Callable[[Driver], object], step: str, says: str, driver: Driver
+) -> None:
+    cause(driver)
+    line = driver.line()
+    assert (re.search(says, line) is not None, "\n" in line, driver.world.nodes) == (True, False, 0), line
+    assert driver.said[-1].endswith(f"stopped at {step}; no Trn2 node bills; run it again to go on")
+    made = driver.artifacts()
+    driver.world.no_capacity, driver.world.unplaced, driver.world.dying = False, {}, set()
+    driver.world.on_tick.clear()
+    for key in [key for key in driver.world.api.objects if key[0] == "pods"]:
+        del driver.world.api.objects[key]
+    if driver.out.is_file():
+        driver.out.unlink()
     driver.run()
-    for job in driver.jobs():
-        if not job["metadata"]["name"].startswith("qwen-"):
-            job["spec"]["suspend"] = True
-            job.pop("status")
-    driver.clock.time += timedelta(days=1)
-    driver.run()
-    suspended = [job for job in driver.jobs() if job["spec"]["suspend"]]
-    assert len(suspended) == len(driver.world.experiment.weights) + 2
+    assert (driver.world.nodes, set(made) <= set(driver.artifacts())) == (0, True)
+    assert (driver.out / "summary.json").exists()
 
 
 def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(driver: Driver) -> None:
@@ -106,13 +148,10 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             interrupt(context, step.name, when)
             with pytest.raises(KeyboardInterrupt):
                 carry_out(context, keep_nodes=False)
-            last = driver.said[-1]
-            assert "interrupted at" in last
-            if driver.world.nodes:
-                assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T" in last
-                assert "./trnspec scale experiments/qwen3-32b.yaml 0" in last
-            else:
-                assert "no Trn2 node bills" in last
+            bills = "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T"
+            told = (bills, "./trnspec scale experiments/qwen3-32b.yaml 0")
+            for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
+                assert words in driver.said[-1]
     driver.run()
     assert driver.world.nodes == 0
     names = ["a.json", "expected.json", "questions.json", "qwen-sd-vllm.json", "summary.json"]
@@ -128,12 +167,10 @@ def test_only_what_stands_is_made_sure_of_again() -> None:
     def left(*done: str) -> list[str]:
         return [step.name for step in remaining(everything, done)]
 
-    assert left() == names
     assert left("arguments", "weights", "nodes", "verify") == ["nodes", *names[4:]]
     until = names[: names.index("benchmark-1")]
     assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
     assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
-    assert left(*names) == []
 
 
 def test_a_process_that_was_killed_outright_leaves_a_run_that_another_takes_up(
@@ -185,45 +222,25 @@ def test_who_lost_the_run_touches_its_nodes_no_more(driver: Driver) -> None:
     assert driver.world.nodes == 1
 
 
-def test_no_capacity_is_one_line_and_no_node(driver: Driver) -> None:
-    driver.world.no_capacity = True
-    line = driver.line()
-    assert "EC2 has no trn2.48xlarge here now" in line
-    assert "capacity block" in line
-    assert "\n" not in line
-    assert driver.world.nodes == 0
-    assert "no Trn2 node bills" in driver.said[-1]
-    driver.world.no_capacity = False
-    driver.run()
-
-
-def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: Driver) -> None:
-    baseline, speculating = driver.world.experiment.arms
-    driver.world.failing = {compile_job(speculating): "Starting\nERROR NCC_EVRF029: instruction limit"}
-    line = driver.line()
-    (job,) = driver.jobs(compile_job(speculating))
-    name = job["metadata"]["name"]
-    assert f"job {name} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
-    assert "./trnspec kubectl logs" in line
-    assert driver.artifacts() == [f"{artifact_path(baseline)}/COMPLETE"]
-    assert driver.world.nodes == 0
-    driver.world.failing = {}
-    driver.run()
-    assert len(driver.artifacts()) == 2
-
-
 def test_a_sweep_compiles_as_many_at_once_as_fit_the_node_and_a_failure_gives_its_place_away(
     aws: Aws, tmp_path: Path
 ) -> None:
     """Sixteen arms of one chip each, on one node."""
     sweep = driver_of(load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), aws, tmp_path)
-    seen: list[int] = []
+    failing, seen = sweep.world.experiment.arms[1], []
     sweep.world.on_tick.append(lambda: seen.append(len(sweep.compiling())))
-    sweep.world.failing = {compile_job(sweep.world.experiment.arms[1]): "ERROR NCC_EVRF029"}
-    assert "ERROR NCC_EVRF029" in sweep.line()
-    assert len(sweep.artifacts()) == 15
+    sweep.world.failing = {compile_job(failing): "Starting\nERROR NCC_EVRF029: instruction limit"}
+    line = sweep.line()
+    (job,) = sweep.jobs(compile_job(failing))
+    assert f"job {job['metadata']['name']} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
+    assert "./trnspec kubectl logs" in line
+    assert (len(sweep.artifacts()), sweep.world.nodes) == (15, 0)
+    assert f"{artifact_path(failing)}/COMPLETE" not in sweep.artifacts()
     assert max(seen) == 4
     assert any("12 wait for their turn" in said for said in sweep.said)
+    sweep.world.failing = {}
+    sweep.run()
+    assert len(sweep.artifacts()) == 16
 
 
 def test_after_a_deployment_of_another_image_the_earlier_jobs_are_gone_and_its_own_run(
@@ -305,57 +322,16 @@ def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> 
     assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T15:01" in driver.said[-1]
 
 
-def test_a_pod_that_is_never_scheduled_names_the_claim_and_the_way_round(driver: Driver) -> None:
-    driver.world.unplaced = {
-        "qwen-vllm": "0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) had untolerated taint"
-    }
-    line = driver.line()
-    assert "arm qwen-vllm loads: pod qwen-vllm-pod is not scheduled: 0/3 nodes" in line
-    assert "serving.allocation: device-plugin" in line
-    assert driver.world.nodes == 0
-
-
-def test_an_arm_that_dies_under_load_stops_the_run_and_loses_no_artifact(driver: Driver) -> None:
-    driver.world.dying = {"qwen-sd-vllm"}
-    line = driver.line()
-    assert "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, ran out of memory" in line
-    assert "stopped at benchmark-1" in driver.said[-1]
-    assert len(driver.artifacts()) == 2
-    assert driver.world.nodes == 0
-    driver.world.dying = set()
-    driver.world.api.objects.pop(("pods", "qwen3-32b", "qwen-sd-vllm-pod"))
-    driver.run()
-
-
-def test_nodes_that_their_schedule_took_away_are_one_line_and_come_back(driver: Driver) -> None:
-    def expire() -> None:
-        if driver.world.nodes and driver.clock.now() > START + timedelta(minutes=1):
-            driver.world.group.scaling_config["desiredSize"] = 0
-
-    driver.world.on_tick.append(expire)
-    line = driver.line()
-    assert "its schedule (off at 2026-04-01T15:01" in line
-    assert "more --hours" in line
-    driver.world.on_tick.clear()
-    driver.run()
-    assert driver.world.nodes == 0
-
-
 def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver: Driver, variation: Callable[..., Path]
 ) -> None:
-    block = {
-        "kind": "capacity-block",
-        "reservation_id": "cr-0123456789abcdef0",
-        "availability_zone": "us-east-2a",
-        "ends_at": stamp(START + timedelta(minutes=62)),
-    }
+    block = {"kind": "capacity-block", "reservation_id": "cr-0123456789abcdef0"}
+    block |= {"availability_zone": "us-east-2a", "ends_at": stamp(START + timedelta(minutes=62))}
     driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=block))))
     context = driver.context()
     driver.clock.time = START + timedelta(minutes=1)
-    with pytest.raises(
-        StepError, match=r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
-    ):
+    says = r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
+    with pytest.raises(StepError, match=says):
         carry_out(context, keep_nodes=False)
     assert driver.world.nodes == 0
 
@@ -366,15 +342,6 @@ def test_another_experiment_does_not_go_on_with_the_run(
     driver.context()
     driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
     assert "was begun with another state of qwen3-32b" in driver.line()
-
-
-def test_results_that_cannot_be_written_here_are_still_in_s3(driver: Driver) -> None:
-    driver.out.write_text("a file where the folder should be")
-    assert "choose another --out" in driver.line()
-    assert driver.world.nodes == 0
-    driver.out.unlink()
-    driver.run()
-    assert (driver.out / "summary.json").exists()
 
 
 def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:

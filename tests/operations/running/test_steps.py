@@ -22,7 +22,7 @@ from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import Experiment, load
 from experiment.compilation import artifact_key
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
-from experiment.placement import batches, place, rounds
+from experiment.placement import rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
 from operations.running import job_control, measuring
@@ -76,40 +76,40 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     [
         ({"part": "config", "why": "no NeuronConfig"}, CANNOT_SAY, "asked here (config: no NeuronConfig)"),
         (REFUSAL, 137, "cannot be asked here"),  # what looks like a refusal, of a program that broke
+        (None, 0, "Insufficient ephemeral-storage"),  # an image that is never pulled
     ],
 )
-def test_an_image_that_cannot_be_asked_is_a_warning(
-    line: dict[str, str], code: int, says: str, driver: Driver
+def test_an_image_that_cannot_be_asked_costs_patience_and_a_warning(
+    line: dict[str, str] | None, code: int, says: str, driver: Driver
 ) -> None:
-    _says(driver, line, code=code)
+    if line is None:
+        driver.world.unplaced = {"arguments-": "0/2 nodes are available: 2 Insufficient ephemeral-storage"}
+    else:
+        _says(driver, line, code=code)
+    begun = driver.clock.now()
     driver.run()
     (warning,) = (line for line in driver.said if "warning" in line)
     assert says in warning
+    assert line or (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
 
 
-def test_an_image_that_is_never_pulled_costs_patience_and_nothing_else(driver: Driver) -> None:
-    driver.world.unplaced = {"arguments-": "0/2 nodes are available: 2 Insufficient ephemeral-storage"}
-    begun = driver.clock.now()
-    driver.run()
-    assert any("warning" in line and "Insufficient ephemeral-storage" in line for line in driver.said)
-    assert (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
+def test_what_a_search_or_a_duration_may_take_is_said_with_its_step(variation: Callable[..., Path]) -> None:
+    loads = "load qwen-vllm, qwen-sd-vllm: "
+    for key, value, says in (
+        (
+            "load",
+            {"search": [1, 64], "budget": {"cells": 8, "usd": 5}},
+            "a search of at most 8 cells, $5, then",
+        ),
+        ("duration", "3h", "3h of loading"),
+    ):
 
-
-def test_what_a_search_or_a_duration_may_take_is_said_with_its_step(
-    experiment: Experiment, variation: Callable[..., Path]
-) -> None:
-    def titles(key: str, value: Any) -> list[str]:
-        def edit(data: dict[str, Any]) -> None:
+        def edit(data: dict[str, Any], key: str = key, value: object = value) -> None:
             del data["benchmark"]["concurrency"]
             data["benchmark"][key] = value
 
-        return [step.title for step in steps(load(variation(edit))) if step.name == "benchmark-1"]
-
-    search = {"search": [1, 64], "budget": {"cells": 8, "usd": 5}}
-    said = "load qwen-vllm, qwen-sd-vllm: a search of at most 8 cells, $5, then its first cell once more"
-    assert titles("load", search) == [said]
-    assert titles("duration", "3h")[0].startswith("load qwen-vllm, qwen-sd-vllm: 3h of loading")
-    assert [one.title for one in steps(experiment) if one.name == "benchmark-1"] == [said.partition(":")[0]]
+        (title,) = (one.title for one in steps(load(variation(edit))) if one.name == "benchmark-1")
+        assert title.startswith(loads + says)
 
 
 def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
@@ -139,19 +139,6 @@ def test_without_verify_no_image_is_asked(driver: Driver) -> None:
     context.verify = None
     carry_out(context, keep_nodes=False)
     assert any("no image is asked" in line for line in driver.said)
-
-
-def test_arms_that_fit_at_once_are_one_round_and_every_later_one_has_the_baseline_in_it(
-    experiment: Experiment, variation: Callable[..., Path]
-) -> None:
-    assert rounds(experiment) == (experiment.served_arms,)
-    swept = load(variation(three_windows))
-    assert batches(swept) == rounds(swept)
-    assert [where.batch for where in place(swept) if where.arm == "qwen-vllm"] == [0, 1, 2]
-    found = [[arm.name for arm in arms] for arms in rounds(swept)]
-    assert len(found) == 3
-    assert all(names[0] == "qwen-vllm" for names in found)
-    assert sorted({name for names in found for name in names}) == sorted(arm.name for arm in swept.arms)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["all arms at once", "a later round"])
@@ -191,19 +178,28 @@ def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: P
     assert len(asking) == len({arm.runtime.name for arm in experiment.served_arms})
 
 
-def test_every_arm_of_a_sweep_is_asked_once_and_compared_with_the_baseline(swept: Driver) -> None:
+def test_every_arm_of_a_sweep_is_asked_once_and_compared_once_with_the_baseline(swept: Driver) -> None:
     swept.run()
     asked = [key.split("/")[2] for key in swept.world.stored("results") if "samples" in key]
     assert sorted(asked) == sorted(arm.name for arm in swept.world.experiment.arms)
     for number, treatment in enumerate(swept.world.experiment.arms[1:], start=1):
-        found = beside(
-            swept.out / f"round-{number}", dict.fromkeys(["qwen-vllm", treatment.name], "qwen-vllm")
-        )
+        arms = dict.fromkeys(["qwen-vllm", treatment.name], "qwen-vllm")
+        found = beside(swept.out / f"round-{number}", arms)
         assert [one["treatment"] for one in found["quality"]["comparisons"]] == [treatment.name]
         assert found["quality"]["questions"]["revision"] == "0" * 40
-        assert found["engines"][treatment.name]["undeclared"] == [
-            {"path": "neuron_config.async_mode", "baseline": False, "this": True}
-        ]
+        (difference,) = found["engines"][treatment.name]["undeclared"]
+        assert difference == {"path": "neuron_config.async_mode", "baseline": False, "this": True}
+    key = f"{artifact_path(swept.world.experiment.arms[1])}/{DIFFERENCES}"
+    stored = json.loads(swept.world.stored("artifacts")[key])
+    assert stored["baseline"].endswith(f"/{artifact_path(swept.world.experiment.baseline)}")
+    for change, kept in (({"baseline": "s3://x/other"}, False), ({"differences": []}, True)):
+        found = {**stored, **change}
+        swept.world.store("artifacts", key, found)
+        swept.clock.time += timedelta(days=1)
+        swept.run()
+        again = json.loads(swept.world.stored("artifacts")[key])
+        assert (again == found) is kept
+        assert again["baseline"] == stored["baseline"]
 
 
 def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_baseline_of_its_own(
@@ -226,17 +222,17 @@ def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_basel
         assert not (out / "engines" / f"{own}.json").exists()
 
 
-def test_answers_follow_the_benchmark_of_their_round(swept: Driver) -> None:
-    names = [step.name for step in steps(swept.world.experiment)]
+def test_answers_follow_the_benchmark_of_their_round_and_without_questions_nobody_is_asked(
+    swept: Driver,
+) -> None:
+    experiment = swept.world.experiment
+    names = [step.name for step in steps(experiment)]
     for number in (1, 2, 3):
         where = names.index(f"benchmark-{number}")
         assert names[where - 1 : where + 2] == [f"arms-{number}", f"benchmark-{number}", f"quality-{number}"]
     done = tuple(names[: names.index("quality-2")])
-    left = [step.name for step in remaining(steps(swept.world.experiment), done)]
+    left = [step.name for step in remaining(steps(experiment), done)]
     assert left[:3] == ["nodes", "arms-2", "quality-2"]
-
-
-def test_without_questions_nobody_is_asked(experiment: Experiment) -> None:
     silent = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
     assert not [step for step in steps(silent) if step.name.startswith("quality")]
 
@@ -245,22 +241,6 @@ def test_a_check_that_does_not_know_an_arm_is_one_line(experiment: Experiment) -
     pod = {"initContainers": [{"name": "check-qwen-vllm"}]}
     with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm; run ./trnspec render"):
         restrict(experiment, pod, experiment.arms)
-
-
-def test_a_comparison_with_another_baseline_is_made_anew_and_a_fitting_one_kept(swept: Driver) -> None:
-    swept.run()
-    treated = swept.world.experiment.arms[1]
-    key = f"{artifact_path(treated)}/{DIFFERENCES}"
-    stored = json.loads(swept.world.stored("artifacts")[key])
-    assert stored["baseline"].endswith(f"/{artifact_path(swept.world.experiment.baseline)}")
-    for change, kept in (({"baseline": "s3://x/other"}, False), ({"differences": []}, True)):
-        found = {**stored, **change}
-        swept.world.store("artifacts", key, found)
-        swept.clock.time += timedelta(days=1)
-        swept.run()
-        again = json.loads(swept.world.stored("artifacts")[key])
-        assert (again == found) is kept
-        assert again["baseline"] == stored["baseline"]
 
 
 def test_a_comparison_that_may_not_be_written_does_not_end_the_run(swept: Driver) -> None:
