@@ -43,6 +43,7 @@ class Seen:
     peer: object = None
     """Its connection's other end."""
     ended: float = 0.0
+    """Before the client can know of it."""
 
 
 class Endpoint:
@@ -107,7 +108,6 @@ class Endpoint:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await _stream(response, self.arms[arm], seen)
-        seen.ended = perf_counter()
         return response
 
 
@@ -130,7 +130,8 @@ async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> N
             content["finish_reason"] = "length"
         await response.write(event(content, done))
     await response.write(sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": done}}))
-    await response.write(b"data: [DONE]\n\n")
+    seen.ended = perf_counter()
+    await response.write(DONE)
 
 
 def choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ FAILING = {
     "reset": ("reset", "2 chunks with text had come"),
 }
 """Name of the error and a part of its message."""
+BENCHMARK = (sys.executable, "-m", "benchmark")
 PATIENCE_S = 120
 """For what takes a second on an idle machine."""
 ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "One?"}]}]
@@ -59,19 +60,14 @@ def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
 def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
     write_plan: WritePlan, out: Path
 ) -> None:
-    first = Endpoint({"spec": STEADY})
-    with first:
+    with Endpoint({"spec": STEADY}) as first:
         arm = f"spec={first.url('spec')}"
-        port = first.port
-        command = ["run", "--plan", str(write_plan()), "--out", str(out), "--arm", arm, "--requests", "24"]
-        ended: list[int] = []
-        run = threading.Thread(target=lambda: ended.append(_quiet_run(command)))
-        run.start()
+        options = ["--plan", str(write_plan()), "--out", str(out), "--arm", arm, "--requests", "24"]
+        run = subprocess.Popen([*BENCHMARK, "run", *options], cwd=ROOT, stdout=DEVNULL, stderr=DEVNULL)
         _until(lambda: len(first.seen) > 8)
     time.sleep(0.2)
-    with Endpoint({"spec": STEADY}, port=port):
-        run.join(PATIENCE_S)
-    assert ended == [0]
+    with Endpoint({"spec": STEADY}, port=first.port):
+        assert run.wait(PATIENCE_S) == 0
     spec = [r for r in journal.read(out).requests if r.arm == "spec" and r.phase == "measured"]
     errors = [record.error for record in spec if record.error]
     assert len(spec) == 48
@@ -89,28 +85,22 @@ def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
     endpoint.arms["spec"] = Timing(first_s=0.1, step_s=0.03)
     command = ["run", "--plan", str(write_plan()), "--out", str(out)]
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmark", *command],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*BENCHMARK, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         _until(lambda: len([seen for seen in endpoint.seen if seen.arm == "spec"]) > 4)
         process.send_signal(sent)
         printed, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, told
     assert "Traceback" not in told
-    kept = [
-        line for line in (out / "requests.jsonl").read_bytes().splitlines(keepends=True) if line[-1:] == b"\n"
-    ]
-    assert len(kept) > 5
+    kept = (out / "requests.jsonl").read_bytes().rpartition(b"\n")[0]
+    assert kept.count(b"\n") > 5
     if sent != signal.SIGKILL:
         assert "INCOMPLETE" in printed
         assert summary(out)["run"]["complete"] is False
         assert summary(out)["run"]["requests_recorded"] == len(measured(out))
     endpoint.arms["spec"] = STEADY
     assert main(command) == 0
-    assert (out / "requests.jsonl").read_bytes().startswith(b"".join(kept)), "what was recorded stays"
+    assert (out / "requests.jsonl").read_bytes().startswith(kept), "what was recorded stays"
     asked = [(line["arm"], line["pair_id"]) for line in measured(out)]
     assert len(asked) == len(set(asked)) == 24
     assert summary(out)["run"]["complete"] is True
@@ -135,12 +125,6 @@ def test_a_server_that_asks_for_a_pause_gets_it_and_the_request_counts_as_failed
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]
     assert len(began) == 3
     assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3
-
-
-def _quiet_run(command: list[str]) -> int:
-    """In a process: signal handlers want a main thread."""
-    words = [sys.executable, "-m", "benchmark", *command]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, timeout=PATIENCE_S).returncode
 
 
 def _until(holds: Any) -> None:

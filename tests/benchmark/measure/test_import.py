@@ -15,23 +15,23 @@ from benchmark.measure.aiperf import read
 
 DATA = Path(__file__).parent / "data"
 STEADY, BURSTS = DATA / "aiperf-steady", DATA / "aiperf-bursts"
+Captured = pytest.CaptureFixture[str]
 
 
-def imported(out: Path, *options: str) -> int:
+def test_two_exports_become_a_comparison_and_are_not_mixed_with_another_run(
+    tmp_path: Path, capsys: Captured
+) -> None:
     arms = ("--arm", f"plain={STEADY}", "--arm", f"spec={BURSTS / 'profile_export.jsonl'}")
-    return main(["import", *arms, "--out", str(out), *options])
-
-
-def test_two_exports_become_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert imported(tmp_path / "out", "--speculative-tokens", "spec=7", "--emulated") == 0
+    command = ["import", *arms, "--out", str(tmp_path / "out")]
+    assert main([*command, "--speculative-tokens", "spec=7", "--emulated"]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["run"]["client"].startswith("aiperf 0.13.0, imported by ")
     tpot = next(c for c in summary["comparisons"] if c["metric"] == "tpot_s")
     assert tpot["ratio"] == pytest.approx(3.9, rel=0.05), "45 ms a token against 40 tokens in 11 chunks"
-    assert tpot["n_prompts"] == 4, (
-        "the same prompts are paired, though each run of aiperf gives them new names"
-    )
+    assert tpot["n_prompts"] == 4, "the same prompts, though each run of aiperf gives them new names"
     assert "EMULATED" in capsys.readouterr().out
+    assert main(command) == 2
+    assert "holds a run already" in capsys.readouterr().err
 
 
 def test_a_record_has_aiperfs_times_in_seconds_and_only_what_aiperf_tells() -> None:
@@ -62,45 +62,30 @@ def test_the_servers_histogram_of_acceptance_gets_its_empty_steps_back(tmp_path:
     assert record.spec_stats["acceptance_histogram"] == [3, 0, 5, 0]
 
 
-def test_an_export_alone_needs_its_load_and_model_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_alone_needs_its_load_and_model_named(tmp_path: Path, capsys: Captured) -> None:
     shutil.copy(STEADY / "profile_export.jsonl", tmp_path)
     command = ["import", "--arm", f"a={tmp_path}", "--out", str(tmp_path / "out")]
-    assert main(command) == 2
-    assert "name it with --concurrency" in capsys.readouterr().err
-    assert main([*command, "--concurrency", "2"]) == 2
-    assert "--model" in capsys.readouterr().err
-    assert main([*command, "--concurrency", "2", "--model", "m"]) == 0
-    assert {r.pair_id for r in journal.read(tmp_path / "out").requests if r.phase == "measured"} == {
-        f"number-{i}/0001" for i in range(8)
+    for told in (["--concurrency", "2"], ["--model", "m"]):
+        assert main(command) == 2
+        assert told[0] in capsys.readouterr().err
+        command += told
+    assert main(command) == 0
+    measured = [r.pair_id for r in journal.read(tmp_path / "out").requests if r.phase == "measured"]
+    assert sorted(measured) == [f"number-{i}/0001" for i in range(8)]
+
+
+def test_a_file_that_is_no_export_is_refused_and_nothing_written(tmp_path: Path, capsys: Captured) -> None:
+    path, out = tmp_path / "export.jsonl", tmp_path / "out"
+    contents: dict[str | None, str] = {
+        None: "cannot be read",
+        "{": "1: not JSON",
+        "": "holds no record",
+        '{"a": 1}': "not a record of aiperf 0.13",
     }
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (None, "cannot be read"),
-        ("{", "1: not JSON"),
-        ("", "holds no record"),
-        ('{"a": 1}', "not a record of aiperf 0.13"),
-    ],
-)
-def test_a_file_that_is_no_export_is_refused_and_nothing_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, told: str
-) -> None:
-    path = tmp_path / "export.jsonl"
-    if content is not None:
-        path.write_text(content)
-    assert main(["import", "--arm", f"a={path}", "--out", str(tmp_path / "out"), "--concurrency", "1"]) == 2
-    error = capsys.readouterr().err
-    assert told in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_run_is_not_mixed_with_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    imported(tmp_path / "out")
-    capsys.readouterr()
-    assert imported(tmp_path / "out") == 2
-    assert "holds a run already" in capsys.readouterr().err
+    for content, told in contents.items():
+        if content is not None:
+            path.write_text(content)
+        assert main(["import", "--arm", f"a={path}", "--out", str(out), "--concurrency", "1"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert told in line
+    assert not out.exists()

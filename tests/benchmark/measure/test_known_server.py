@@ -16,25 +16,18 @@ from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered
 
 
-def truth(arm: str = "steady", key: str = "abc123", **changes: Any) -> dict[str, Any]:
-    return {"arm": arm, "key": key, "sent_s": [0.098, 0.198, 0.298], "tokens": [1, 1, 1]} | changes
+def truth(arm: str = "steady", **changes: Any) -> dict[str, Any]:
+    known = {"arm": arm, "key": "abc123", "sent_s": [0.098, 0.198, 0.298], "tokens": [1, 1, 1]}
+    return known | changes
 
 
 def test_the_error_is_what_was_measured_less_what_was_sent() -> None:
     found = accuracy([answered()], [truth(), truth(arm="bursts", tokens=[1, 8])], client_lag_s=0.001)
-    assert (found.n, found.failed) == (1, 0)
+    assert (found.n, found.failed, found.within_limits) == (1, 0, True)
     assert (found.ttft_error_s, found.e2e_error_s) == pytest.approx((0.002, 0.002))
     assert found.tpot_error == pytest.approx(0.0, abs=1e-9)
-    assert found.within_limits
-
-
-@pytest.mark.parametrize(
-    "truths",
-    [[], [truth(tokens=[1, 2, 3])], [truth(sent_s=[0.01, 0.02, 0.03])]],
-    ids=["unknown", "tokens", "late"],
-)
-def test_a_client_that_is_wrong_is_not_within_limits(truths: list[dict[str, Any]]) -> None:
-    assert not accuracy([answered()], truths, client_lag_s=0.0).within_limits
+    for wrong in ([], [truth(tokens=[1, 2, 3])], [truth(sent_s=[0.01, 0.02, 0.03])]):
+        assert not accuracy([answered()], wrong, client_lag_s=0.0).within_limits
 
 
 def test_a_timetable_holds_the_tokens_asked_for() -> None:
@@ -53,4 +46,4 @@ def test_the_client_finds_each_chunk_of_a_known_schedule_with_its_tokens(tmp_pat
         records = [record for record in journal.read(tmp_path).requests if record.arm == arm]
         found = accuracy(records, truths, client_lag_s=0.0)
         assert (found.n, found.failed) == (12, 0)
-        assert -0.001 < found.ttft_error_s < 0.2, "nothing is received before it is sent"
+        assert found.ttft_error_s > -0.001, "nothing is received before it is sent"

@@ -18,7 +18,6 @@ from tests.benchmark.measure.test_run import summary, together
 
 METRICS = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
-# TYPE vllm:spec_decode_num_drafts_total counter
 vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 10.0
 vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 5.0
 vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e+09
@@ -31,16 +30,16 @@ vllm:num_requests_running{engine="0"} 1.0
 """
 
 
+CarriedOut = Callable[..., RawRun]
+
+
 @pytest.fixture
-def carried_out(run: Run, out: Path) -> Callable[[str], RawRun]:
+def carried_out(run: Run, out: Path) -> CarriedOut:
     def carried_out(options: str = "") -> RawRun:
         assert run(f"--classes raw --warmup 0 {options}") == 0
         return journal.read(out)
 
     return carried_out
-
-
-CarriedOut = Callable[..., RawRun]
 
 
 def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
@@ -77,10 +76,14 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
     assert any(later.began < earlier.ended for earlier, later in pairwise(steady)), "requests overlap"
 
 
-def test_arms_are_loaded_at_once_only_when_asked(carried_out: CarriedOut, endpoint: Endpoint) -> None:
-    carried_out("--simultaneous")
+def test_arms_are_loaded_at_once_with_forced_lengths_only_when_asked(
+    carried_out: CarriedOut, endpoint: Endpoint
+) -> None:
+    raw = carried_out("--simultaneous --ignore-eos")
     asked = {arm: [seen for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
     assert any(together(one, other) for one in asked["steady"] for other in asked["spec"])
+    assert all(request.forced_length for request in raw.requests)
+    assert {(seen.body["ignore_eos"], seen.body["min_tokens"]) for seen in endpoint.seen} == {(True, 13)}
 
 
 def test_a_block_records_the_servers_counters_around_it(carried_out: CarriedOut, endpoint: Endpoint) -> None:
@@ -96,11 +99,6 @@ def test_a_block_records_the_servers_counters_around_it(carried_out: CarriedOut,
         elif block.counters_before and block.counters_after:
             grown += block.counters_after[name] - block.counters_before[name]
     assert grown == 4 * 6
-
-
-def test_a_forced_length_is_asked_for_and_recorded(carried_out: CarriedOut, endpoint: Endpoint) -> None:
-    assert all(request.forced_length for request in carried_out("--ignore-eos").requests)
-    assert {(seen.body["ignore_eos"], seen.body["min_tokens"]) for seen in endpoint.seen} == {(True, 13)}
 
 
 def test_a_client_that_comes_late_is_warned_of(

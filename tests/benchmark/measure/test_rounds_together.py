@@ -33,8 +33,8 @@ ALONE = tuple([name] for pair in PAIRS for name in pair)
 
 
 @pytest.mark.parametrize("rounds", [PAIRS, ALONE], ids=["in pairs", "one by one"])
-def test_arms_of_different_rounds_are_compared_as_if_they_had_been_in_one(
-    tmp_path: Path, rounds: tuple[list[str], ...]
+def test_arms_of_different_rounds_are_compared_and_reported_as_if_they_had_been_in_one(
+    tmp_path: Path, rounds: tuple[list[str], ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = two_batches(BETTER)
     together = read(stored(raw, tmp_path, *rounds))
@@ -45,40 +45,26 @@ def test_arms_of_different_rounds_are_compared_as_if_they_had_been_in_one(
     assert ours["run"]["complete"]
     (said,) = ours["run"]["warnings"]
     assert said.startswith(f"{len(rounds)} rounds, one after the other")
-
-
-def test_of_an_arm_that_was_in_several_rounds_the_first_counts(tmp_path: Path) -> None:
-    raw = run_of({f"spec-k{k}": {"a": 2.0} for k in (3, 5)})
-    together = read(stored(raw, tmp_path, ["plain", "spec-k3"], ["plain", "spec-k5"]))
-    assert len(together.requests) == len(raw.requests)
-    assert [one.run for one in together.requests if one.arm == "plain"] == ["r1"] * 8
-
-
-def test_the_tenth_round_comes_after_the_second(tmp_path: Path) -> None:
-    names = [f"spec-k{k}" for k in range(2, 12)]
-    raw = run_of({name: {"a": 2.0} for name in names})
-    found = read(stored(raw, tmp_path, ["plain"], *([name] for name in names)))
-    assert [arm.name for arm in found.plan.arms] == ["plain", *names]
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [({"seed": 7}, "differ in more than their arms"), ({"concurrency": (8,)}, "differ in more than")],
-)
-def test_rounds_that_were_not_asked_alike_are_refused(
-    tmp_path: Path, changes: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(ResultsError, match=why) as error:
-        read(stored(two_batches(BETTER), tmp_path, *PAIRS, **changes))
-    assert str(tmp_path) in str(error.value)
-
-
-def test_a_report_of_all_rounds_is_written_above_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", str(stored(two_batches(BETTER), tmp_path, *PAIRS))]) == 0
-    assert "over plain-b8, the baseline of its own batch and the cheapest" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert main(["report", str(tmp_path)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "over plain-b8, the baseline of its own batch and the cheapest" in printed
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "requests.jsonl").exists()
+
+
+def test_of_an_arm_in_several_rounds_the_first_counts_and_the_tenth_comes_after_the_second(
+    tmp_path: Path,
+) -> None:
+    names = [f"spec-k{k}" for k in range(2, 12)]
+    raw = run_of({name: {"a": 2.0} for name in names})
+    found = read(stored(raw, tmp_path, *(["plain", name] for name in names)))
+    assert [arm.name for arm in found.plan.arms] == ["plain", *names]
+    assert len(found.requests) == len(raw.requests)
+    assert [one.run for one in found.requests if one.arm == "plain"] == ["r1"] * 8
+
+
+@pytest.mark.parametrize("changes", [{"seed": 7}, {"concurrency": (8,)}])
+def test_rounds_that_were_not_asked_alike_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(ResultsError, match="differ in more than their arms") as error:
+        read(stored(two_batches(BETTER), tmp_path, *PAIRS, **changes))
+    assert str(tmp_path) in str(error.value)

@@ -37,7 +37,7 @@ def together(one: Seen, other: Seen) -> bool:
     return one.began < other.ended and other.began < one.ended
 
 
-def test_a_run_ends_in_raw_records_a_summary_and_a_table(
+def test_a_run_ends_in_raw_records_and_what_comes_from_them_alone(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
     for arm, timing in endpoint.arms.items():
@@ -57,6 +57,11 @@ def test_a_run_ends_in_raw_records_a_summary_and_a_table(
     assert "faster" in printed.out
     assert "[2/" in printed.err
     assert printed.err.endswith(f"{out}: `benchmark report {out}` writes its page\n")
+    (out / "summary.json").unlink()
+    assert main(["report", str(out)]) == 0
+    assert (summary(out), capsys.readouterr().out) == (found, printed.out)
+    assert main(["report", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
 
 
 def test_arms_get_the_same_requests_and_never_at_the_same_time(run: Run, endpoint: Endpoint) -> None:
@@ -84,13 +89,29 @@ def test_the_same_command_goes_on_without_asking_twice(run: Run, out: Path, endp
     assert endpoint.seen == [], "a finished run asks nothing again"
 
 
-def test_a_folder_of_another_plan_is_refused(run: Run, out: Path, capsys: Captured) -> None:
-    run("--classes raw")
+def test_a_folder_takes_one_plan_of_one_provenance_from_one_writer_at_a_time(
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
+) -> None:
+    out.write_text("")
+    assert run() == 3, "it is a file"
+    assert capsys.readouterr().err.count("\n") == 1
+    out.unlink()
+    with Journal(out):
+        assert run() == 2
+    assert "another run writes it" in capsys.readouterr().err
+
+    endpoint.arms["spec"] = replace(SPEC, owned_by="emulator")
+    run("--classes raw --requests 2")
+    assert summary(out)["run"]["provenance"] == "emulated", "because one arm is"
+    assert "EMULATED" in capsys.readouterr().out
     before = (out / "requests.jsonl").read_bytes()
-    capsys.readouterr()
-    assert run("--classes raw --requests 2") == 2
+    assert run("--classes raw --requests 4") == 2
     assert "another plan" in capsys.readouterr().err
     assert (out / "requests.jsonl").read_bytes() == before
+    endpoint.arms["spec"] = SPEC
+    lose(out, 1)
+    assert run("--classes raw --requests 2") == 2
+    assert "are emulated, the arms are now measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["address", "model"])
@@ -106,43 +127,3 @@ def test_an_arm_that_cannot_answer_ends_the_run_before_it_begins(
     told = {"address": f"spec: {url}", "model": "serves Qwen/Qwen3-32B, not 'other/model'"}
     assert told[wrong] in error
     assert not out.exists()
-
-
-def test_one_emulated_arm_makes_the_run_emulated(
-    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
-) -> None:
-    endpoint.arms["spec"] = replace(SPEC, owned_by="emulator")
-    run("--classes raw --requests 2")
-    assert summary(out)["run"]["provenance"] == "emulated"
-    assert "EMULATED" in capsys.readouterr().out
-    endpoint.arms["spec"] = SPEC
-    lose(out, 1)
-    assert run("--classes raw --requests 2") == 2, "measured requests do not mix with emulated ones"
-
-
-def test_the_summary_comes_from_the_raw_file_alone(run: Run, out: Path, capsys: Captured) -> None:
-    run("--classes raw")
-    before, table = summary(out), capsys.readouterr().out
-    (out / "summary.json").unlink()
-    assert main(["report", str(out)]) == 0
-    assert summary(out) == before
-    assert capsys.readouterr().out == table
-    assert main(["report", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == before
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: Captured) -> None:
-    assert main(["report", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(run: Run, out: Path, capsys: Captured) -> None:
-    out.write_text("")
-    assert run() == 3
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_two_runs_do_not_write_one_folder(run: Run, out: Path, capsys: Captured) -> None:
-    with Journal(out):
-        assert run() == 2
-    assert "another run writes it" in capsys.readouterr().err

@@ -1,91 +1,144 @@
-"""`run --search` against servers whose step time depends on the requests under way."""
+"""`run --search` against arms whose times follow from the number of requests under way, and so from no clock.
+
+`scripts/measure search` does the same against real servers, and holds what is found against the truth.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmark.__main__ import main
 from benchmark.errors import PlanError
 from benchmark.measure import journal
+from benchmark.measure.client import Failure
 from benchmark.measure.records import REPEATED
+from benchmark.measure.stream import Output
 from benchmark.plan import from_dict
+from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lose
-from tests.benchmark.searching import BREAKS_AT, plan, search, served
+from tests.benchmark.searching import BREAKS_AT, CROSSING, STEP_S, TOKENS, chunks, plan
+
+Search = Callable[..., tuple[dict[str, Any], str]]
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with served() as at:
-        yield at
+@pytest.fixture
+def address(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> str:
+    under_way = Counter[str]()
+
+    async def ask(_: object, url: str, body: bytes, **__: object) -> Output | Failure:
+        arm = url.split("/")[3]
+        if under_way[arm] >= {"breaks": BREAKS_AT, "dead": 0}.get(arm, 1 << 20):
+            return Failure("http_503", "full")
+        under_way[arm] += 1
+        await asyncio.sleep(0)  # until the others of the wave are under way
+        step_s = STEP_S[arm](under_way[arm]) * random.Random(body).uniform(0.98, 1.02)
+        await asyncio.sleep(0)
+        under_way[arm] -= 1
+        sizes = tuple(size for _, size in chunks(arm))
+        return Output(
+            chunk_s=tuple(accumulate([0.02, *[step_s] * (len(sizes) - 1)])),
+            chunk_tokens=sizes,
+            stream_chunks=len(sizes),
+            prompt_tokens=9,
+            cached_tokens=None,
+            completion_tokens=TOKENS,
+            finish_reason="length",
+            token_source="usage-per-chunk",
+            spec_stats=None,
+            text="w " * TOKENS,
+        )
+
+    monkeypatch.setattr("benchmark.measure.loader.ask", ask)
+    monkeypatch.setattr("benchmark.measure.loader._STAGGER_S", 0.0)
+    return f"http://127.0.0.1:{endpoint.port}"
 
 
-def test_a_search_ends_with_its_budget_and_goes_on_to_its_crossing_with_a_larger_one(
-    address: str, tmp_path: Path
-) -> None:
-    content = plan(address, ("plain", "crosses"), 16)
-    found, said = search(tmp_path, content, "--search", "4:64", "--search-budget", "cells=2,minutes=30")
-    assert found["search"]["cells"] == 2
-    assert found["search"]["budget_spent"]
-    assert "at most 2 cells, 30 minutes of loading" in said
-    assert "repeated with a larger one, it goes on" in " ".join(said.split())
+@pytest.fixture
+def search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Search:
+    """What the summary and the printed lines say of a run with these options."""
 
-    lose(tmp_path, 5)  # as an interruption does
-    before = asked(tmp_path)
-    found, said = search(tmp_path, content, "--search", "4:64")
-    assert asked(tmp_path)[: len(before)] == before
-    assert len(asked(tmp_path)) == len(set(asked(tmp_path)))
-    rounds = [round_ for _, round_ in journal.read(tmp_path).visits]
-    assert (rounds.count(REPEATED), rounds[2]) == (1, REPEATED), "its first cell is repeated once"
-    assert {one.concurrency for one in journal.read(tmp_path).requests if one.round == REPEATED} == {4}
-    assert {one["arm"] for one in found["search"]["drift"]} == {"plain", "crosses"}
-    assert found["search"]["budget"] == "12 cells"
-    assert found["run"]["complete"]
-    mix = next(one for one in found["crossovers"] if one["class"] is None)
-    assert mix["found"] == "crossing"
-    assert 5 < mix["load"] < 60  # on a busy machine; `scripts/measure search` holds it to a tenth
-    assert "crosses pays up to" in said
+    def search(content: dict[str, Any], *options: str) -> tuple[dict[str, Any], str]:
+        (tmp_path / "given.json").write_text(json.dumps(content))
+        capsys.readouterr()
+        main(["run", "--plan", str(tmp_path / "given.json"), "--out", str(tmp_path), *options])
+        return json.loads((tmp_path / "summary.json").read_text()), " ".join(
+            "".join(capsys.readouterr()).split()
+        )
 
-    lines = (tmp_path / journal.FILE_NAME).read_bytes()
-    search(tmp_path, content, "--search", "4:64")
-    assert (tmp_path / journal.FILE_NAME).read_bytes() == lines, "nothing was left to do"
+    return search
 
 
 def asked(out: Path) -> list[tuple[str, str]]:
     return [(one.pair_id, one.arm) for one in journal.read(out).requests if one.phase == "measured"]
 
 
-def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address: str, tmp_path: Path) -> None:
+def of_all_classes(found: dict[str, Any]) -> dict[str, Any]:
+    return next(one for one in found["crossovers"] if one["class"] is None)
+
+
+def test_a_search_ends_with_its_budget_and_goes_on_to_its_crossing_with_a_larger_one(
+    address: str, search: Search, tmp_path: Path
+) -> None:
+    content = plan(address, ("plain", "crosses"), 16)
+    found, said = search(content, "--search", "4:64", "--search-budget", "cells=2,minutes=30")
+    assert (found["search"]["cells"], found["search"]["budget_spent"]) == (2, True)
+    assert "at most 2 cells, 30 minutes of loading" in said
+    assert "repeated with a larger one, it goes on" in said
+
+    lose(tmp_path, 5)  # as an interruption does
+    before = asked(tmp_path)
+    found, said = search(content, "--search", "4:64")
+    assert asked(tmp_path)[: len(before)] == before
+    assert len(asked(tmp_path)) == len(set(asked(tmp_path)))
+    raw = journal.read(tmp_path)
+    rounds = [round_ for _, round_ in raw.visits]
+    assert (rounds.count(REPEATED), rounds[2]) == (1, REPEATED), "its first cell is repeated once"
+    assert {one.concurrency for one in raw.requests if one.round == REPEATED} == {4}
+    assert {one["arm"] for one in found["search"]["drift"]} == {"plain", "crosses"}
+    assert (found["search"]["budget"], found["run"]["complete"]) == ("12 cells", True)
+    assert of_all_classes(found)["found"] == "crossing"
+    assert of_all_classes(found)["load"] == pytest.approx(CROSSING, abs=1.6)
+    assert "crosses pays up to" in said
+
+    lines = (tmp_path / journal.FILE_NAME).read_bytes()
+    search(content, "--search", "4:64")
+    assert (tmp_path / journal.FILE_NAME).read_bytes() == lines, "nothing was left to do"
+
+
+def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address: str, search: Search) -> None:
     content = plan(address, ("plain", "breaks"), 8)
-    found, said = search(tmp_path, content, "--search", "16:32", "--objective", "tpot_s=0.001")
-    mix, told = next(one for one in found["crossovers"] if one["class"] is None), " ".join(said.split())
-    assert mix["failing"] > BREAKS_AT
-    assert mix["found"] == "while answered"
-    assert "the largest load that both arms answered; at 32 requests at once, " in told
-    assert "of 32 requests of breaks failed (http_503)" in told
-    assert "every load" not in told
+    found, said = search(content, "--search", "16:32", "--objective", "tpot_s=0.001")
+    assert of_all_classes(found)["failing"] > BREAKS_AT
+    assert of_all_classes(found)["found"] == "while answered"
+    assert "the largest load that both arms answered; at 32 requests at once, " in said
+    assert "of 32 requests of breaks failed (http_503)" in said
+    assert "every load" not in said
     assert found["run"]["crossover"] == [], "the answered pairs alone do not tell which arm is cheaper"
-    assert "No arm meets TPOT 0.001 s at a measured load; the lowest TPOT was 0.0" in told
+    assert "No arm meets TPOT 0.001 s at a measured load; the lowest TPOT was 0.0" in said
 
 
-def test_servers_that_answer_nothing_are_told_so_and_not_asked_again(address: str, tmp_path: Path) -> None:
-    content = plan(address, ("dead", "breaks"), 8)
+def test_servers_that_answer_nothing_are_told_so_and_not_asked_again(
+    address: str, search: Search, tmp_path: Path
+) -> None:
+    content = plan(address, ("dead", "breaks"), 8, warmup=0)
     content["arms"][1]["url"] = f"{address}/dead/v1".replace("127.0.0.1", "localhost")  # else it is A/A
-    content["warmup"] = 0
-    found, said = search(tmp_path, content, "--search", "2:8", "--objective", "tpot_s=0.03")
-    told = " ".join(said.split())
+    found, said = search(content, "--search", "2:8", "--objective", "tpot_s=0.03")
     assert REPEATED not in {one.round for one in journal.read(tmp_path).requests}
     assert found["run"]["complete"]
-    assert (
-        "cannot be compared with its baseline at any load, because of too few answers; at 2 requests at once, "
-        in told
-    )
-    assert "No arm answered enough requests at a measured load" in told
-    assert "No arm meets" not in told
+    because = "cannot be compared with its baseline at any load, because of too few answers"
+    assert f"{because}; at 2 requests at once, " in said
+    assert "No arm answered enough requests at a measured load" in said
+    assert "No arm meets" not in said
 
 
 @pytest.mark.parametrize(
@@ -110,30 +163,24 @@ def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--search", "64:1"], "'64:1' is an empty range; LOW must be below HIGH"),
+        ("--search 64:1", "'64:1' is an empty range; LOW must be below HIGH"),
         (
-            ["--search", "1:99999999"],
+            "--search 1:99999999",
             "run: search.high: 99999999; must be above 0, up to 4,096 requests at once or",
         ),
-        (
-            ["--search", "1:8", "--search-budget", "cells=1"],
-            "run: search.cells: 1; must be a whole number from 2 to 64",
-        ),
-        (
-            ["--search", "1:8", "--slo", "ttft_s=1", "--objective", "tpot_s=1"],
-            "not allowed with argument --slo",
-        ),
-        (["--search", "1:64", "--concurrency", "4"], "not allowed with argument"),
-        (["--search", "1:64", "--duration", "5m"], "leave --duration out"),
-        (["--search-budget", "cells=4"], "there is no search; add --search LOW:HIGH"),
+        ("--search 1:8 --search-budget cells=1", "run: search.cells: 1; must be a whole number from 2 to 64"),
+        ("--search 1:8 --slo ttft_s=1 --objective tpot_s=1", "not allowed with argument --slo"),
+        ("--search 1:64 --concurrency 4", "not allowed with argument"),
+        ("--search 1:64 --duration 5m", "leave --duration out"),
+        ("--search-budget cells=4", "there is no search; add --search LOW:HIGH"),
     ],
 )
-def test_options_that_do_not_go_with_a_search_are_refused_in_one_line(
-    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_options_that_do_not_go_with_a_search_are_refused(
+    options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(plan("http://a/v1", ("plain", "always"), 8)))
     with pytest.raises(SystemExit, match="2"):
         sys.exit(
-            main(["run", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "out"), *options])
+            main(["run", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path), *options.split()])
         )
     assert told in capsys.readouterr().err

@@ -5,78 +5,75 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.stream import Output, SseParser, StreamFault, StreamTally
+from benchmark.measure.stream import SseParser, StreamFault, StreamTally
 
 
 def chat(tokens: int | None = None, **delta: Any) -> dict[str, Any]:
-    content: dict[str, Any] = {"choices": [{"index": 0, "delta": delta}]}
-    return (
-        content if tokens is None else content | {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
-    )
+    usage = {} if tokens is None else {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
+    return {"choices": [{"index": 0, "delta": delta}], **usage}
 
 
-def total(tokens: int) -> dict[str, Any]:
-    return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
+def total(tokens: int, **more: Any) -> dict[str, Any]:
+    return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}, **more}
 
 
-def output(*events: dict[str, Any]) -> Output:
-    """The answer of events that arrive at 1 s, 2 s..."""
+ROLE = chat(0, role="assistant", content="")
+STATISTICS = {"num_spec_steps": 4, "num_accepted_draft_tokens": 9}
+ANSWERS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "usage in each chunk tells its tokens": (
+        [ROLE, chat(1, content="a"), chat(8, content="b c"), total(8)],
+        {
+            "token_source": "usage-per-chunk",
+            "chunk_tokens": (1, 7),
+            "completion_tokens": 8,
+            "chunk_s": (2.0, 3.0),
+            "stream_chunks": 3,
+        },
+    ),
+    "usage at the end tells the total": (
+        [chat(content="a"), chat(content="b c d"), total(4)],
+        {"token_source": "final-usage", "chunk_tokens": None, "completion_tokens": 4, "chunk_s": (1.0, 2.0)},
+    ),
+    "without usage nothing is guessed": (
+        [chat(content="a"), chat(content="b")],
+        {"token_source": "chunks", "chunk_tokens": None, "completion_tokens": None},
+    ),
+    "usage that is not cumulative is not believed": (
+        [chat(1, content="a"), chat(1, content="b"), total(2)],
+        {"token_source": "final-usage", "chunk_tokens": None, "completion_tokens": 2},
+    ),
+    "a token whose text is held back counts when it is counted": (
+        [chat(1, content="a"), chat(2, content=""), chat(3, content="🙂"), total(3)],
+        {"chunk_s": (1.0, 2.0, 3.0), "chunk_tokens": (1, 1, 1)},
+    ),
+    "a role and an empty delta are no output": (
+        [chat(role="assistant"), chat(content=""), chat(content=None), chat(content="a"), chat()],
+        {"chunk_s": (4.0,), "stream_chunks": 5},
+    ),
+    "reasoning is output": (
+        [chat(reasoning_content="h"), chat(reasoning="m "), chat(content="yes")],
+        {"chunk_s": (1.0, 2.0, 3.0), "text": "hm yes"},
+    ),
+    "a character cut into two escapes is put together": (
+        [{"choices": [{"text": "\ud83d"}]}, {"choices": [{"text": "\ude42"}]}],
+        {"text": "🙂"},
+    ),
+    "the server's statistics of speculation are kept": (
+        [chat(content="a"), total(2, metrics={"speculative_decoding": STATISTICS})],
+        {"spec_stats": STATISTICS},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_is_what_its_events_say(case: str) -> None:
+    events, told = ANSWERS[case]
     tally = StreamTally()
     for at_s, event in enumerate(events, start=1):
         tally.take(json.dumps(event), float(at_s))
     tally.take("[DONE]", len(events) + 1.0)
-    return tally.output()
-
-
-ROLE = chat(0, role="assistant", content="")
-USAGE: dict[str, tuple[list[dict[str, Any]], str, tuple[int, ...] | None, int | None]] = {
-    "cumulative": (
-        [ROLE, chat(1, content="a"), chat(8, content="b c"), total(8)],
-        "usage-per-chunk",
-        (1, 7),
-        8,
-    ),
-    "only at the end": ([chat(content="a"), chat(content="b c d"), total(4)], "final-usage", None, 4),
-    "none": ([chat(content="a"), chat(content="b")], "chunks", None, None),
-    "not cumulative": ([chat(1, content="a"), chat(1, content="b"), total(2)], "final-usage", None, 2),
-}
-
-
-@pytest.mark.parametrize("usage", USAGE)
-def test_tokens_are_taken_from_the_usage_and_never_guessed(usage: str) -> None:
-    events, *told = USAGE[usage]
-    found = output(*events)
-    assert [found.token_source, found.chunk_tokens, found.completion_tokens] == told
-    assert found.chunk_s == ((2.0, 3.0) if usage == "cumulative" else (1.0, 2.0)), "a role carries no output"
-
-
-def test_role_only_and_empty_deltas_carry_no_output_but_count_as_stream_chunks() -> None:
-    found = output(chat(role="assistant"), chat(content=""), chat(content=None), chat(content="a"), chat())
-    assert (found.chunk_s, found.stream_chunks) == ((4.0,), 5)
-
-
-def test_reasoning_counts_as_output() -> None:
-    found = output(chat(reasoning_content="h"), chat(reasoning="m "), chat(content="yes"))
-    assert (found.chunk_s, found.text) == ((1.0, 2.0, 3.0), "hm yes")
-
-
-def test_a_token_whose_text_is_held_back_counts_when_it_is_counted() -> None:
-    found = output(chat(1, content="a"), chat(2, content=""), chat(3, content="🙂"), total(3))
-    assert (found.chunk_s, found.chunk_tokens) == ((1.0, 2.0, 3.0), (1, 1, 1))
-
-
-def test_a_character_cut_into_two_escapes_is_put_together() -> None:
-    tally = StreamTally()
-    for half in ("\\ud83d", "\\ude42"):
-        tally.take('{"choices": [{"text": "' + half + '"}]}', 1.0)
-    tally.take("[DONE]", 1.0)
-    assert tally.output().text == "🙂"
-
-
-def test_the_servers_statistics_of_speculation_are_kept() -> None:
-    said = {"num_spec_steps": 4, "num_accepted_draft_tokens": 9}
-    found = output(chat(content="a"), total(2) | {"metrics": {"speculative_decoding": said}})
-    assert found.spec_stats == said
+    found = tally.output()
+    assert {key: getattr(found, key) for key in told} == told
 
 
 @pytest.mark.parametrize(
@@ -103,16 +100,12 @@ def test_an_error_within_the_stream_is_named(data: str) -> None:
         (b"\xef\xbb\xbfdata: a\n\n", ["a"]),
         ("data: grün 🙂\u2028\n\n".encode(), ["grün 🙂\u2028"]),
         (b"database: a\n\n", []),
+        (b'data: [DONE]\ndata: {"half": ', ["[DONE]"]),
     ],
 )
 def test_events_are_the_same_however_packets_cut_the_stream(stream: bytes, events: list[str]) -> None:
+    """The end of a stream completes an event without its blank line, and drops half a line."""
     for size in range(1, len(stream) + 1):
         parser = SseParser()
         found = [e for at in range(0, len(stream), size) for e in parser.feed(stream[at : at + size])]
         assert found + parser.close() == events
-
-
-def test_the_end_of_the_stream_completes_an_event_without_its_blank_line_and_drops_half_a_line() -> None:
-    parser = SseParser()
-    assert parser.feed(b'data: [DONE]\ndata: {"half": ') == []
-    assert parser.close() == ["[DONE]"]
