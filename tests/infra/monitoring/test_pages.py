@@ -89,7 +89,7 @@ def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurre
 
 SEARCH_EXPRESSION = re.compile(
     r"""SEARCH\('\{"(?P<namespace>[^"]+)",(?P<dimensions>\w+(,\w+)*)\} MetricName="(?P<metric>\w+)" Arm="(?P<arm>[^"]+)" """
-    r"""Class="(?P<class_name>[^"]+)"', '(p\d\d|Average|Sum)', 300\)"""
+    r"""Class="(?P<class_name>[^"]+)"', '(p\d\d|Average|Sum|SampleCount|Minimum|Maximum)', 300\)"""
 )
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html"""
 
