@@ -24,6 +24,8 @@ class Metric:
 
     name: str
     """Key in summary.json; ends in its unit where it has one."""
+    title: str = ""
+    """In headings of figures; empty where none shows it."""
     unit: Literal["s", "tokens/s", "tokens", "requests", "requests/s", "fraction", "USD", "runs"]
     better: Literal["lower", "higher"]
     formula: str
@@ -57,6 +59,7 @@ class Metric:
 
 TTFT = Metric(
     name="ttft_s",
+    title="Time to first token",
     unit="s",
     better="lower",
     formula="time from sending the request (open loop: from when it was due) to the first chunk that carries an output token",
@@ -65,6 +68,7 @@ TTFT = Metric(
 )
 TPOT = Metric(
     name="tpot_s",
+    title="Time per output token",
     unit="s",
     better="lower",
     formula="(t_last - t_first_chunk) / (n_tokens - tokens_in_first_chunk)",
@@ -73,6 +77,7 @@ TPOT = Metric(
 )
 INTER_CHUNK_LATENCY = Metric(
     name="inter_chunk_latency_s",
+    title="Inter-chunk latency",
     unit="s",
     better="lower",
     formula="time between two successive chunks of a request that carry output",
@@ -82,6 +87,7 @@ INTER_CHUNK_LATENCY = Metric(
 )
 E2E = Metric(
     name="e2e_s",
+    title="End-to-end latency",
     unit="s",
     better="lower",
     formula="time from sending the request (open loop: from when it was due) to the last chunk that carries output",
@@ -90,6 +96,7 @@ E2E = Metric(
 )
 OUTPUT_TOKENS_PER_S = Metric(
     name="output_tokens_per_s",
+    title="Output tokens per second",
     unit="tokens/s",
     better="higher",
     formula="n_tokens / e2e_s of one request",

@@ -20,12 +20,6 @@ from benchmark.show.canvas import NARROW, WIDE, Axis, Figure, Look, Panel, Plot,
 from benchmark.show.tables import Row, Table
 from benchmark.show.wording import change, plain
 
-TITLES = {
-    "tpot_s": "Time per output token",
-    "ttft_s": "Time to first token",
-    "e2e_s": "End-to-end latency",
-    "output_tokens_per_s": "Output tokens per second",
-}
 ALL_CLASSES = "all classes"
 _LEVEL = Look("", "--muted", "")
 _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
@@ -110,7 +104,7 @@ def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Picture
             verdict = VERDICT_WORDS[one["verdict"]]
             row = (one["class"], one["treatment"], verdict_and_ratio(verdict, *numbers))
             rows.append((row, _lane(axis, _KINDS[verdict], *numbers)))
-        if picture := _picture(TITLES[metric.name], ("class", "arm", _NUMBERS[0]), rows, axis):
+        if picture := _picture(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
             yield picture
 
 

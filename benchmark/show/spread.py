@@ -19,21 +19,17 @@ Members = Sequence[tuple[Look, Records]]
 MOST_POINTS = 240
 """Of one arm in one panel."""
 OVER_TIME = (
-    (E2E, "End-to-end latency", "s", 1.0),
-    (TPOT, "Time per output token", "ms", 1000.0),
-    (TTFT, "Time to first token", "ms", 1000.0),
+    (E2E, "s", 1.0),
+    (TPOT, "ms", 1000.0),
+    (TTFT, "ms", 1000.0),
 )
 _OVER_TIME_CAPTION = (
     "Each mark is a request, at the moment when it was sent; the dashed line is the arm's median. Of an arm with more than "
     f"{MOST_POINTS} answers in a class, that many are drawn, evenly over the run. × is a request that failed."
 )
 _SPREAD = (
-    (TPOT, "Distribution of the time per output token", "over requests"),
-    (
-        INTER_CHUNK_LATENCY,
-        "Distribution of the inter-chunk latency",
-        "over chunks: the stutter that a reader sees",
-    ),
+    (TPOT, "over requests"),
+    (INTER_CHUNK_LATENCY, "over chunks: the stutter that a reader sees"),
 )
 _END = 99
 """Percentile at which the axes of values end."""
@@ -94,8 +90,8 @@ def over_time(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
     begin, (time_name, per) = min(started), time_unit(max(started) - min(started))
     x = Axis(low=0, high=(max(started) - begin) / per or 1, title=f"{time_name} since the first request")
     found: list[Figure] = []
-    for metric, title, unit, scale in OVER_TIME:
-        panels, top = [], 0.0
+    for metric, unit, scale in OVER_TIME:
+        panels, top, title = [], 0.0, f"{metric.title} over the run"
         for id_, where, members in places(cells, arms):
             lines = []
             for look, records in members:
@@ -108,11 +104,9 @@ def over_time(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
             panels.append((f"t{id_}-{metric.name.removesuffix('_s')}", where, lines))
         if top:
             y = Axis(low=0, high=top * 1.08, title=unit, most=5)
-            drawn = [
-                _times(id_, f"{title} over the run", where, lines, Plot(x, y)) for id_, where, lines in panels
-            ]
+            drawn = [_times(id_, title, where, lines, Plot(x, y)) for id_, where, lines in panels]
             id_, caption = f"time-{metric.name.removesuffix('_s')}", "" if found else _OVER_TIME_CAPTION
-            found += figure(id_, f"{title} over the run", caption, drawn, arms.values())
+            found += figure(id_, title, caption, drawn, arms.values())
     return found
 
 
@@ -131,12 +125,13 @@ def _times(id_: str, title: str, where: str, lines: Sequence[_Times], plot: Plot
 def distributions(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
     """Cumulative shares of two metrics."""
     found = []
-    for metric, title, over in _SPREAD:
+    for metric, over in _SPREAD:
         caption = (
             f"Share of values, {over}, that are not above the one on the axis; the further left a curve, the "
             f"better. The axis ends where the {_END}th percentile of the slowest arm is, rarer values are beyond it."
         )
         name = metric.name.removesuffix("_s")
+        title = f"Distribution of the {metric.title[0].lower()}{metric.title[1:]}"
         drawn = []
         for id_, where, members in places(cells, arms):
             known = [

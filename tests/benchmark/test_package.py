@@ -70,7 +70,8 @@ def test_names_are_unique_and_end_in_their_unit() -> None:
     assert len(BY_NAME) == len(METRICS)
     assert all(metric.name.endswith("_s") for metric in METRICS if metric.unit in ("s", "tokens/s"))
     assert len({metric.cloudwatch_name for metric in PUBLISHED}) == len(PUBLISHED)
-    assert [metric.name for metric in COMPARED] == ["tpot_s", "ttft_s", "e2e_s", "output_tokens_per_s"]
+    assert COMPARED[0].name == "tpot_s"
+    assert all(metric.title for metric in COMPARED)
 
 
 def test_every_metric_is_found_in_cloudwatch_under_a_published_name() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from benchmark.analyse.decision import decide
 from benchmark.measure.journal import RawRun
+from benchmark.metrics import COMPARED
 from benchmark.show.canvas import Axis, Panel, Plot, looks
 from benchmark.show.page import predictions
 from benchmark.show.speed_up import (
-    TITLES,
     against_windows,
     answer,
     by_other_metrics,
@@ -101,7 +101,7 @@ def test_pictures_that_are_compared_have_one_axis(
 ) -> None:
     summary = summaries["failures"]
     others = list(by_other_metrics(summary, decide(summary).at))
-    assert [one.table.title for one in others] == list(TITLES.values())[1:]
+    assert [one.table.title for one in others] == [metric.title for metric in COMPARED[1:]]
     assert len({one.ticks for one in others}) == 1
     for id_ in ("spread-tpot", "windows", "time-tpot"):
         figure = re.search(rf'<figure id="{id_}">.*?</figure>', pages["failures"], re.DOTALL)
