@@ -1,10 +1,10 @@
-"""Publishing while a run is on: what the alarms rest on."""
+"""Publishing, after a run and while it is on: what the alarms rest on, and the copy in S3."""
 
 from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -21,37 +21,33 @@ from benchmark.__main__ import main
 from benchmark.errors import PlanError, PublishError
 from benchmark.metrics import METRICS, PUBLISHED
 from benchmark.show.cloudwatch import MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels, publish
-from benchmark.show.following import GRACE_S
-from benchmark.show.following import follow as follow_run
+from benchmark.show.following import GRACE_S, follow
+from benchmark.show.upload import upload
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
 
-NAMESPACE = "Benchmark/Test"
+NAMESPACE, REGION = "Benchmark/Test", "us-east-2"
 
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
 
 
-def statistics(url: str, namespace: str, name: str, arm: str) -> dict[str, Any]:
+def statistics(url: str, namespace: str, name: str, arm: str = "spec") -> dict[str, Any]:
     dimensions = {"Experiment": "qwen3-32b", "Arm": arm, "Class": "chat", "Concurrency": "2"}
-    client = boto3.client("cloudwatch", endpoint_url=url)
-    found = client.get_metric_statistics(
+    found = boto3.client("cloudwatch", endpoint_url=url).get_metric_statistics(
         Namespace=namespace,
         MetricName=name,
         Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
         StartTime=datetime.fromtimestamp(WALL, UTC) - timedelta(minutes=5),
         EndTime=datetime.fromtimestamp(WALL, UTC) + timedelta(minutes=30),
         Period=3600,
-        Statistics=["SampleCount", "Average", "Sum", "Maximum"],
+        Statistics=["SampleCount", "Average", "Sum"],
     )
-    points = found["Datapoints"]
-    assert len(points) == 1, points
-    point: dict[str, Any] = points[0]
-    return point
+    (point,) = found["Datapoints"]
+    return dict(point)
 
 
 def test_what_is_published_can_be_read_back_and_says_its_price(
@@ -67,15 +63,17 @@ def test_what_is_published_can_be_read_back_and_says_its_price(
     metrics = len(PUBLISHED)
     assert price.startswith(f"cost: 1 calls $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
     assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in price
-    errors = statistics(moto_url, NAMESPACE, "Errors", "spec")
+    errors = statistics(moto_url, NAMESPACE, "Errors")
     assert (errors["SampleCount"], errors["Sum"], errors["Average"]) == (4, 1, 0.25)
-    tpot = statistics(moto_url, NAMESPACE, "TimePerOutputToken", "spec")
+    tpot = statistics(moto_url, NAMESPACE, "TimePerOutputToken")
     assert (tpot["SampleCount"], tpot["Average"], tpot["Unit"]) == (3, pytest.approx(0.015), "Seconds")
-    assert statistics(moto_url, NAMESPACE, "InterChunkLatency", "spec")["SampleCount"] == 6
+    assert statistics(moto_url, NAMESPACE, "InterChunkLatency")["SampleCount"] == 6
 
     assert main(command) == 0
     assert "0 calls" in capsys.readouterr().out
-    assert statistics(moto_url, NAMESPACE, "Errors", "spec")["SampleCount"] == 4
+    assert statistics(moto_url, NAMESPACE, "Errors")["SampleCount"] == 4
+    (folder / "published.jsonl").write_text("{half")
+    assert main(command) == 2, "rather than counting twice"
 
 
 class FakeCloudWatch:
@@ -105,25 +103,23 @@ class FakeCloudWatch:
 
 def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
     raw = raw_run(*(answered(pair=60 * i) for i in range(300)))
-    client = FakeCloudWatch(2)
+    client, other = FakeCloudWatch(2), FakeCloudWatch()
     with pytest.raises(PublishError, match="Rate exceeded; 1 calls before it were taken"):
         publish(raw, tmp_path, namespace=NAMESPACE, client=client)
     noted = json.loads((tmp_path / "published.jsonl").read_text())
     assert noted["requests"][0] == "steady chat/c2/0000"
     done = publish(raw, tmp_path, namespace=NAMESPACE, client=client)
     assert (client.requests, done.requests + done.already_there) == (300, 300)
-    other = FakeCloudWatch()
     other.meta.endpoint_url = "http://elsewhere"
     assert publish(raw, tmp_path, namespace=NAMESPACE, client=other).requests == 300
 
 
 def test_calls_stay_within_cloudwatchs_limits() -> None:
-    records = [
-        answered(pair=i, chunk_s=tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80)))
-        for i in range(400)
-    ]
-    raw = raw_run(*records)
-    made = list(calls(parcels(raw.plan, records)))
+    def times(i: int) -> tuple[float, ...]:
+        return tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80))
+
+    records = [answered(pair=i, chunk_s=times(i)) for i in range(400)]
+    made = list(calls(parcels(raw_run(*records).plan, records)))
     ids = [id_ for call in made for parcel in call for id_ in parcel.request_ids]
     assert len(ids) == len(set(ids)) == 400
     for call in made:
@@ -135,8 +131,9 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
 
 @pytest.mark.parametrize("rate", [None, 2.5])
 def test_each_metric_has_the_registrys_unit_and_dimensions_and_nothing_else(rate: float | None) -> None:
-    plan = {"rate": [rate]} if rate else {}
-    raw = raw_run(answered(rate_per_s=rate, concurrency=None if rate else 2), **plan)
+    raw = raw_run(
+        answered(rate_per_s=rate, concurrency=None if rate else 2), **({"rate": [rate]} if rate else {})
+    )
     (parcel,) = parcels(raw.plan, raw.requests)
     registry = {m.cloudwatch_name: m for m in METRICS}
     assert {datum["MetricName"] for datum in parcel.data} == {m.cloudwatch_name for m in PUBLISHED}
@@ -147,12 +144,6 @@ def test_each_metric_has_the_registrys_unit_and_dimensions_and_nothing_else(rate
         assert tuple(dimensions) == metric.dimensions
         assert list(dimensions.values()) == ["qwen3-32b", "steady", "chat", "2.5/s" if rate else "2"]
         assert datum["Timestamp"] == datetime.fromtimestamp(WALL // 60 * 60, UTC)
-
-
-def test_a_damaged_ledger_stops_rather_than_counting_twice(tmp_path: Path) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    (folder / "published.jsonl").write_text("{half")
-    assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", "http://127.0.0.1:9"]) == 2
 
 
 @pytest.fixture
@@ -202,22 +193,18 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
         assert statistics(moto_url, namespace, "Errors", "steady")["SampleCount"] == 1
 
 
-def test_a_ledger_that_cannot_be_written_is_one_line_that_says_what_it_means(
+def test_a_full_disk_and_an_emulated_run_are_one_line_that_says_what_it_means(
     moto_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-    assert main(["publish", str(folder), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.endswith("publishing again counts it twice")
-
-
-def test_an_emulated_run_is_kept_out_of_the_real_cloudwatch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store(emulated(raw_run(answered())), tmp_path)
-    assert main(["publish", str(tmp_path), "--namespace", NAMESPACE]) == 2
+    real, made_up = (
+        store(raw, tmp_path / name)
+        for name, raw in (("real", raw_run(answered())), ("emulated", emulated(raw_run(answered()))))
+    )
+    assert main(["publish", str(made_up), "--namespace", NAMESPACE]) == 2, "kept out of the real CloudWatch"
     assert "an emulated run" in capsys.readouterr().err
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    assert main(["publish", str(real), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
+    assert capsys.readouterr().err.splitlines()[-1].endswith("publishing again counts it twice")
 
 
 class Minutes(Event):
@@ -235,11 +222,11 @@ class Minutes(Event):
         return self.is_set()
 
 
-def follow(folder: Path, client: FakeCloudWatch, stop: Minutes, **changes: Any) -> list[str]:
-    """Follows a run that may be published; returns what it reports."""
+def followed(folder: Path, client: FakeCloudWatch, stop: Minutes, **changes: Any) -> list[str]:
+    """What is reported of a run that may be published."""
     lines: list[str] = []
     given: dict[str, Any] = {"allowed": lambda opening: None, "report": lines.append} | changes
-    follow_run(folder, namespace=NAMESPACE, client=client, stop=stop, **given)
+    follow(folder, namespace=NAMESPACE, client=client, stop=stop, **given)
     return lines
 
 
@@ -251,35 +238,65 @@ def holds(folder: Path, requests: int) -> None:
     store(raw_run(*(answered("spec", number) for number in range(requests))), folder)
 
 
-def test_each_request_is_published_once_and_the_end_is_said(tmp_path: Path) -> None:
-    client = FakeCloudWatch()
+def test_each_request_of_a_run_that_is_on_is_published_once_and_the_end_is_said(tmp_path: Path) -> None:
+    client = FakeCloudWatch(3)
     minutes = Minutes(nothing, lambda: holds(tmp_path, 2), lambda: holds(tmp_path, 5), nothing)
-    follow(tmp_path, client, minutes)
+    lines = followed(tmp_path, client, minutes)
     assert client.requests == 5
-    assert client.active == [1.0, 1.0, 1.0, 0.0], "and nothing before the run"
+    assert client.active == [1.0, 1.0, 0.0], (
+        "nothing before the run, nor in the minute whose call was not taken"
+    )
+    assert any("tried again in 60 s" in line for line in lines)
     (first, *_) = [datum for datum in client.data if datum["MetricName"] == "RunActive"]
     assert first["Dimensions"] == [{"Name": "Experiment", "Value": "qwen3-32b"}]
     assert first["Unit"] == "Count"
 
 
-def test_a_run_without_a_finished_request_counts_as_on_after_the_grace(tmp_path: Path) -> None:
+def test_a_run_without_a_request_counts_as_on_after_the_grace_and_what_must_not_be_published_is_refused(
+    tmp_path: Path,
+) -> None:
     client, times = FakeCloudWatch(), iter([0.0, 0.0, 1.0, GRACE_S, GRACE_S + 60])
     holds(tmp_path, 0)
-    follow(tmp_path, client, Minutes(nothing, nothing, nothing), clock=lambda: next(times))
+    followed(tmp_path, client, Minutes(nothing, nothing, nothing), clock=lambda: next(times))
     assert client.active == [1.0, 1.0, 0.0]
-
-
-def test_a_call_that_was_not_taken_is_made_again(tmp_path: Path) -> None:
-    client = FakeCloudWatch(1)
-    holds(tmp_path, 3)
-    lines = follow(tmp_path, client, Minutes(nothing))
-    assert client.requests == 3
-    assert any("tried again in 60 s" in line for line in lines)
-
-
-def test_what_must_not_be_published_is_refused(tmp_path: Path) -> None:
-    client = FakeCloudWatch()
-    holds(tmp_path, 1)
+    refused = FakeCloudWatch()
     with pytest.raises(PlanError, match="emulated"):
-        follow(tmp_path, client, Minutes(nothing), allowed=Mock(side_effect=PlanError("emulated")))
-    assert client.data == []
+        followed(tmp_path, refused, Minutes(nothing), allowed=Mock(side_effect=PlanError("emulated")))
+    assert refused.data == []
+
+
+@pytest.fixture
+def s3(moto_url: str) -> Iterator[Any]:
+    client = boto3.client("s3", endpoint_url=moto_url, region_name=REGION)
+    client.create_bucket(Bucket="results", CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield client
+    for entry in client.list_objects_v2(Bucket="results").get("Contents", []):
+        client.delete_object(Bucket="results", Key=entry["Key"])
+    client.delete_bucket(Bucket="results")
+
+
+def test_what_publish_copies_arrives_under_the_prefix_and_the_run_and_the_ledger_stays(
+    s3: Any, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    names = ("requests.jsonl", "report.html", "cells.csv", "llmperf/spec/chat-c2/M_9_13_summary.json")
+    for name in names[1:]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}\n")
+    command = ["publish", str(folder), "--namespace", "N", "--upload", "s3://results/runs"]
+    for _ in range(2):
+        assert main([*command, "--endpoint-url", moto_url, "--region", REGION]) == 0
+        addresses = capsys.readouterr().out.splitlines()[2:]
+        assert addresses == [f"s3://results/runs/r1/{name}" for name in names]
+    stored = s3.list_objects_v2(Bucket="results")["Contents"]
+    assert {entry["Key"] for entry in stored} == {f"runs/r1/{name}" for name in names}
+    assert s3.get_object(Bucket="results", Key="runs/r1/cells.csv")["Body"].read() == b"{}\n"
+    with pytest.raises(PublishError, match=r"NoSuchBucket.*keeps everything, publish again") as caught:
+        upload(folder, "s3://none/runs/", run_id="r1", endpoint_url=moto_url, region=REGION)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["results/runs", "https://results/runs", "s3://"])
+def test_what_is_no_s3_address_is_refused(target: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="use s3://bucket/prefix/"):
+        upload(tmp_path, target, run_id="r1", endpoint_url=None, region=REGION)

@@ -25,6 +25,8 @@ from benchmark.show.tables import Table, lean
 from benchmark.show.terminal import render_all
 from tests.benchmark.show.runs import CLASSES
 
+Summaries = dict[str, dict[str, Any]]
+
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
     found = list(looks([f"arm-{i}" for i in range(31)]).values())
@@ -34,37 +36,31 @@ def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
         assert one.variable != other.variable
 
 
-def _text_places(svg: str) -> list[tuple[str, float, float]]:
-    found = re.findall(r'<text(?: class="name")? x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<', svg)
-    return [(text, float(x), float(y)) for x, y, text in found]
-
-
 @pytest.mark.parametrize("values", [[1.0] * 12, [0.0] * 5, [3.0] * 5, [0.1, 2.9, 2.8, 2.95, 1.0]])
 def test_labels_of_lines_never_meet_and_keep_the_order_of_their_values(values: list[float]) -> None:
-    styles = looks(f"class {i}" for i in range(len(values)))
-    labels = list(zip(styles.values(), values, strict=True))
-    plot = Plot(Axis(low=0, high=8), Axis(low=0, high=3), labels=labels)
+    by_value = sorted(
+        zip(looks(f"class {i}" for i in range(len(values))).values(), values, strict=True),
+        key=lambda one: -one[1],
+    )
+    plot = Plot(Axis(low=0, high=8), Axis(low=0, high=3), labels=by_value)
     svg = plot.panel("p1", "A title", "What it shows.").svg
-    placed = [(y, text) for text, _, y in _text_places(svg) if text.startswith("class")]
+    found = re.findall(r'<text(?: class="name")? x="[\d.]+" y="([\d.]+)"[^>]*>(class \d+)<', svg)
+    placed = sorted((float(y), text) for y, text in found)
     assert all(below - above >= 12.9 for (above, _), (below, _) in itertools.pairwise(placed))
-    by_value = sorted(labels, key=lambda one: -one[1])
     of_label = {look.name: value for look, value in by_value}
-    assert [of_label[text] for _, text in sorted(placed)] == [value for _, value in by_value]
+    assert [of_label[text] for _, text in placed] == [value for _, value in by_value]
     bottom = re.search(r'class="plot"[^>]* y="(\d+)"[^>]* height="([\d.]+)"', svg)
     assert bottom
-    assert max(placed)[0] <= float(bottom[1]) + float(bottom[2]) + 4
+    assert placed[-1][0] <= float(bottom[1]) + float(bottom[2]) + 4
 
 
-@pytest.mark.parametrize("high", [0.003, 0.7, 1, 3.1, 42, 999, 123456])
-def test_an_axis_has_round_ticks_within_its_ends_that_fit_beside_each_other(high: float) -> None:
-    ticks = [value for value, _ in Axis(low=0, high=high).ticks]
-    assert 3 <= len(ticks) <= 7
-    assert ticks[0] == 0
-    assert ticks[-1] <= high
-    assert all(value == int(value) for value, _ in Axis(low=0, high=max(1, high), whole=True).ticks)
-
-
-def test_an_axis_of_ratios_holds_1_and_every_ratio() -> None:
+def test_an_axis_has_round_ticks_within_its_ends_and_one_of_ratios_holds_1_and_every_ratio() -> None:
+    for high in (0.003, 0.7, 1, 3.1, 42, 999, 123456):
+        ticks = [value for value, _ in Axis(low=0, high=high).ticks]
+        assert 3 <= len(ticks) <= 7
+        assert ticks[0] == 0
+        assert ticks[-1] <= high
+        assert all(value == int(value) for value, _ in Axis(low=0, high=max(1, high), whole=True).ticks)
     axis = ratio_axis([(2.9, 2.5, 3.4), (0.7, 0.6, 0.8), (None, None, None), (1.1, None, None)])
     assert axis.low < 0.6 < 3.4 < axis.high
     assert "1×" in [text for _, text in axis.ticks]
@@ -73,20 +69,14 @@ def test_an_axis_of_ratios_holds_1_and_every_ratio() -> None:
     assert 0.4 < ratio_axis([]).at(1) < 0.6
 
 
-def test_a_drawing_is_the_same_each_time_and_names_its_parts_after_itself() -> None:
-    one, other = (
-        Plot(Axis(low=0, high=1), Axis(low=0, high=1)).panel("p1", "A title", "Shown.") for _ in "ab"
-    )
-    assert one == other
-    assert 'id="p1-' in one.svg
-    assert "http" not in one.svg
-
-
-def test_rows_of_the_answer_are_the_decision(summaries: dict[str, dict[str, Any]]) -> None:
+def test_rows_of_the_answer_are_the_decision_and_why_is_tokens_against_the_cost_of_a_step(
+    summaries: Summaries,
+) -> None:
     at = decide(summaries["reference"]).at
     axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
-    found = answer(at, axis)
+    found, explained = answer(at, axis), why(at)
     assert found
+    assert explained
     assert [row[0] for row in found.table.rows] == [*CLASSES, "all classes"]
     for gain, row, lane in zip((*at.by_class, at.mix), found.table.rows, found.lanes, strict=True):
         assert gain
@@ -94,35 +84,25 @@ def test_rows_of_the_answer_are_the_decision(summaries: dict[str, dict[str, Any]
         assert lane.kind == gain.verdict.replace("no clear difference", "not-shown")
         assert ("mark point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
     assert treatments(at, axis) is None
+    for _, _, tokens, cost, expected, _ in explained.table.rows:
+        assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
+    assert why(decide(summaries["two endpoints"]).at) is None
 
 
-def test_pictures_that_are_compared_have_one_axis(
-    summaries: dict[str, dict[str, Any]], pages: dict[str, str]
-) -> None:
+def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:
     summary = summaries["failures"]
     others = list(by_other_metrics(summary, decide(summary).at))
     assert [one.table.title for one in others] == [metric.title for metric in COMPARED[1:]]
     assert len({one.ticks for one in others}) == 1
     for id_ in ("spread-tpot", "windows", "time-tpot"):
-        figure = re.search(rf'<figure id="{id_}">.*?</figure>', pages["failures"], re.DOTALL)
-        assert figure
-        drawings = re.findall(r'<svg viewBox[^>]* role="img".*?</svg>', figure[0], re.DOTALL)
+        (figure,) = re.findall(rf'<figure id="{id_}">.*?</figure>', pages["failures"], re.DOTALL)
+        drawings = re.findall(r'<svg viewBox[^>]* role="img".*?</svg>', figure, re.DOTALL)
         assert len(drawings) > 1
         assert len({tuple(re.findall(r">([\d.,]+[×%]?)</text>", one)) for one in drawings}) == 1, id_
 
 
-def test_why_is_tokens_against_the_cost_of_a_step_of_arms_that_draft(
-    summaries: dict[str, dict[str, Any]],
-) -> None:
-    found = why(decide(summaries["reference"]).at)
-    assert found
-    for _, _, tokens, cost, expected, _ in found.table.rows:
-        assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
-    assert why(decide(summaries["two endpoints"]).at) is None
-
-
 def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one(
-    runs: dict[str, RawRun], summaries: dict[str, dict[str, Any]]
+    runs: dict[str, RawRun], summaries: Summaries, pages: dict[str, str]
 ) -> None:
     def drawn(name: str, predicted: list[dict[str, Any]]) -> list[Panel]:
         figures = against_windows(decide(summaries[name]).loads, predicted)
@@ -140,25 +120,16 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
     assert "json predicted, best" in panel.alt
     assert drawn("reference", []) == []
 
-
-def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
-    table = Table(title="", headings=("a", "b", "c", "d"), rows=[("x", "1", "-", "8"), ("x", "2", "-", "8")])
-    left, said = lean(table)
-    assert left.headings == ("a", "b")
-    assert list(left.rows) == [("x", "1"), ("x", "2")]
-    assert said == "d 8"
-    assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""
-
-
-@pytest.mark.parametrize("case", ["one arm", "nothing answered", "merged chunks"])
-def test_a_run_that_cannot_tell_predicts_nothing(runs: dict[str, RawRun], case: str) -> None:
-    assert predictions(runs[case]) == []
-
-
-def test_merged_chunks_are_neither_printed_nor_drawn_as_steps(
-    summaries: dict[str, dict[str, Any]], pages: dict[str, str]
-) -> None:
+    for case in ("one arm", "nothing answered", "merged chunks"):
+        assert predictions(runs[case]) == [], case
     cell = summaries["merged chunks"]["cells"][1]
     assert (cell["tokens_per_chunk"]["mean"] > 7, cell["tokens_per_step"]) == (True, None)
     assert f"{cell['tokens_per_chunk']['mean']:.2f}" not in render_all(summaries["merged chunks"])
     assert '<figure id="windows">' not in pages["merged chunks"]
+
+
+def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
+    table = Table(title="", headings=("a", "b", "c", "d"), rows=[("x", "1", "-", "8"), ("x", "2", "-", "8")])
+    left, said = lean(table)
+    assert (left.headings, list(left.rows), said) == (("a", "b"), [("x", "1"), ("x", "2")], "d 8")
+    assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""

@@ -18,30 +18,27 @@ from benchmark.show import page, tables
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
-Attributes = dict[str, str | None]
+Part = tuple[str, dict[str, str], list[str]]
+"""Name, attributes and the text directly in an element."""
 FORBIDDEN = {"script", "img", "image", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
 EMPTY = {"meta", "path", "use", "rect"}
 """Elements that this page leaves open, or that close themselves."""
 
 
 class Parts(HTMLParser):
-    """The elements of a page, with the text directly in each."""
+    """The elements of a page."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, Attributes, list[str]]] = []
-        self.open: list[tuple[str, Attributes, list[str]]] = []
+        self.found: list[Part] = []
+        self.open: list[Part] = []
         self.feed(content)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        part: tuple[str, Attributes, list[str]] = (tag, dict(attrs), [])
-        self.found.append(part)
+        self.found.append((tag, {name: value or "" for name, value in attrs}, []))
         if tag not in EMPTY:
-            self.open.append(part)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs), []))
+            self.open.append(self.found[-1])
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in EMPTY:
@@ -55,9 +52,17 @@ class Parts(HTMLParser):
     def texts(self, tag: str) -> Iterator[str]:
         return ("".join(text) for name, _, text in self.found if name == tag)
 
+    def values(self, *names: str) -> list[str]:
+        """Of attributes."""
+        return [given[name] for _, given, _ in self.found for name in names if name in given]
+
 
 def text_of(content: str) -> str:
     return " ".join("".join(part) for _, _, part in Parts(content).found)
+
+
+def made(raw: RawRun) -> str:
+    return page.render(raw, summarise(raw))
 
 
 def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
@@ -65,7 +70,7 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
         parts = Parts(content)
         assert not parts.open
         assert not {tag for tag, _, _ in parts.found} & FORBIDDEN
-        for name, value in ((n, v or "") for _, given, _ in parts.found for n, v in given.items()):
+        for name, value in (pair for _, given, _ in parts.found for pair in given.items()):
             assert not name.startswith("on"), name
             assert "//" not in value, (name, value)
             assert value.startswith("#") or name not in ("href", "src", "xlink:href")
@@ -78,10 +83,10 @@ def test_references_have_targets_headings_are_in_order_and_figures_are_told_in_w
 ) -> None:
     for case, content in pages.items():
         parts = Parts(content)
-        ids = [given["id"] for _, given, _ in parts.found if "id" in given]
+        ids = parts.values("id")
         assert len(ids) == len(set(ids))
         targets = re.findall(r"(?:href=\"#|url\(#)([^\")]+)", content)
-        labels = " ".join(given.get("aria-labelledby") or "" for _, given, _ in parts.found).split()
+        labels = " ".join(parts.values("aria-labelledby")).split()
         assert set(targets) | set(labels) <= set(ids)
         levels = [int(tag[1]) for tag, _, _ in parts.found if re.fullmatch(r"h\d", tag)]
         assert levels[0] == 1
@@ -89,7 +94,7 @@ def test_references_have_targets_headings_are_in_order_and_figures_are_told_in_w
         drawings = [given for tag, given, _ in parts.found if tag == "svg" and "aria-hidden" not in given]
         by_id = {given["id"]: "".join(text) for _, given, text in parts.found if "id" in given}
         for given in drawings:
-            title, description = (by_id[id_] for id_ in (given["aria-labelledby"] or "").split())
+            title, description = (by_id[id_] for id_ in given["aria-labelledby"].split())
             assert (given["role"], len(description) > 20) == ("img", True)
             assert title or given["aria-labelledby"] == "f-title f-desc", "whose heading is the figure's"
         assert bool(drawings) == (case != "nothing asked")
@@ -108,23 +113,23 @@ def test_figures_take_their_colours_from_the_page(pages: dict[str, str]) -> None
             assert len(re.findall(rf"{variable}:", style)) == 2, variable
 
 
-def test_prompts_answers_and_messages_are_text_whatever_they_hold(pages: dict[str, str]) -> None:
+def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_path: Path) -> None:
     content = pages["failures"]
     assert HOSTILE not in content
-    shown = text_of(content)
-    assert f"Question 0 {HOSTILE}" in shown
-    assert f"server said {HOSTILE} and more" in shown
+    assert f"Question 0 {HOSTILE}" in text_of(content)
+    assert f"server said {HOSTILE} and more" in text_of(content)
     assert "<mark>other</mark>" in content, "where texts part"
 
-
-def test_names_of_classes_and_arms_are_text_in_figures_too() -> None:
     name = "$x_1$ <b>&amp;"
-    raw = run_of((PLAIN, {**PLAIN, "name": "a<i>"}), (name,))
-    content = page.render(raw, summarise(raw))
+    content = made(run_of((PLAIN, {**PLAIN, "name": "a<i>"}), (name,)))
     assert name in text_of(content)
     assert any(name in alt for alt in Parts(content).texts("desc"))
     assert "a<i>" in text_of(content)
     assert not {"b", "i"} & {tag for tag, _, _ in Parts(content).found}
+
+    half = raw_run(*(replace(answered(arm, 0), text="half \ud800 a pair") for arm in ("steady", "spec")))
+    path = write_whole(tmp_path / "report.html", made(half))
+    assert "half ? a pair" in path.read_text(encoding="utf-8")
 
 
 def test_sections_without_data_are_left_out_and_the_others_are_there(pages: dict[str, str]) -> None:
@@ -135,13 +140,25 @@ def test_sections_without_data_are_left_out_and_the_others_are_there(pages: dict
         "search": {*figures, "frontier", "why", "cost"},
         "nothing asked": set[str](),
     }.items():
-        ids = {given.get("id") for _, given, _ in Parts(pages[case]).found}
-        assert ids & {*figures, "frontier", "why", "cost"} == there, case
+        assert {*Parts(pages[case]).values("id")} & {*figures, "frontier", "why", "cost"} == there, case
 
 
-def test_the_page_says_what_its_numbers_are_and_how_to_run_it_again(
+def test_the_page_says_its_answer_first_then_what_failed_its_origins_and_how_to_run_it_again(
     pages: dict[str, str], runs: dict[str, RawRun]
 ) -> None:
+    for content in pages.values():
+        (question,) = Parts(content).texts("h1")
+        assert question.endswith("?")
+        assert next(Parts(content).texts("title")) == question
+        first = re.search(r'</h1>\s*<p class="answer">(.*?)</p>', content)
+        assert first
+        assert first[1].removesuffix("</strong>").endswith(".")
+    assert "times faster over all classes in equal shares [" in pages["sweep"].partition("</strong>")[0]
+    for name in ("failures", "nothing answered"):
+        (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
+        assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
+    assert "requests failed" not in pages["many requests"]
+    assert "No measured request failed." in text_of(pages["one arm"])
     for kind in ("emulated", "computed", "predicted", "quoted"):
         assert f'<th scope="row">{kind}</th>' in pages["reference"]
     shown, opening = text_of(pages["loads"]), runs["loads"].sittings[0]
@@ -150,51 +167,23 @@ def test_the_page_says_what_its_numbers_are_and_how_to_run_it_again(
     assert f"{opening.client}, {opening.python}" in shown
 
 
-def test_failures_are_told_before_anybody_relies_on_the_page_and_by_name(pages: dict[str, str]) -> None:
-    for name in ("failures", "nothing answered"):
-        (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
-        assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
-    assert "requests failed" not in pages["many requests"]
-    assert "No measured request failed." in text_of(pages["one arm"])
-
-
-def test_half_a_surrogate_pair_from_a_server_does_not_stop_the_report(tmp_path: Path) -> None:
-    raw = raw_run(*(replace(answered(arm, 0), text="half \ud800 a pair") for arm in ("steady", "spec")))
-    path = write_whole(tmp_path / "report.html", page.render(raw, summarise(raw)))
-    assert "half ? a pair" in path.read_text(encoding="utf-8")
-
-
-def test_the_title_is_the_question_and_the_sentence_comes_first(pages: dict[str, str]) -> None:
-    for content in pages.values():
-        parts = Parts(content)
-        (question,) = parts.texts("h1")
-        assert question.endswith("?")
-        assert next(parts.texts("title")) == question
-        first = re.search(r'</h1>\s*<p class="answer">(.*?)</p>', content)
-        assert first
-        assert first[1].removesuffix("</strong>").endswith(".")
-    assert "times faster over all classes in equal shares [" in pages["sweep"].partition("</strong>")[0]
-
-
 def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     pages: dict[str, str], summaries: dict[str, dict[str, Any]]
 ) -> None:
-    summary, made = summaries["search"], pages["search"]
+    summary, content = summaries["search"], pages["search"]
     (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
-    assert f"qwen-sd-crowded pays up to {int(mix['load'])} requests at once [" in made
-    assert made.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
-    (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', made)
+    assert f"qwen-sd-crowded pays up to {int(mix['load'])} requests at once [" in content
+    assert content.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
+    (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', content)
     assert bold.startswith("qwen-sd-crowded pays up to ")
     assert "Cheapest that meets TPOT 0.03 s: " in bold
     assert bold.endswith("; not met by qwen-vllm at a measured load."), "and not the verdict at one load"
-    assert "about 8 requests for each class and arm and cell, at least one for each in flight" in made
-    assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in made
-    (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', made, re.DOTALL)
-    low, high = (summary["search"][end] for end in ("low", "high"))
-    assert drawn.count(f"Loads from {low:g} to {high:g} at a time</") == 2, "heading and title of the picture"
+    assert "about 8 requests for each class and arm and cell, at least one for each in flight" in content
+    assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in content
+    (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', content, re.DOTALL)
+    assert drawn.count("Loads from 1 to 8 at a time</") == 2, "heading and title of the picture"
     points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
-    assert len(points) == 8
-    assert drawn.count("<path transform") == len(points)
+    assert drawn.count("<path transform") == len(points) == 8
     for point in points:
         for name in ("tpot_s", "output_tokens_per_s", "usd_per_million_output_tokens"):
             value, low, high = point[name]
@@ -204,10 +193,13 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     assert "from the lowest to the highest: 1, 2, 4, 8 at a time." in drawn, "which load a mark is"
     assert "Dashed: the objective, 30 ms." in drawn
     assert drawn.count("line dashed") == 1
-    raw = searched(("json",), slo={"tpot_s": 3.0})
-    beyond = page.render(raw, summarise(raw))
+    beyond = made(searched(("json",), slo={"tpot_s": 3.0}))
     assert "Beyond the right edge: the objective, 3000 ms." in beyond
     assert "Dashed: the objective" not in beyond
+    free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
+    unpriced = made(searched(("json",), arms=free))
+    assert "output tokens/s of an arm" in unpriced
+    assert "Most output tokens without an objective: qwen-sd-crowded at 1 request at once, " in unpriced
 
 
 def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
@@ -222,19 +214,9 @@ def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
     assert [table.headings[0] for table in tables.cost_by_class(summaries["reference"])] == ["arm"]
 
 
-def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
-    free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
-    raw = searched(("json",), arms=free)
-    made = page.render(raw, summarise(raw))
-    assert "output tokens/s of an arm" in made
-    assert "Most output tokens without an objective: qwen-sd-crowded at 1 request at once, " in made
-
-
 def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
     loads = tuple({"concurrency": None, "rate_per_s": rate} for rate in (0.1, 4.0, 8.0))
     search = {"low": 0.1, "high": 8.0, "by": "rate"}
     summary = summarise(run_of(classes=("json",), loads=loads, rate=[], concurrency=[], search=search))
-    assert any(
-        line.startswith("From 4 requests/s on, a set of requests arrives within the time of 3 answers")
-        for line in sentences(summary)
-    )
+    said = "From 4 requests/s on, a set of requests arrives within the time of 3 answers"
+    assert any(line.startswith(said) for line in sentences(summary))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -24,7 +25,6 @@ from tests.benchmark.records import WALL, answered, block, emulated, failed, raw
 from tests.benchmark.show.test_cloudwatch import Minutes
 
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
-SPEC = ("spec", "chat", "2")
 
 
 def text(page: Page) -> str:
@@ -41,9 +41,8 @@ def samples(page: Page) -> dict[tuple[str, str], float]:
     return {(one[1], one[2]): float(one[3]) for one in found if one}
 
 
-def labels(arm: str, class_: str, concurrency: str, quantile: str = "") -> str:
-    text = f'experiment="qwen3-32b",arm="{arm}",class="{class_}",concurrency="{concurrency}"'
-    return text + (f',quantile="{quantile}"' if quantile else "")
+def labels(arm: str = "spec", class_: str = "chat", more: str = "") -> str:
+    return f'experiment="qwen3-32b",arm="{arm}",class="{class_}",concurrency="2"{more}'
 
 
 def page_at(seconds: float, raw: RawRun) -> Page:
@@ -66,33 +65,27 @@ def test_a_cell_begins_with_zeros_and_is_counted_the_next_time() -> None:
     raw = raw_run(*(answered("spec", i) for i in range(3)), failed("spec", 3))
     first = samples(page := page_at(10, raw))
     cells = {key for name, key in first if name == "trnspec_errors_count"}
-    assert cells == {labels(arm, class_, "2") for arm in ("steady", "spec") for class_ in ("chat", "raw")}
-    assert first["trnspec_errors_count", labels(*SPEC)] == 0
+    assert cells == {labels(arm, class_) for arm in ("steady", "spec") for class_ in ("chat", "raw")}
+    assert first["trnspec_errors_count", labels()] == 0
     assert {f"{metric.prometheus_name}_count" for metric in PUBLISHED} <= {name for name, _ in first}
-    page.show(raw, on=True)
-    second = samples(page)
-    assert second["trnspec_errors_count", labels(*SPEC)] == 4
-    assert second["trnspec_errors_sum", labels(*SPEC)] == 1
-    assert second["trnspec_tpot_seconds_count", labels(*SPEC)] == 3
-    assert second["trnspec_tpot_seconds_sum", labels(*SPEC)] == pytest.approx(0.3)
-    page.show(raw, on=True)
-    assert samples(page) == second
+    expected = {"errors_count": 4, "errors_sum": 1, "tpot_seconds_count": 3, "tpot_seconds_sum": 0.3}
+    for _ in range(2):
+        page.show(raw, on=True)
+        found = samples(page)
+        assert {name: found[f"trnspec_{name}", labels()] for name in expected} == pytest.approx(expected)
 
 
-def test_quantiles_are_those_of_the_last_period_and_of_nothing_else() -> None:
+def test_quantiles_are_those_of_the_last_period_and_the_price_of_a_token_is_the_reports() -> None:
     raw = raw_run(answered("spec", 0, chunk_s=(0.1, 0.4, 0.7)), answered("spec", 200))
     found = samples(page_at(PERIOD_S + 1, raw))
-    assert found["trnspec_tpot_seconds", labels(*SPEC, "0.99")] == pytest.approx(0.1)
+    assert found["trnspec_tpot_seconds", labels(more=',quantile="0.99"')] == pytest.approx(0.1)
     assert not [name for name, key in samples(page_at(1000, raw)) if "quantile" in key]
 
-
-def test_the_price_of_a_token_is_the_reports() -> None:
     arms = [{**arm, "usd_per_hour": 18.0} for arm in plan_content()["arms"]]
-    requests = raw_run(*(answered("spec", i) for i in range(5)), arms=arms)
-    raw = RawRun(requests.sittings, requests.requests, (block(0, 6),))
+    raw = replace(raw_run(*(answered("spec", i) for i in range(5)), arms=arms), blocks=(block(0, 6),))
     (told,) = [cell["cost"][COST.name] for cell in summarise(raw)["cells"] if cell["cost"]]
     assert told > 0
-    assert samples(page_at(1, raw))[COST.prometheus_name, labels(*SPEC)] == pytest.approx(told)
+    assert samples(page_at(1, raw))[COST.prometheus_name, labels()] == pytest.approx(told)
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
@@ -108,38 +101,28 @@ def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scraped, "LAST_LOOK_S", 0.01)
-    page, lines = Page(clock=lambda: WALL + 1), list[str]()
+    page, lines, read = Page(clock=lambda: WALL + 1), list[str](), list[str]()
     store(emulated(raw_run(answered("spec"))), tmp_path)
     with served(page, ("127.0.0.1", 0), lines.append) as port:
-        read: list[str] = []
 
         def scrape() -> None:
             with urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
                 assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
                 read.append(reply.read().decode())
 
-        follow(
-            tmp_path,
-            stop=Minutes(scrape, scrape),
-            allowed=lambda opening: None,
-            report=lines.append,
-            page=page,
-        )
+        minutes = Minutes(scrape, scrape)
+        follow(tmp_path, stop=minutes, allowed=lambda opening: None, report=lines.append, page=page)
         scrape()
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"http://127.0.0.1:{port}/elsewhere")
+        with (
+            pytest.raises(PublishError, match=f"--listen 127.0.0.1:{port}: Address already in use; choose"),
+            served(Page(), ("127.0.0.1", port), lambda line: None),
+        ):
+            pass
     of = 'trnspec_run_active{experiment="qwen3-32b",provenance="emulated"} '
     assert [one.partition(of)[2][:1] for one in read] == ["1", "1", "0"]
     assert lines == [f"for Prometheus: http://127.0.0.1:{port}/metrics"]
-
-
-def test_an_address_that_is_taken_is_named() -> None:
-    with (
-        served(Page(), ("127.0.0.1", 0), lambda line: None) as port,
-        pytest.raises(PublishError, match=f"--listen 127.0.0.1:{port}: Address already in use; choose"),
-        served(Page(), ("127.0.0.1", port), lambda line: None),
-    ):
-        pass
 
 
 @pytest.mark.parametrize(
