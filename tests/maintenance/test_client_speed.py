@@ -17,27 +17,22 @@ def side_by_side(*, cpu_s: float = 1.0, mb: float = 30.0) -> list[Sample]:
     ]
 
 
-def broken(samples: list[Sample], flat: list[Held] | None = None) -> list[str]:
-    return [line for held, line in judged(samples, flat or []) if not held]
+def broken(samples: list[Sample], *loading_mb: float) -> list[str]:
+    """Of long runs of 1,000 and 10,000 requests with these peaks."""
+    flat = [
+        Held(requests=requests, loading_mb=mb, whole_mb=mb, cpu_s=1.0)
+        for requests, mb in zip((1000, 10_000), loading_mb, strict=bool(loading_mb))
+    ]
+    return [line for held, line in judged(samples, flat) if not held]
 
 
 def test_a_client_within_all_limits_passes_and_each_limit_can_be_broken() -> None:
-    assert broken(side_by_side(cpu_s=1.4)) == []
+    assert broken(side_by_side(cpu_s=1.4), 28.0, 29.0) == []
     assert "1.60 x the bare loop's" in broken(side_by_side(cpu_s=1.6))[0]
     assert "peak memory 61.0 MB" in broken(side_by_side(mb=61.0))[0]
-
-
-def test_memory_that_grows_with_the_requests_is_not_flat() -> None:
-    def held(requests: int, loading_mb: float) -> Held:
-        return Held(requests=requests, loading_mb=loading_mb, whole_mb=loading_mb, cpu_s=1.0)
-
-    samples = side_by_side()
-    assert broken(samples, [held(1000, 28.0), held(10_000, 29.0)]) == []
-    assert len(broken(samples, [held(1000, 28.0), held(10_000, 40.0)])) == 1
-
-
-def test_the_table_has_a_line_for_each_cell_and_client() -> None:
-    assert len(table(side_by_side())) == 2 + 12
+    assert "+12.0 MB while loading" in broken(side_by_side(), 28.0, 40.0)[0]
+    assert "peak 61.0 MB, summary included" in broken(side_by_side(), 60.0, 61.0)[0]
+    assert len(table(side_by_side())) == 2 + 12, "a line for each cell and client"
 
 
 def test_a_process_is_measured_with_its_children(tmp_path: Path) -> None:
