@@ -87,7 +87,7 @@ def _told() -> dict[str, str]:
 def reference() -> Iterator[str]:
     """The keys of a file, a table for each section."""
     whole = schema()
-    for path, section in _sections(whole, whole["$defs"], ""):
+    for path, section in sections(whole, whole["$defs"]):
         said = section["description"].split("\n\n")[0].replace("\n", " ")
         yield from (f"## {f'`{path}`' if path else 'The file'}", "", said, "")
         yield from ("| key | takes | default | |", "|---|---|---|---|")
@@ -100,14 +100,15 @@ def reference() -> Iterator[str]:
         yield ""
 
 
-def _sections(section: Any, known: Any, path: str) -> Iterator[tuple[str, Any]]:
+def sections(section: Any, known: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each section by its path in a file, the file itself first."""
     yield path, section
     for key, content in section["properties"].items():
         if match := re.search(r'"#/\$defs/(\w+)"', json.dumps(content)):
             listed = "[]" if content.get("type") == "array" else ""
             if "properties" in known[match[1]]:
                 inner = f"{path}.{key}{listed}" if path else f"{key}{listed}"
-                yield from _sections(known[match[1]], known, inner)
+                yield from sections(known[match[1]], known, inner)
 
 
 def _takes(content: Any) -> str:

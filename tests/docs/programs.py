@@ -21,18 +21,8 @@ from tests.conftest import ROOT
 
 CDK = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
 OUTSIDE = {
-    "aws",
-    "kind",
-    "go",
-    "export",
-    "git",
-    "vllm",
-    "echo",
-    "cp",
-    "kubectl",
-    "docker",
-    "setup-envtest",
-    "vi",
+    *("aws", "kind", "go", "export", "git", "vllm"),
+    *("echo", "cp", "kubectl", "docker", "setup-envtest", "vi"),
 }
 """What this repository does not bring; options of these are not judged."""
 

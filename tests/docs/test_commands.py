@@ -6,47 +6,47 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from operations.__main__ import VERBS
 from tests.conftest import ROOT
-from tests.docs.blocks import MARKERS, Block, command_blocks, commands_of, documents, inline_commands
+from tests.docs.blocks import MARKERS, command_blocks, commands_of, documents, inline_commands
 from tests.docs.commands_page import PAGE, page
 from tests.docs.programs import Wrong, judge, module_of, run
 
 BLOCKS = {path: command_blocks(path) for path in documents()}
-RUNNABLE = {path: [block for block in blocks if block.marker is None] for path, blocks in BLOCKS.items()}
+RUNNABLE = {path: found for path, blocks in BLOCKS.items() if (found := [b for b in blocks if not b.marker])}
 
 
-@pytest.mark.parametrize("block", [block for blocks in BLOCKS.values() for block in blocks], ids=str)
-def test_every_command_exists_and_takes_its_options(block: Block) -> None:
-    assert block.commands, f"{block}: no command under its marker"
-    first = block.text.strip().partition("\n")[0]
-    assert block.marker or not first.startswith(("# needs", "# takes")), f"{block}: markers are {MARKERS}"
-    for command in block.commands:
-        try:
-            judge(command)
-        except Wrong as wrong:
-            pytest.fail(f"{block}: {wrong}")
+LEFT_OUT = re.compile("arguments are required|Missing argument|(No such command|invalid choice:) 'VERB'")
+"""What a sentence may not say of a command that it names."""
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
-def test_scripts_that_sentences_name_exist_and_know_the_options_named(path: Path) -> None:
+def test_every_command_exists_and_takes_its_options(path: Path) -> None:
+    for block in BLOCKS[path]:
+        assert block.commands, f"{block}: no command under its marker"
+        first = block.text.strip().partition("\n")[0]
+        assert block.marker or not first.startswith(("# needs", "# takes")), f"{block}: markers are {MARKERS}"
+        for command in block.commands:
+            assert not (said := _refused(command)), f"{block}: {said}"
     for words in inline_commands(path):
-        try:
-            judge(words)
-        except Wrong as wrong:  # a sentence may leave out what the command needs besides
-            if not re.search(
-                "arguments are required|Missing argument|(No such command|invalid choice:) 'VERB'", str(wrong)
-            ):
-                pytest.fail(f"{path.name}: `{' '.join(words)}`: {wrong}")
+        said = _refused(words)
+        assert not said or LEFT_OUT.search(said), f"{path.name}: `{' '.join(words)}`: {said}"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path, blocks in RUNNABLE.items() if blocks], ids=lambda path: path.name
-)
+def _refused(command: Sequence[str]) -> str:
+    try:
+        judge(command)
+    except Wrong as wrong:
+        return str(wrong) or repr(wrong)
+    return ""
+
+
+@pytest.mark.parametrize("path", RUNNABLE, ids=lambda path: path.name)
 def test_what_needs_nothing_is_executed_in_order(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,8 +82,7 @@ def test_what_needs_nothing_is_executed_in_order(
 )
 def test_a_wrong_command_is_found(line: str) -> None:
     (command,) = commands_of(line)
-    with pytest.raises(Wrong):
-        judge(command)
+    assert _refused(command)
 
 
 @pytest.mark.skipif(
@@ -122,7 +121,6 @@ def test_help_is_shown_in_a_fresh_clone_and_nothing_else_happens(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("scale 1 --hours 2 --experiment mine.yaml", "./trnspec scale mine.yaml 1 --hours 2"),
         ("promote qwen-sd-vllm --experiment=mine.yaml", "./trnspec promote mine.yaml qwen-sd-vllm"),
         ("render --set A=b", "./trnspec render --resolved --set A=b"),
         ("deliver smoke --experiment a.yaml", ".venv/bin/python -m operations.delivery smoke a.yaml"),

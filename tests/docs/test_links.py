@@ -22,18 +22,15 @@ _LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    for target, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
+def test_every_link_leads_somewhere_and_every_file_named_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in _LINK.findall(text):
         found = (page.parent / target).resolve() if target else page
         assert found.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in _anchors(found.read_text(encoding="utf-8")), f"{page.name}: {target}#{anchor}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
     rooms = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and path.name.isidentifier())
-    for name in re.findall(rf"`((?:{rooms})/[\w./-]*)`", page.read_text(encoding="utf-8")):
+    for name in re.findall(rf"`((?:{rooms})/[\w./-]*)`", text):
         assert (ROOT / name).exists() or name in MADE_UP, name
 
 
