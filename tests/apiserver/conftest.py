@@ -13,7 +13,7 @@ from operations.cloud import access
 from tests.apiserver.control_plane import ControlPlane, started
 from tests.apiserver.fake_nodes import register, remove
 from tests.apiserver.kubectl import Kubectl
-from tests.apiserver.objects import erase
+from tests.apiserver.objects import Remember, erase
 from tests.cdk8s_charts.placement import Node
 
 HOW = "see docs/api-server.md"
@@ -59,7 +59,7 @@ def nodes_of(scheduling: ControlPlane) -> Iterator[Callable[[Sequence[Node]], No
 
 
 @pytest.fixture
-def erased(control_plane: ControlPlane) -> Iterator[Callable[[Sequence[dict[str, Any]]], None]]:
+def erased(control_plane: ControlPlane) -> Iterator[Remember]:
     """Remembers objects; they, their namespace and everything in it are gone after the test."""
     known: list[Sequence[dict[str, Any]]] = []
     yield known.append

@@ -41,44 +41,40 @@ class DiedEarly(Exception):
 @contextmanager
 def started(assets: Path, folder: Path) -> Iterator[ControlPlane]:
     """A control plane for as long as the context lasts."""
-    with ExitStack() as stack:
-        yield _start(stack, assets, folder)
-
-
-def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:
     etcd_port, peer_port, api_port = _free_ports(3)
     etcd = f"http://127.0.0.1:{etcd_port}"
-    _run(
-        stack,
-        folder,
-        str(assets / "etcd"),
-        f"--data-dir={folder / 'etcd-data'}",
-        f"--listen-client-urls={etcd}",
-        f"--advertise-client-urls={etcd}",
-        f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
-        "--unsafe-no-fsync",
-    )
     key = _key(folder)
     (folder / "tokens.csv").write_text(f"{_TOKEN},tester,1,system:masters\n")
-    server = _run(
-        stack,
-        folder,
-        str(assets / "kube-apiserver"),
-        f"--etcd-servers={etcd}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={api_port}",
-        f"--cert-dir={folder / 'certificates'}",
-        f"--token-auth-file={folder / 'tokens.csv'}",
-        "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={key}",
-        f"--service-account-signing-key-file={key}",
-        "--authorization-mode=Node,RBAC",
-        "--service-cluster-ip-range=10.96.0.0/16",
-    )
-    config = _kubeconfig(folder, f"https://127.0.0.1:{api_port}")
-    kubectl = Kubectl(str(access.kubectl()), str(config))
-    wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
-    return ControlPlane(kubectl, _start_controllers(stack, assets, folder, config, key))
+    with ExitStack() as stack:
+        _run(
+            stack,
+            folder,
+            str(assets / "etcd"),
+            f"--data-dir={folder / 'etcd-data'}",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
+            "--unsafe-no-fsync",
+        )
+        server = _run(
+            stack,
+            folder,
+            str(assets / "kube-apiserver"),
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={api_port}",
+            f"--cert-dir={folder / 'certificates'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+        )
+        config = _kubeconfig(folder, f"https://127.0.0.1:{api_port}")
+        kubectl = Kubectl(str(access.kubectl()), str(config))
+        wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
+        yield ControlPlane(kubectl, _start_controllers(stack, assets, folder, config, key))
 
 
 def _start_controllers(

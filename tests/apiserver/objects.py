@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, with_tags
+from experiment import Experiment
 from tests.apiserver.kubectl import Kubectl, wait_until
+from tests.cdk8s_charts.variations import rendered
 
+Objects = list[dict[str, Any]]
+Remember = Callable[[Sequence[dict[str, Any]]], None]
+"""What the fixture `erased` gives."""
 JOB_LABEL = "batch.kubernetes.io/job-name"
 _ADDRESS = "10.0.0.1"
 _KILLED = 143
@@ -19,7 +25,7 @@ def play_kubelets(
     *,
     ended: Callable[[str], bool],
     exit_code: Callable[[str], int] = lambda _job: 0,
-) -> list[dict[str, Any]]:
+) -> Objects:
     """One look at every pod of a namespace: servers become ready, pods of Jobs end where `ended` says so.
 
     Both functions are told the name of the Job. Returns the pods as they were found.
@@ -77,11 +83,16 @@ IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/tools:0123456789abcdef"
 _CLUSTER_SCOPED = ("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding")
 
 
-def filled(objects: Iterable[dict[str, Any]], image: str = IMAGE) -> list[dict[str, Any]]:
+def filled(objects: Iterable[dict[str, Any]], image: str = IMAGE) -> Objects:
     """Every placeholder replaced by an example."""
     return fill(
         objects, with_tags({name: ACCOUNT if name == "AWS_ACCOUNT" else image for name in PLACEHOLDERS})
     )
+
+
+def renamed(experiment: Experiment, name: str, image: str = IMAGE) -> Objects:
+    """Rendered under a name of its own: a server without controllers never ends a namespace."""
+    return filled(rendered(replace(experiment, name=name)), image)
 
 
 def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdk8s_charts.render import render
 from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.kubectl import Kubectl
-from tests.apiserver.objects import filled, make_namespace, without_warnings
+from tests.apiserver.objects import Objects, Remember, filled, make_namespace, renamed, without_warnings
 from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
-
-Objects = list[dict[str, Any]]
-Remember = Callable[[Sequence[dict[str, Any]]], None]
-
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
@@ -90,8 +83,7 @@ def test_pods_that_hold_devices_are_the_only_ones_that_restricted_refuses(
 def test_with_pod_security_restricted_every_pod_may_enter(
     control_plane: ControlPlane, erased: Remember, reference: Experiment
 ) -> None:
-    experiment = replace(with_serving(reference, pod_security="restricted"), name="restricted")
-    objects = filled(item for file in render(experiment) for item in file.objects)
+    objects = renamed(with_serving(reference, pod_security="restricted"), "restricted")
     (namespace,) = (item for item in objects if item["kind"] == "Namespace")
     assert namespace["metadata"]["labels"][ENFORCE] == "restricted"
     erased(objects)

@@ -1,28 +1,40 @@
-"""What a real API server says to every rendered object, and to version 2 over version 1."""
+"""What a real API server says to every rendered object, to version 2 over version 1, to the folder of a GitOps repository and,
+where a file of KEDA's definitions is given (docs/api-server.md), to the ScaledObject."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from cdk8s_charts.gitops import WAVE, folder
+from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
 from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
-from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, release, without_warnings
+from tests.apiserver.kubectl import Kubectl, wait_until
+from tests.apiserver.objects import (
+    IMAGE,
+    Objects,
+    Remember,
+    erase,
+    filled,
+    make_namespace,
+    release,
+    renamed,
+    without_warnings,
+)
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
 from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving
-
-Objects = list[dict[str, Any]]
-Remember = Callable[[Sequence[dict[str, Any]]], None]
-
 
 OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
     "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),
@@ -38,11 +50,6 @@ def _errors(complaints: list[str]) -> list[str]:
     return [line for line in complaints if not line.startswith("Warning: would violate PodSecurity")]
 
 
-def _rendered(experiment: Experiment, name: str, image: str = IMAGE) -> Objects:
-    """Under a name of its own: a server without controllers never ends a namespace."""
-    return filled((item for file in render(replace(experiment, name=name)) for item in file.objects), image)
-
-
 @pytest.mark.parametrize(
     "which", [*EXPERIMENTS, *OTHERWISE], ids=lambda which: which.stem if isinstance(which, Path) else which
 )
@@ -52,7 +59,7 @@ def test_every_object_passes_strict_validation_on_the_server(
     if isinstance(which, Path):
         objects = filled(objects_of(which))
     else:
-        objects = _rendered(OTHERWISE[which](reference), f"chosen-{which}")
+        objects = renamed(OTHERWISE[which](reference), f"chosen-{which}")
     erased(objects)
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.apply(objects, dry_run=True)) == []
@@ -61,7 +68,7 @@ def test_every_object_passes_strict_validation_on_the_server(
 @pytest.fixture(scope="module")
 def first(control_plane: ControlPlane, reference: Experiment) -> Iterator[Objects]:
     """Version 1 in the cluster, applied as the workloads stack does it: `kubectl apply` on the client's side."""
-    objects = _rendered(reference, "versions")
+    objects = renamed(reference, "versions")
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
     yield objects
@@ -73,7 +80,7 @@ def first(control_plane: ControlPlane, reference: Experiment) -> Iterator[Object
 def test_version_2_applies_over_version_1(
     control_plane: ControlPlane, reference: Experiment, first: Objects, change: str
 ) -> None:
-    second = _rendered(CHANGES[change](reference), "versions")
+    second = renamed(CHANGES[change](reference), "versions")
     assert changed_in_place(first, second) == []
     changed = [item for item in second if item not in first]
     assert changed
@@ -85,7 +92,7 @@ def test_another_image_applies_over_the_first_although_jobs_were_released(
     control_plane: ControlPlane, erased: Remember, reference: Experiment
 ) -> None:
     kubectl, where = control_plane.kubectl, "two-images"
-    before, after = (_rendered(reference, where, f"{IMAGE}{number}") for number in (1, 2))
+    before, after = (renamed(reference, where, f"{IMAGE}{number}") for number in (1, 2))
     erased(before)
     make_namespace(kubectl, before)
     assert _errors(kubectl.feed(before, "apply")) == []
@@ -119,7 +126,7 @@ def test_the_server_refuses_what_the_comparison_of_renders_finds(
 def test_the_server_refuses_another_image_in_a_job_that_was_released(
     control_plane: ControlPlane, erased: Remember, reference: Experiment
 ) -> None:
-    objects = _rendered(reference, "released")
+    objects = renamed(reference, "released")
     erased(objects)
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
@@ -132,3 +139,57 @@ def test_the_server_refuses_another_image_in_a_job_that_was_released(
     (found,) = changed_in_place(objects, after)
     assert found[1] == "spec.template"
     assert "immutable" in " ".join(control_plane.kubectl.apply([changed], dry_run=True))
+
+
+def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
+    control_plane: ControlPlane,
+    reference: Experiment,
+    erased: Remember,
+    tmp_path: Path,
+) -> None:
+    kubectl, where = control_plane.kubectl, "in-waves"
+    experiment = replace(reference, name=where)
+    files = [ManifestFile(file.name, tuple(filled(file.objects))) for file in render(experiment)]
+    texts = folder(experiment, files, repository="https://git.example.com/team/fleet.git", path="apps/one")
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    built = kubectl.run("kustomize", str(tmp_path))
+    assert built.returncode == 0, built.stderr
+    waves: dict[int, list[dict[str, Any]]] = {}
+    for item in yaml.safe_load_all(built.stdout):
+        waves.setdefault(int(item["metadata"]["annotations"][WAVE]), []).append(item)
+    erased([item for wave in waves.values() for item in wave])
+    for number in sorted(waves):
+        # A namespace first, as Argo CD sorts by kind within a wave.
+        waves[number].sort(key=lambda item: item["kind"] != "Namespace")
+        assert without_warnings(kubectl.feed(waves[number], "apply")) == [], number
+    assert kubectl.items("pods", where) == []
+    assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"
+
+
+_SCALED_OBJECTS = "scaledobjects.keda.sh"
+
+
+@pytest.fixture(scope="module")
+def with_keda(control_plane: ControlPlane) -> Iterator[Kubectl]:
+    """A server that knows ScaledObjects."""
+    given = os.environ.get("KEDA_CRDS")
+    if not given:
+        pytest.skip("KEDA_CRDS names no file of KEDA's definitions; see docs/api-server.md")
+    definitions = [
+        item
+        for item in yaml.safe_load_all(Path(given).read_text(encoding="utf-8"))
+        if item and item["metadata"]["name"] == _SCALED_OBJECTS
+    ]
+    kubectl = control_plane.kubectl
+    assert kubectl.apply(definitions) == []
+    wait_until(lambda: kubectl.run("get", _SCALED_OBJECTS).returncode == 0, "the server knows ScaledObjects")
+    yield kubectl
+    kubectl.run("delete", "crd", _SCALED_OBJECTS, "--wait=false")
+
+
+def test_keda_takes_the_rendered_object(with_keda: Kubectl, reference: Experiment, erased: Remember) -> None:
+    objects = renamed(promoted_from(reference, SERVE), "autoscaled")
+    erased(objects)
+    make_namespace(with_keda, objects)
+    assert with_keda.apply([the(objects, "ScaledObject")], dry_run=True) == []

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.pods.devices import SCHEDULER
-from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.naming import NODE_ROLE_LABEL
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.kubectl import wait_until
-from tests.apiserver.objects import filled, without_warnings
+from tests.apiserver.objects import Objects, Remember, filled, renamed, without_warnings
 from tests.apiserver.standing import Standing
 from tests.cdk8s_charts.objects import EXPERIMENTS, NEURON_RESOURCE, experiment_at, objects_of, pod_spec, the
 from tests.cdk8s_charts.placement import Node, Place, Unplaceable, nodes
@@ -24,7 +23,6 @@ from tests.cdk8s_charts.placement import stand as places_of
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 
-Objects = list[dict[str, Any]]
 Stand = Callable[[Experiment, Objects], Standing]
 
 
@@ -32,7 +30,7 @@ Stand = Callable[[Experiment, Objects], Standing]
 def stand(
     scheduling: ControlPlane,
     nodes_of: Callable[[Sequence[Node]], None],
-    erased: Callable[[Sequence[dict[str, Any]]], None],
+    erased: Remember,
 ) -> Stand:
     """Puts an experiment on as many fake nodes as it may have."""
 
@@ -138,7 +136,7 @@ def test_with_the_device_plugin_arms_are_counted_onto_one_node(
     if SCHEDULER not in scheduling.schedulers:
         pytest.skip(f"no scheduler of the name {SCHEDULER} in this cluster")
     experiment = replace(with_serving(reference, allocation="device-plugin"), name="by-count")
-    objects = filled(item for file in render(experiment) for item in file.objects)
+    objects = renamed(experiment, "by-count")
     (wanted, *_), _ = places_of(experiment, objects)
     standing = stand(experiment, objects)
     standing.scale(wanted, 1)
