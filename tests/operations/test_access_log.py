@@ -94,70 +94,55 @@ def test_a_log_of_nginx_is_dated_back_to_when_its_requests_came(log: Path, capsy
     assert len(first["messages"][0]["content"]) == len("Be brief.\nMy secret?")
 
 
-def test_made_up_texts_are_the_same_for_the_same_seed(log: Path, capsys: Captured) -> None:
+def test_made_up_texts_follow_the_seed_and_are_told_from_kept_ones_in_a_file_of_prompts(
+    log: Path, capsys: Captured, tmp_path: Path
+) -> None:
     said = []
     for seed in ("1", "1", "2"):
         assert converted(log, jsonl(MOONCAKE), "--seed", seed) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1] != said[2]
-
-
-def test_texts_are_kept_when_asked_and_nothing_is_then_made_up(log: Path, capsys: Captured) -> None:
     assert converted(log, jsonl(LITELLM), "--texts", "--class", "metadata.user_api_key_alias") == 0
     told = capsys.readouterr()
-    lines = [json.loads(line) for line in told.out.splitlines()]
-    assert [one["class"] for one in lines] == ["team-0", "team-1"]
-    assert all(one["messages"] == SAID and "made_up" not in one for one in lines)
     assert "made up" not in told.err
-
-
-def test_what_is_converted_is_a_file_of_prompts(log: Path, capsys: Captured, tmp_path: Path) -> None:
-    assert converted(log, AZURE) == 0
-    (tmp_path / "traffic.jsonl").write_text(capsys.readouterr().out)
-    read = read_file(tmp_path / "traffic.jsonl", name="traffic.jsonl")
-    assert not read.problems
-    assert [content["at_s"] for _, content in read.lines] == [0.0, 4.314579]
-    assert all(content["made_up"] for _, content in read.lines)
+    for texts, made_up in ((said[0], True), (told.out, False)):
+        (tmp_path / "traffic.jsonl").write_text(texts)
+        read = read_file(tmp_path / "traffic.jsonl", name="traffic.jsonl")
+        assert not read.problems
+        assert all(content.get("made_up", False) is made_up for _, content in read.lines)
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert [(one["class"], one["messages"]) for one in lines] == [("team-0", SAID), ("team-1", SAID)]
 
 
 def mooncake(**change: object) -> str:
     return jsonl([{**MOONCAKE[0], **change}])
 
 
-REFUSED: dict[str, tuple[str, ...]] = {
-    "gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading": ("",),
-    "has one line, and a log in CSV has a heading and entries": (AZURE.splitlines()[0],),
-    "is no known log, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /": (
-        "127.0.0.1 - - [22/Nov/2026] GET /\n" * 3,
-    ),
-    "its first entry has prompt; known by two keys each: timestamp, input_length": (
-        '{"prompt": "x"}\n' * 30,
-    ),
-    "gateway.log: is not JSON": ("{\n{",),
-    "line 1 of gateway.log: `input_length` is 1000000000, above 1,048,576 tokens; correct the length": (
-        mooncake(input_length=10**9),
-    ),
-    "line 1 of gateway.log: `timestamp` is 'soon'; give a number or a date": (mooncake(timestamp="soon"),),
-    "`timestamp` is nan": (mooncake(timestamp=float("nan")),),
-    "none of its 2 entries has a length of prompt and answer": (jsonl([ENVOY[1]] * 2),),
-    "line 1 of gateway.log: has no text of its request; leave --texts out": (jsonl(MOONCAKE), "--texts"),
-    "line 1 of gateway.log: has no `user.team`; name a key that entries have with --class": (
-        jsonl(MOONCAKE),
-        "--class",
-        "user.team",
-    ),
-    "`user` is 1.5; give printable ASCII": (mooncake(user=1.5), "--class", "user"),
-}
+TEXT = "127.0.0.1 - - [22/Nov/2026] GET /\n" * 3
+TOO_LONG = "`input_length` is 1000000000, above 1,048,576 tokens; correct the length"
+REFUSED: list[tuple[str, tuple[str, ...]]] = [
+    ("gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading", ("",)),
+    ("has one line, and a log in CSV has a heading and entries", (AZURE.splitlines()[0],)),
+    ("is no known log, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /", (TEXT,)),
+    ("first entry has prompt; known by two keys each: timestamp, input_length", ('{"prompt": "x"}\n' * 30,)),
+    ("gateway.log: is not JSON", ("{\n{",)),
+    (f"line 1 of gateway.log: {TOO_LONG}", (mooncake(input_length=10**9),)),
+    ("line 1 of gateway.log: `timestamp` is 'soon'; give a number or a date", (mooncake(timestamp="soon"),)),
+    ("`timestamp` is nan", (mooncake(timestamp=float("nan")),)),
+    ("none of its 2 entries has a length of prompt and answer", (jsonl([ENVOY[1]] * 2),)),
+    ("has no text of its request; leave --texts out", (jsonl(MOONCAKE), "--texts")),
+    ("has no `user.team`; name a key that entries have", (jsonl(MOONCAKE), "--class", "user.team")),
+    ("`user` is 1.5; give printable ASCII", (mooncake(user=1.5), "--class", "user")),
+]
 
 
-@pytest.mark.parametrize("words", REFUSED)
+@pytest.mark.parametrize(("words", "given"), REFUSED)
 def test_a_log_that_cannot_be_converted_gives_one_clear_line_for_each_problem(
-    log: Path, capsys: Captured, words: str
+    log: Path, capsys: Captured, words: str, given: tuple[str, ...]
 ) -> None:
-    assert converted(log, *REFUSED[words]) == 2
+    assert converted(log, *given) == 2
     told = capsys.readouterr()
-    assert told.out == ""
-    assert words in told.err
+    assert (told.out, words in told.err) == ("", True), told.err
     assert len(told.err.splitlines()) <= 3
 
 
@@ -191,12 +176,11 @@ def test_a_log_with_more_than_a_run_reads_is_told(
     assert "above 1 MiB, which a run reads; take the first" in capsys.readouterr().err
 
 
-def test_texts_without_a_log_are_a_wrong_command(log: Path, capsys: Captured) -> None:
-    assert main(["prompts", str(log), "--texts"]) == 2
-    assert "--texts and --class go with --log" in capsys.readouterr().err
-
-
-def test_without_it_any_file_of_prompts_is_printed(log: Path, capsys: Captured) -> None:
+def test_without_it_any_file_of_prompts_is_printed_and_its_options_are_a_wrong_command(
+    log: Path, capsys: Captured
+) -> None:
     log.write_text(jsonl([{"text": "Hello"}]))
     assert main(["prompts", str(log)]) == 0
     assert json.loads(capsys.readouterr().out) == {"id": "gateway-1", "class": "gateway", "prompt": "Hello"}
+    assert main(["prompts", str(log), "--texts"]) == 2
+    assert "--texts and --class go with --log" in capsys.readouterr().err

@@ -112,16 +112,13 @@ def test_the_time_left_is_known_after_one_step(shown: Shown) -> None:
     assert seen.index("-:--:--") < seen.index("0:00:0")
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_a_plain_terminal_gets_plain_lines(
-    shown: Shown, four_checks: None, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+def test_a_plain_terminal_and_a_pipe_get_plain_lines(
+    shown: Shown, say: Say, four_checks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, value)
-    assert shown(lambda: main(["preflight"])) == _PLAIN
-
-
-def test_a_pipe_gets_plain_lines(say: Say, four_checks: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert shown(lambda: main(["preflight"])) == _PLAIN
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert say("preflight")[2] == _PLAIN
 

@@ -50,49 +50,43 @@ def test_every_model_of_the_catalogue_gets_an_experiment_that_passes(new: New, m
     assert main(["check", "mine.yaml"]) == 0
 
 
-def test_without_options_it_is_the_published_pair_where_it_was_published(
-    new: New, reference: Experiment
+def test_it_chooses_what_was_published_what_is_cheapest_and_what_fits(
+    new: New, reference: Experiment, tmp_path: Path
 ) -> None:
-    experiment = new()
-    assert [arm.serving.tensor_parallel for arm in experiment.arms] == [32, 32]
-    assert experiment.arms[1].speculation == reference.arms[1].speculation
-    assert experiment.cluster.instance == "trn2.48xlarge"
-    assert len(experiment.prompts) == 40
+    published = new()
+    assert [arm.serving.tensor_parallel for arm in published.arms] == [32, 32]
+    assert published.arms[1].speculation == reference.arms[1].speculation
+    assert (published.cluster.instance, len(published.prompts)) == ("trn2.48xlarge", 40)
+    (tmp_path / "mine.yaml").unlink()
+    smaller = new("--model", "Qwen/Qwen3-14B")
+    assert (smaller.cluster.instance, smaller.cluster.max_nodes) == ("trn2.3xlarge", 2)
+    assert smaller.cluster.region in smaller.instance.regions
+    (tmp_path / "mine.yaml").unlink()
+    tuned = new("--model", "my-org/mine", "--like", "Qwen/Qwen3-32B", "--draft", "Qwen/Qwen3-0.6B").baseline
+    assert (tuned.target.model.name, tuned.target.shape_of) == ("my-org/mine", "Qwen/Qwen3-32B")
+    assert tuned.serving.devices == 8
+    (tmp_path / "mine.yaml").unlink()
+    long = new("--prompts", _prompts(tmp_path / "long.jsonl", *(f"{n}{'x' * 5000}" for n in range(50))))
+    assert long.baseline.serving.max_model_len == 8192
+    assert (long.benchmark.requests, long.classes) == (50, ("long",))
+    for name in ("null", "yes", "e1"):  # which YAML reads otherwise
+        assert main(["new", name]) == 0
+        assert load(Path(f"{name}.yaml")).name == name
 
 
-def test_another_model_stands_where_an_hour_is_cheapest(new: New) -> None:
-    experiment = new("--model", "Qwen/Qwen3-14B")
-    assert (experiment.cluster.instance, experiment.cluster.max_nodes) == ("trn2.3xlarge", 2)
-    assert experiment.cluster.region in experiment.instance.regions
-
-
-def test_a_fine_tune_is_taken_with_the_model_that_it_is_like(new: New) -> None:
-    experiment = new("--model", "my-org/mine", "--like", "Qwen/Qwen3-32B", "--draft", "Qwen/Qwen3-0.6B")
-    assert experiment.baseline.target.model.name == "my-org/mine"
-    assert experiment.baseline.target.shape_of == "Qwen/Qwen3-32B"
-    assert experiment.baseline.serving.devices == 8
-
-
-def test_long_prompts_and_large_classes_fit(new: New, tmp_path: Path) -> None:
-    experiment = new("--prompts", _prompts(tmp_path / "long.jsonl", *(f"{n}{'x' * 5000}" for n in range(50))))
-    assert experiment.baseline.serving.max_model_len == 8192
-    assert experiment.benchmark.requests == 50
-    assert experiment.classes == ("long",)
-
-
-@pytest.mark.parametrize("name", ["null", "yes", "e1"])
-def test_a_name_that_yaml_reads_otherwise_stays_a_name(name: str) -> None:
-    assert main(["new", name]) == 0
-    assert load(Path(f"{name}.yaml")).name == name
-
-
-def test_it_writes_into_the_nearest_folder_of_experiments_and_names_what_lies_there(
+def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder in ("experiments/prompts", "deep/er"):
+    for folder in ("experiments/prompts", "deep/er", "there"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "experiments/prompts/general.jsonl").write_bytes(GENERAL.read_bytes())
     (tmp_path / "experiments/experiment.schema.json").write_text("{}")
+    words = ["new", "mine", "--out", "there/x.yaml", "--model", "Qwen/Qwen3-8B", "--json"]
+    assert main(words) == 0
+    said: Any = json.loads(capsys.readouterr().out)
+    assert (said["path"], said["next"][0]) == ("there/x.yaml", "./trnspec check there/x.yaml")
+    assert said["chosen"].keys() == {"draft", "runtime", "hardware", "context", "prompts"}
+    assert load(Path("there/x.yaml")).name == "mine"
     monkeypatch.chdir(tmp_path / "deep/er")
     assert main(["new", "mine"]) == 0
     out = capsys.readouterr().out
@@ -102,18 +96,6 @@ def test_it_writes_into_the_nearest_folder_of_experiments_and_names_what_lies_th
     assert text.startswith("# yaml-language-server: $schema=./experiment.schema.json\n# Does drafting with ")
     assert "\n  file: prompts/general.jsonl " in text
     assert max(map(len, text.splitlines())) < 100
-
-
-def test_a_machine_reads_the_path_and_what_was_chosen(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "there").mkdir()
-    assert main(["new", "mine", "--out", "there/x.yaml", "--model", "Qwen/Qwen3-8B", "--json"]) == 0
-    said: Any = json.loads(capsys.readouterr().out)
-    assert said["path"] == "there/x.yaml"
-    assert said["chosen"].keys() == {"draft", "runtime", "hardware", "context", "prompts"}
-    assert said["next"][0] == "./trnspec check there/x.yaml"
-    assert load(Path("there/x.yaml")).name == "mine"
 
 
 @pytest.mark.parametrize(

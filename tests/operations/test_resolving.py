@@ -85,18 +85,27 @@ def test_the_folder_is_filled_from_the_stack_and_a_second_rendering_changes_noth
 
 
 @pytest.mark.usefixtures("deployed")
-def test_what_is_no_longer_rendered_goes_and_what_is_not_ours_stays(
-    say: Say, out: Path, variation_of: Callable[..., tuple[str, ...]]
+def test_what_is_no_longer_rendered_goes_what_is_not_ours_stays_and_a_promoted_arm_waits_for_its_artifact(
+    say: Say, world: World, out: Path, variation_of: Callable[..., tuple[str, ...]]
 ) -> None:
+    """Its pods would hold the devices that its compile Job waits for."""
     assert say("render", "--resolved", "--out", str(out))[0] == 0
-    words = variation_of(lambda data: (data.pop("expect"), data["benchmark"].pop("lm_eval")))
     (out / "theirs.yaml").write_text("kind: Mine\n", encoding="utf-8")
+    before = _contents(out)
+    words = variation_of(
+        lambda data: (data.pop("expect"), data["benchmark"].pop("lm_eval"), data.update(serve=SERVE))
+    )
+    code, _, err = say(*words)
+    assert (code, "qwen-sd-vllm: has no compiled artifact" in err) == (1, True)
+    assert _contents(out) == before
+    world.compiled("qwen-sd-vllm")
     code, _, err = say(*words)
     assert (code, err) == (0, "")
     left = _contents(out)
     assert "45-qwen-lmeval.yaml" not in left
     assert "45-qwen-lmeval.yaml" not in left[KUSTOMIZATION]
     assert left["theirs.yaml"] == "kind: Mine\n"
+    assert "replicas: 1" in left["30-qwen-sd-vllm.yaml"]
 
 
 @pytest.mark.usefixtures("deployed")
@@ -138,52 +147,35 @@ def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(say: Say, world: 
 
 
 @pytest.mark.usefixtures("deployed")
-def test_a_place_that_no_gitops_tool_reads_is_refused(say: Say, out: Path, tmp_path: Path) -> None:
-    code, _, err = say("render", "--resolved", "--out", str(tmp_path / "nowhere"))
+def test_a_place_that_no_gitops_tool_reads_and_manifests_of_another_state_are_refused(
+    say: Say, out: Path, tmp_path: Path
+) -> None:
+    def written(folder: Path, *more: str) -> tuple[int, str]:
+        code, _, err = say("render", "--resolved", "--out", str(folder), *more)
+        return code, err
+
+    code, err = written(out, "--manifests", str(tmp_path))
+    assert (code, "is not rendered there; run ./trnspec render" in err, out.exists()) == (2, True, False)
+    code, err = written(tmp_path / "nowhere")
     assert (code, "is not in a clone of a git repository with a remote origin" in err) == (2, True)
     (tmp_path / "loop").symlink_to("loop")
-    assert "is not in a clone" in say("render", "--resolved", "--out", str(tmp_path / "loop" / "x"))[2]
+    assert "is not in a clone" in written(tmp_path / "loop" / "x")[1]
     out.parent.mkdir()
     out.write_text("a file", encoding="utf-8")
-    code, _, err = say("render", "--resolved", "--out", str(out))
+    code, err = written(out)
     assert (code, f"--out {out}: cannot be written (" in err) == (1, True)
     assert say("render", "--out", str(out))[2].startswith("trnspec render: --out: is for --resolved")
 
 
-@pytest.mark.usefixtures("deployed")
-def test_manifests_of_another_state_are_refused_before_aws_is_asked(
-    say: Say, out: Path, tmp_path: Path
-) -> None:
-    code, _, err = say("render", "--resolved", "--out", str(out), "--manifests", str(tmp_path))
-    assert (code, "is not rendered there; run ./trnspec render" in err) == (2, True)
-    assert not out.exists()
-
-
-@pytest.mark.usefixtures("deployed")
-def test_a_promoted_arm_is_written_only_once_its_artifact_is_complete(
-    say: Say, world: World, out: Path, variation_of: Callable[..., tuple[str, ...]]
-) -> None:
-    """Its pods would hold the devices that its compile Job waits for."""
-    words = variation_of(lambda data: data.update(serve=SERVE))
-    code, _, err = say(*words)
-    assert (code, "qwen-sd-vllm: has no compiled artifact" in err) == (1, True)
-    assert not out.exists()
-    world.compiled("qwen-sd-vllm")
-    assert say(*words)[0] == 0
-    assert "replicas: 1" in (out / "30-qwen-sd-vllm.yaml").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("remote", "told"),
-    [
-        ("https://user:secret@git.example.com/team/fleet.git", "https://git.example.com/team/fleet.git"),
-        ("https://git.example.com/fleet.git?private_token=secret", "https://git.example.com/fleet.git"),
-        ("ssh://git:secret@git.example.com:22/fleet.git", "ssh://git@git.example.com:22/fleet.git"),
-        ("ssh://git@git.example.com/fleet.git", "ssh://git@git.example.com/fleet.git"),
-        ("git@git.example.com:team/fleet.git", "git@git.example.com:team/fleet.git"),
-    ],
-)
-def test_no_password_of_a_clone_gets_into_the_repository(out: Path, remote: str, told: str) -> None:
-    clone = str(out.parents[1])
-    subprocess.run(["git", "-C", clone, "remote", "set-url", "origin", remote], check=True)
-    assert place_in_repository(out) == (told, "apps/one")
+def test_no_password_of_a_clone_gets_into_the_repository(out: Path) -> None:
+    host = "git.example.com"
+    told = {
+        f"https://user:secret@{host}/team/fleet.git": f"https://{host}/team/fleet.git",
+        f"https://{host}/fleet.git?private_token=secret": f"https://{host}/fleet.git",
+        f"ssh://git:secret@{host}:22/fleet.git": f"ssh://git@{host}:22/fleet.git",
+        f"git@{host}:team/fleet.git": f"git@{host}:team/fleet.git",
+    }
+    for remote, shown in told.items():
+        command = ["git", "-C", str(out.parents[1]), "remote", "set-url", "origin", remote]
+        subprocess.run(command, check=True)
+        assert place_in_repository(out) == (shown, "apps/one")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from experiment.finding import Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws
-from tests.operations.clients import shared_client, stubbed
+from tests.operations.clients import stubbed
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -45,14 +46,11 @@ def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told
     world: World, say: Say
 ) -> None:
     say("scale", "1", "--hours", "2")
-    scheduler = world.client("scheduler")
-    where = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}
+    scheduler, role = world.client("scheduler"), world.off_role()
+    found = scheduler.get_schedule(Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off")
     kept = ("ScheduleExpression", "FlexibleTimeWindow", "Target", "Name", "GroupName")
-    found = {key: value for key, value in scheduler.get_schedule(**where).items() if key in kept}
-    found["Target"]["RoleArn"] = world.off_role().replace(
-        "qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off"
-    )
-    scheduler.update_schedule(**found)
+    found["Target"]["RoleArn"] = role.replace("qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off")
+    scheduler.update_schedule(**{key: found[key] for key in kept})
     code, _, err = say("status")
     assert code == 1
     assert "has role qwen3-32b-trn2-off, and the deployment's is qwen3-32b-us-east-2-trn2-off" in err
@@ -60,18 +58,20 @@ def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told
     assert say("status")[0] == 0
 
 
-def test_scale_that_is_tried_only_changes_nothing(world: World, say: Say) -> None:
+def test_what_is_tried_only_or_refused_changes_nothing(world: World, say: Say) -> None:
+    allowed = "trnspec scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
     code, out, _ = say("scale", "1", "--dry-run")
-    assert (code, "would be set" in out, world.nodes) == (0, True, 0)
-    assert world.rentals() == []
-
-
-def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: Say) -> None:
-    code, _, err = say("scale", "2")
-    assert (code, world.nodes) == (2, 0)
-    assert err == (
-        "trnspec scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
+    assert (code, "would be set" in out) == (0, True)
+    assert say("scale", "2") == (2, "", allowed)
+    code, _, err = say("scale", "1", "--account", "111122223333")
+    assert (code, "these credentials are not of 111122223333" in err) == (1, True)
+    assert (world.nodes, world.rentals()) == (0, [])
+    world.client("eks").delete_nodegroup(
+        clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment)
     )
+    code, _, err = say("scale", "1")
+    absent = "node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
+    assert (code, err.startswith(f"trnspec scale: {absent}")) == (1, True)
 
 
 def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
@@ -131,21 +131,20 @@ def _without_role(world: World) -> None:
     iam.delete_role(RoleName="qwen3-32b-us-east-2-trn2-off")
 
 
+ROLE = "role qwen3-32b-us-east-2-trn2-off: "
+
+
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
         (_without_schedule, "schedule qwen3-32b-daily: does not exist"),
         (_with_schedule(State="DISABLED"), "schedule qwen3-32b-daily: is DISABLED"),
         (_of_another_group, "schedule qwen3-32b-daily: is about node group qwen3-32b-trn2-b-on-demand"),
-        (_without_role, "role qwen3-32b-us-east-2-trn2-off: does not exist"),
-        (
-            lambda world: world.allow_off("Deny"),
-            "role qwen3-32b-us-east-2-trn2-off: may not do eks:UpdateNodegroupConfig",
-        ),
+        (_without_role, f"{ROLE}does not exist"),
+        (lambda world: world.allow_off("Deny"), f"{ROLE}may not do eks:UpdateNodegroupConfig"),
     ],
-    ids=["no schedule", "disabled", "of another group", "no role", "denied"],
 )
-def test_no_node_starts_where_the_schedule_could_not_act(
+def test_no_node_starts_where_the_schedule_could_not_act_and_one_that_stands_goes_down(
     broken: Callable[[World], None], words: str, world: World, say: Say
 ) -> None:
     broken(world)
@@ -154,39 +153,17 @@ def test_no_node_starts_where_the_schedule_could_not_act(
     assert words in err
     assert "so nothing would set the nodes back to 0 and none are started" in err
     assert len(err.splitlines()) == 1
-
-
-def test_a_node_goes_down_whatever_became_of_the_schedule(world: World, say: Say) -> None:
-    assert say("scale", "1")[0] == 0
-    _without_schedule(world)
-    assert say("scale", "0")[0] == 0
-    assert world.nodes == 0
-
-
-def test_scale_of_what_is_not_deployed_is_one_line(
-    say: Say, account: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
-    code, _, err = say("scale", "1")
-    assert code == 1
-    assert err.startswith(
-        "trnspec scale: node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
-    )
-
-
-def test_a_wrong_account_is_refused_before_anything_is_changed(world: World, say: Say) -> None:
-    code, _, err = say("scale", "1", "--account", "111122223333")
-    assert (code, world.nodes) == (1, 0)
-    assert "these credentials are not of 111122223333" in err
+    world.group.scaling_config["desiredSize"] = 1
+    assert (say("scale", "0")[0], world.nodes) == (0, 0)
 
 
 def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
     group = nodegroup.read(world.experiment, aws)
     eks, stub = stubbed("eks")
     stub.add_client_error("update_nodegroup_config", "ResourceInUseException")
-    with pytest.raises(
-        Exception, match=f"{neuron_nodegroup(world.experiment)}: EKS is changing it .*run this again"
-    ):
-        nodegroup.set_size(
-            world.experiment, Aws("us-east-2", make_client=lambda _: eks), nodes=1, group=group
-        )
+    busy, says = (
+        Aws("us-east-2", make_client=lambda _: eks),
+        f"{group.name}: EKS is changing it .*run this again",
+    )
+    with pytest.raises(Refusal, match=says):
+        nodegroup.set_size(world.experiment, busy, nodes=1, group=group)

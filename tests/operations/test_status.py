@@ -69,10 +69,6 @@ def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:
 
 def test_no_nodes_means_that_no_run_is_on(world: World, say: Say) -> None:
     assert say("scale", "0")[0] == 0
-    assert _active(world) == [0.0]
-
-
-def _active(world: World) -> list[float]:
     found = world.client("cloudwatch").get_metric_statistics(
         Namespace="SpeculativeDecoding/qwen3-32b",
         MetricName="RunActive",
@@ -82,7 +78,7 @@ def _active(world: World) -> list[float]:
         Period=7200,
         Statistics=["Minimum"],
     )
-    return [point["Minimum"] for point in found["Datapoints"]]
+    assert [point["Minimum"] for point in found["Datapoints"]] == [0.0]
 
 
 def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, say: Say) -> None:
@@ -95,37 +91,28 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
     assert "write its ARN into admins of deployment.yaml" in err
 
 
-def broken_off(status: str) -> cloudformation.Stack:
-    return cloudformation.Stack(name="qwen3-32b-cluster", status=status, reason="Subnet is full.")
-
-
 HALFWAY = {
     "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then ./trnspec deploy experiments/qwen3-32b.yaml makes it again",
     "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
     "REVIEW_IN_PROGRESS": "./trnspec deploy experiments/qwen3-32b.yaml goes on, ./trnspec teardown removes it",
     "DELETE_FAILED": "./trnspec teardown goes on",
 }
-
-
-@pytest.mark.parametrize("status", HALFWAY)
-def test_a_deployment_that_broke_off_has_a_remedy(status: str) -> None:
-    (problem,) = cloudformation.halfway([broken_off(status)], "qwen3-32b", region="us-east-2")
-    assert problem.said() == f"stack qwen3-32b-cluster: is {status} (Subnet is full)"
-    assert HALFWAY[status] in problem.remedy
-
-
-@pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
-def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
-    assert cloudformation.halfway([broken_off(status)], "qwen3-32b", region="us-east-2") == []
+WELL = ("CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent")
 
 
 def test_status_says_what_to_do_about_a_deployment_that_broke_off(
     world: World, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (broken_off("DELETE_FAILED"),))
-    code, out, err = say("status", "--json")
-    (problem,) = json.loads(out)["problems"]
-    assert (code, err) == (1, f"trnspec status: {problem['where']}: {problem['why']}; {problem['remedy']}\n")
+    for state in (*HALFWAY, *WELL):
+        stack = cloudformation.Stack(name="qwen3-32b-cluster", status=state, reason="Subnet is full.")
+        monkeypatch.setattr(cloudformation, "deployed", lambda *_, one=stack: (one,))
+        code, out, err = say("status", "--json")
+        problems = json.loads(out)["problems"]
+        assert (code, len(problems)) == ((1, 1) if state in HALFWAY else (0, 0))
+        for problem in problems:
+            assert HALFWAY[state] in problem["remedy"]
+            why = f"trnspec status: stack qwen3-32b-cluster: is {state} (Subnet is full)"
+            assert err == f"{why}; {problem['remedy']}\n"
 
 
 def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:
