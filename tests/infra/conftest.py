@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,9 +23,6 @@ from infra.deployment_file import Lasting
 from infra.synthesis import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
-
-if TYPE_CHECKING:
-    from constructs import Construct
 
 gc.set_threshold(100_000, 50, 50)
 """A synth makes many objects that all stay: looking for garbage among them took a sixth of these tests' time."""
@@ -152,26 +149,24 @@ def sharing(within: Experiment) -> Experiment:
 
 
 @pytest.fixture(scope="session")
-def in_a_cluster(joined: Experiment, beside: Experiment, sharing: Experiment) -> tuple[Experiment, ...]:
-    """All that share it."""
-    return joined, beside, sharing
-
-
-@pytest.fixture(scope="session")
 def small() -> Experiment:
     """The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin."""
     return load(ROOT / "experiments" / "llama-medusa-batch.yaml")
 
 
 @pytest.fixture(scope="session")
-def _synthesized(
-    opened: Experiment,
-    rented: Experiment,
-    later: Experiment,
-    small: Experiment,
-    within: Experiment,
-    in_a_cluster: tuple[Experiment, ...],
-) -> Iterator[Path]:
+def _synthesized(request: pytest.FixtureRequest) -> Iterator[Path]:
+    team = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
+    stages = {
+        "opened": replace(team, build_images="codebuild", alarm_email="team@example.com"),
+        "rented": Lasting(workloads="gitops"),
+        "small": Lasting(),
+        "within": WANTED,
+        "joined": team,
+        "beside": team,
+        "sharing": team,
+        "later": Lasting(admins=(SECOND_ADMIN, ADMIN)),
+    }
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
         app = build_app(outdir=outdir, validation=False)
@@ -181,47 +176,13 @@ def _synthesized(
 
         from infra.deployment import add_stacks
 
-        add_stacks(
-            cdk.Stage(app, "opened"),
-            experiment=opened,
-            files=render(opened),
-            lasting=Lasting(
-                admins=(ADMIN,),
-                pipeline_role=PIPELINE,
-                build_images="codebuild",
-                alarm_email="team@example.com",
-            ),
-        )
-        # GitOps applies its manifests; nothing is asked about those of the next two.
-        add_stacks(
-            cdk.Stage(app, "rented"),
-            experiment=rented,
-            files=render(rented),
-            lasting=Lasting(workloads="gitops"),
-        )
-        add_stacks(cdk.Stage(app, "small"), experiment=small, files=(), lasting=Lasting())
-        add_stacks(cdk.Stage(app, "within"), experiment=within, files=render(within), lasting=WANTED)
-        for one in in_a_cluster:
-            lasting = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
-            add_stacks(cdk.Stage(app, one.name), experiment=one, files=render(one), lasting=lasting)
-        _add_what_is_changed(cdk.Stage(app, "later"), later)
+        for name, lasting in stages.items():
+            one = request.getfixturevalue(name)
+            add_stacks(cdk.Stage(app, name), experiment=one, files=render(one), lasting=lasting)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
         with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
             app.synth()
         yield Path(outdir)
-
-
-def _add_what_is_changed(scope: Construct, experiment: Experiment) -> None:
-    """The stacks that AWS would have to change in place; as `add_stacks` makes them."""
-    from infra.stacks.cluster import ClusterStack
-    from infra.stacks.network import NetworkStack
-    from infra.stacks.nodes import NodesStack
-    from infra.stacks.storage import StorageStack
-
-    network = NetworkStack(scope, experiment=experiment)
-    StorageStack(scope, experiment=experiment)
-    cluster = ClusterStack(scope, experiment=experiment, made=network.vpc, admins=(SECOND_ADMIN, ADMIN))
-    NodesStack(scope, experiment=experiment, cluster=cluster.cluster, made=network.vpc)
 
 
 def _deployed(stage: str = "") -> Any:
@@ -241,7 +202,7 @@ joined_deployment, beside_deployment, sharing_deployment = (
     _deployed(stage) for stage in ("joined", "beside", "sharing")
 )
 later_deployment = _deployed("later")
-"""What the reference deploys once it was changed: network, storage, cluster and nodes."""
+"""What the reference deploys once it was changed."""
 
 
 @pytest.fixture(scope="session")

@@ -56,12 +56,27 @@ class Acknowledged:
 
     def covers(self, finding: Finding) -> bool:
         """Whether this is that finding; its path may have a stage in front and a resource behind."""
-        place = re.search(rf"(^|/){self.place}(/|$)", finding.path)
-        return (
-            finding.rule == self.rule
-            and place is not None
-            and re.fullmatch(self.what, finding.what) is not None
-        )
+        named = finding.rule == self.rule and re.fullmatch(self.what, finding.what)
+        return bool(named and re.search(rf"(^|/){self.place}(/|$)", finding.path))
+
+
+def acknowledged(which: str) -> list[Acknowledged]:
+    """Of the `experiment` or of the `pipeline`."""
+    return [
+        Acknowledged(rule=entry["rule"], place=place, what=what, reason=entry["reason"])
+        for entry in KEPT[which]
+        for place, named in entry["places"].items()
+        for what in named or [""]
+    ]
+
+
+def disagreements(found: Iterable[Finding], which: str) -> list[Finding | Acknowledged]:
+    """What is found and not acknowledged exactly once, and what is acknowledged and not found, or without a reason."""
+    kept = acknowledged(which)
+    covering = {finding: [entry for entry in kept if entry.covers(finding)] for finding in found}
+    used = {entry for entries in covering.values() for entry in entries}
+    unlike = [finding for finding, entries in covering.items() if len(entries) != 1]
+    return [*unlike, *(entry for entry in kept if entry not in used or len(entry.reason) <= 10)]
 
 
 def lint(templates: Iterable[Path], *, region: str) -> list[dict[str, Any]]:
@@ -76,13 +91,3 @@ def lint(templates: Iterable[Path], *, region: str) -> list[dict[str, Any]]:
     )
     found: list[dict[str, Any]] = json.loads(ended.stdout)
     return found
-
-
-def acknowledged(which: str) -> list[Acknowledged]:
-    """Of the `experiment` or of the `pipeline`."""
-    return [
-        Acknowledged(rule=entry["rule"], place=place, what=what, reason=entry["reason"])
-        for entry in KEPT[which]
-        for place, named in entry["places"].items()
-        for what in named or [""]
-    ]

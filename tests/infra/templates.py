@@ -13,12 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "111122223333"
 REGION = "us-east-2"
 STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability")
+_NAMES = (*STACKS, "deliveryrole", "delivery", "pipeline")
 _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
     "AWS::Region": REGION,
     "AWS::Partition": "aws",
     "AWS::URLSuffix": "amazonaws.com",
 }
+Properties = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Resource:
         return str(self.body["Type"])
 
     @property
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> Properties:
         return dict(self.body.get("Properties", {}))
 
     @property
@@ -44,39 +46,72 @@ class Resource:
 
 @dataclass(frozen=True)
 class Deployment:
-    """All stacks of one experiment."""
+    """All stacks of one experiment, or the one of the pipeline."""
 
     templates: dict[str, dict[str, Any]]
     assets: dict[str, dict[str, Any]]
-    stack_names: dict[str, str]
+    artifacts: dict[str, dict[str, Any]]
+    """What the manifest of the assembly says of each stack."""
 
     @classmethod
     def read(cls, outdir: Path, prefix: str = "") -> Deployment:
         """What stands in a cloud assembly, by short names of stacks."""
-        names = {path.name.split(".")[0]: path for path in sorted(outdir.glob("*.template.json"))}
-        artifacts = _json(outdir / "manifest.json")["artifacts"]
-        templates, assets, stack_names = {}, {}, {}
-        for name, path in names.items():
-            short = next(stack for stack in STACKS if name.removeprefix(prefix).startswith(stack))
-            templates[short] = _json(path)
-            assets[short] = _json(path.with_name(f"{name}.assets.json"))
-            owner = artifacts.get(name) or artifacts[f"{prefix}-{short}"]
-            stack_names[short] = owner["properties"].get("stackName", short)
-        return cls(templates, assets, stack_names)
+        artifacts = json_of(outdir / "manifest.json")["artifacts"].values()
+        owners = {one["properties"].get("templateFile"): one for one in artifacts if "properties" in one}
+        templates, assets, found = {}, {}, {}
+        for path in sorted(outdir.glob("*.template.json")):
+            name = path.name.split(".")[0]
+            short = next(stack for stack in _NAMES if name.removeprefix(prefix).startswith(stack))
+            templates[short] = json_of(path)
+            assets[short] = json_of(path.with_name(f"{name}.assets.json"))
+            found[short] = owners[path.name]
+        return cls(templates, assets, found)
 
-    def resources(self, type_: str | None = None, stack: str | None = None) -> list[Resource]:
-        """Every resource, or those of a type or a stack."""
-        return [r for r in self._all() if type_ in (None, r.type) and stack in (None, r.stack)]
+    def resources(self, type_: str | None = None, stack: str | None = None, **chosen: Any) -> list[Resource]:
+        """Every resource, or those of a type or a stack, or with these properties."""
+        return [
+            one
+            for one in self._all()
+            if type_ in (None, one.type)
+            and stack in (None, one.stack)
+            and (not chosen or chosen.items() <= resolved(one.properties).items())
+        ]
 
-    def only(self, type_: str, stack: str | None = None) -> Resource:
+    def properties(self, type_: str, stack: str | None = None, **chosen: Any) -> list[Properties]:
+        """The same resources' properties."""
+        return [one.properties for one in self.resources(type_, stack, **chosen)]
+
+    def only(self, type_: str, stack: str | None = None, **chosen: Any) -> Resource:
         """The one resource of a type."""
-        (found,) = self.resources(type_, stack)
+        (found,) = self.resources(type_, stack, **chosen)
+        return found
+
+    def rights(self, *stacks: str) -> dict[str, list[dict[str, Any]]]:
+        """Statements of every role of these stacks, or of all: by the name of the role, or by its logical id."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for stack in stacks or self.templates:
+            roles = self.resources("AWS::IAM::Role", stack)
+            names = {f"<{one.logical_id}>": _name(one) for one in roles}
+            for one in roles:
+                documents = [policy["PolicyDocument"] for policy in one.properties.get("Policies", ())]
+                assert _name(one) not in found
+                found[_name(one)] = [
+                    each for document in documents for each in as_list(document["Statement"])
+                ]
+            for policy in self.properties("AWS::IAM::Policy", stack):
+                for holder in map(resolved, policy["Roles"]):
+                    statements = found.setdefault(names.get(holder, holder), [])
+                    statements += as_list(policy["PolicyDocument"]["Statement"])
         return found
 
     def _all(self) -> Iterator[Resource]:
         for stack, template in self.templates.items():
             for logical_id, body in template["Resources"].items():
                 yield Resource(stack, logical_id, body)
+
+
+def _name(role: Resource) -> str:
+    return str(resolved(role.properties.get("RoleName", role.logical_id)))
 
 
 def resolved(value: Any) -> Any:
@@ -106,6 +141,7 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_of(path: Path) -> dict[str, Any]:
+    """A JSON object."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra.templates import Deployment, Resource, resolved
+from tests.infra.templates import Deployment, resolved
 
 TABLE = """
 reference | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPublicAccess | false
@@ -20,23 +20,18 @@ reference | cluster | AWS::EKS::Cluster | UpgradePolicy | {SupportType: STANDARD
 reference | cluster | AWS::EKS::Cluster | AccessConfig | {AuthenticationMode: API, BootstrapClusterCreatorAdminPermissions: false}
 reference | cluster | AWS::EKS::Cluster | BootstrapSelfManagedAddons | false
 reference | cluster | AWS::EKS::Cluster | Logging.ClusterLogging.EnabledTypes | [{Type: api}, {Type: audit}, {Type: authenticator}, {Type: controllerManager}, {Type: scheduler}]
-reference | cluster | AWS::EKS::Cluster | EncryptionConfig.0.Resources | [secrets]
 reference | cluster | AWS::KMS::Key | EnableKeyRotation | true
 reference | storage | AWS::KMS::Key | EnableKeyRotation | true
-reference | * | AWS::Logs::LogGroup | RetentionInDays | 90
 reference | * | AWS::EKS::Addon {AddonName: vpc-cni} | ConfigurationValues | {enableNetworkPolicy: "true"}
-reference | * | AWS::EKS::Addon {AddonName: vpc-cni} | PodIdentityAssociations.0.ServiceAccount | aws-node
 reference | * | AWS::EKS::Addon {AddonName: aws-mountpoint-s3-csi-driver} | ConfigurationValues | {node: {tolerateAllTaints: true}}
 reference | * | AWS::EKS::Addon {AddonName: amazon-cloudwatch-observability} | PodIdentityAssociations.0.ServiceAccount | cloudwatch-agent
 reference | * | AWS::EKS::Addon {AddonName: amazon-cloudwatch-observability} | ConfigurationValues.agent.config.logs.metrics_collected | {kubernetes: {enhanced_container_insights: true, accelerated_compute_metrics: true}}
-reference | cluster | AWS::EKS::Nodegroup | NodegroupName | qwen3-32b-system
 reference | cluster | AWS::EKS::Nodegroup | InstanceTypes | [m7i.xlarge]
 reference | cluster | AWS::EKS::Nodegroup | ScalingConfig | {MinSize: 2, DesiredSize: 2, MaxSize: 3}
 reference | cluster | AWS::EKS::Nodegroup | Labels | {speculation.trn2/role: system}
 reference | cluster | AWS::EKS::Nodegroup | Taints | null
 reference | cluster | AWS::EKS::Nodegroup | ReleaseVersion | 1.35.6-20260714
 opened | cluster | AWS::EKS::Nodegroup | ReleaseVersion | 1.36.2-20260714
-reference | cluster | AWS::AutoScaling::AutoScalingGroup | AutoScalingGroupName | qwen3-32b-way-in
 reference | cluster | AWS::AutoScaling::AutoScalingGroup | DesiredCapacity | "1"
 reference | cluster | AWS::AutoScaling::AutoScalingGroup | MaxSize | "1"
 opened | * | AWS::AutoScaling::AutoScalingGroup | # | 0
@@ -46,15 +41,12 @@ reference | nodes | AWS::EKS::Nodegroup | NodegroupName | qwen3-32b-trn2-a-on-de
 rented | nodes | AWS::EKS::Nodegroup | NodegroupName | rented-trn2-b-capacity-block-9abcdef0-d2-28
 reference | nodes | AWS::EKS::Nodegroup | AmiType | AL2023_x86_64_NEURON
 reference | nodes | AWS::EKS::Nodegroup | ReleaseVersion | 1.35.6-20260625
-reference | nodes | AWS::EKS::Nodegroup | InstanceTypes | null
-reference | * | AWS::EKS::Nodegroup | Version | "1.35"
 later | * | AWS::EKS::Nodegroup | Version | "1.36"
 reference | nodes | AWS::EKS::Nodegroup | NodeRepairConfig | {Enabled: true}
 reference | nodes | AWS::EKS::Nodegroup | UpdateConfig | {MaxUnavailable: 1, UpdateStrategy: MINIMAL}
 reference | nodes | AWS::EKS::Nodegroup | Labels | {speculation.trn2/role: neuron}
 reference | nodes | AWS::EKS::Nodegroup | Taints | [{Key: aws.amazon.com/neuron, Value: "true", Effect: NO_SCHEDULE}]
 reference | nodes | AWS::EKS::Nodegroup | CapacityType | ON_DEMAND
-later | nodes | AWS::EKS::Nodegroup | CapacityType | ON_DEMAND
 rented | nodes | AWS::EKS::Nodegroup | CapacityType | CAPACITY_BLOCK
 reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.SecurityGroupIds | null
 reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.InstanceType | trn2.48xlarge
@@ -64,9 +56,6 @@ reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.CapacityReserv
 rented | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget | {CapacityReservationId: cr-0123456789abcdef0}
 later | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget | {CapacityReservationId: cr-0123456789abcdef0}
 reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.Placement | null
-rented | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.Placement | null
-later | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.Placement | null
-reference | * | AWS::EC2::LaunchTemplate | # | 3
 reference | * | AWS::EC2::LaunchTemplate | LaunchTemplateData.MetadataOptions.HttpTokens | required
 reference | * | AWS::EC2::LaunchTemplate | LaunchTemplateData.MetadataOptions.HttpPutResponseHopLimit | 1
 reference | * | AWS::EC2::LaunchTemplate | LaunchTemplateData.BlockDeviceMappings.0.Ebs.Encrypted | true
@@ -79,14 +68,12 @@ opened | network | AWS::EC2::NatGateway | # | 2
 reference | network | AWS::EC2::Subnet | MapPublicIpOnLaunch | false
 reference | network | AWS::EC2::FlowLog | TrafficType | ALL
 opened | network | AWS::EC2::VPCEndpoint {VpcEndpointType: Interface} | PrivateDnsEnabled | true
-reference | * | AWS::S3::Bucket | # | 4
 reference | * | AWS::S3::Bucket | PublicAccessBlockConfiguration | {BlockPublicAcls: true, BlockPublicPolicy: true, IgnorePublicAcls: true, RestrictPublicBuckets: true}
 reference | * | AWS::S3::Bucket | OwnershipControls | {Rules: [{ObjectOwnership: BucketOwnerEnforced}]}
 reference | network | AWS::EC2::VPCEndpoint | VpcEndpointType | Gateway
 reference | network | AWS::EC2::VPCEndpoint | ServiceName | com.amazonaws.us-east-2.s3
 small | network | AWS::EC2::Subnet | # | 6
 small | network | AWS::EC2::Subnet {AvailabilityZone: ap-southeast-4a} | # | 2
-small | workloads | Custom::AWSCDK-EKS-HelmChart | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true}, draDriver: {enabled: false}, npd: {enabled: false}}
 reference | storage | AWS::S3::Bucket {VersioningConfiguration: {Status: Enabled}} | # | 3
 reference | storage | AWS::S3::Bucket | @UpdateReplacePolicy | Retain
 reference | storage | AWS::S3::Bucket | @DeletionPolicy | RetainExceptOnCreate
@@ -96,14 +83,9 @@ reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Pri
 reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Action | [sts:AssumeRole, sts:TagSession]
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | Overwrite | true
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | PruneLabel | null
-reference | workloads | Custom::AWSCDK-EKS-HelmChart | Repository | oci://public.ecr.aws/neuron/neuron-helm-chart
-reference | workloads | Custom::AWSCDK-EKS-HelmChart | Version | 1.10.0
 reference | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: false}, scheduler: {enabled: false}, draDriver: {enabled: true}, npd: {enabled: false}}
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true}, draDriver: {enabled: false}, npd: {enabled: false}}
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Repository | https://kedacore.github.io/charts
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Chart | keda
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Namespace | keda
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Version | 2.20.2
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.watchNamespace | rented
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.permissions.operator.restrict.secret | true
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.operator.nodeSelector | {speculation.trn2/role: system}
@@ -111,44 +93,26 @@ opened | workloads | AWS::ECR::Repository | ImageTagMutability | IMMUTABLE
 opened | workloads | AWS::ECR::Repository | EmptyOnDelete | true
 opened | workloads | AWS::ECR::Repository | ImageScanningConfiguration | {ScanOnPush: true}
 reference | * | AWS::SNS::Subscription | # | 0
-opened | * | AWS::SNS::Subscription | Protocol | email
 opened | * | AWS::SNS::Subscription | Endpoint | team@example.com
 """
 """Deployment | stack, or * | type {and properties that select} | path | value of each such resource, in YAML. `#` counts
 them, `@` is beside the properties; JSON within a property is read on the way."""
 
 
-DEPLOYMENTS = {
-    "reference": "deployment",
-    "opened": "open_deployment",
-    "rented": "rented_deployment",
-    "later": "later_deployment",
-    "small": "small_deployment",
-}
-
-
 @pytest.mark.parametrize("row", TABLE.strip().splitlines())
 def test_a_property_is_as_it_was_decided(row: str, request: pytest.FixtureRequest) -> None:
     which, stack, selected, path, value = (cell.strip() for cell in row.split(" | "))
-    deployment: Deployment = request.getfixturevalue(DEPLOYMENTS[which])
-    resources = _selected(deployment, None if stack == "*" else stack, selected)
-    wanted = yaml.safe_load(value)
+    name = {"reference": "deployment", "opened": "open_deployment"}.get(which, f"{which}_deployment")
+    deployment: Deployment = request.getfixturevalue(name)
+    type_, _, chosen = selected.partition(" ")
+    wanted, properties = yaml.safe_load(value), yaml.safe_load(chosen) if chosen else {}
+    resources = deployment.resources(type_, None if stack == "*" else stack, **properties)
     if path == "#":
         assert len(resources) == wanted
     else:
         bodies = [one.body if path.startswith("@") else one.properties for one in resources]
         found = [_at(resolved(body), path.removeprefix("@").split(".")) for body in bodies]
         assert found == [wanted] * len(resources) != []
-
-
-def _selected(deployment: Deployment, stack: str | None, selected: str) -> list[Resource]:
-    type_, _, chosen = selected.partition(" ")
-    wanted = yaml.safe_load(chosen) if chosen else {}
-    return [
-        one
-        for one in deployment.resources(type_, stack)
-        if wanted.items() <= resolved(one.properties).items()
-    ]
 
 
 def _at(value: Any, path: list[str]) -> Any:

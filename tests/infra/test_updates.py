@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +16,7 @@ from experiment.model import Capacity
 from experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
-from tests.infra.templates import REGION, ROOT, Deployment, Resource, resolved
+from tests.infra.templates import REGION, ROOT, Deployment, Resource, json_of, resolved
 
 DEPLOYED = ROOT / "tests" / "data" / "deployed" / "2026-11-22.json"
 RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
@@ -36,47 +34,58 @@ def _at(properties: Any, path: list[str]) -> Any:
     return resolved(properties)
 
 
-def _pairs(before: Deployment, after: Deployment) -> Iterator[tuple[Resource, Resource]]:
-    there = {(resource.stack, resource.logical_id): resource for resource in after.resources()}
-    for resource in before.resources():
-        if (resource.stack, resource.logical_id) in there:
-            yield resource, there[resource.stack, resource.logical_id]
+def _by_id(deployment: Deployment) -> dict[tuple[str, str], Resource]:
+    return {(one.stack, one.logical_id): one for one in deployment.resources()}
 
 
 def made_again(before: Deployment, after: Deployment) -> list[tuple[Resource, Resource]]:
     """Resources that stand in both, and that CloudFormation cannot change into the other."""
+    there = _by_id(after)
     return [
-        (old, new)
-        for old, new in _pairs(before, after)
-        if any(_at(old.properties, path) != _at(new.properties, path) for path in _fixed(old.type))
+        (old, there[place])
+        for place, old in _by_id(before).items()
+        if place in there
+        and any(_at(old.properties, path) != _at(there[place].properties, path) for path in _fixed(old.type))
     ]
 
 
+def _names(resource: Resource) -> dict[str, Any]:
+    """Physical names that the template chooses."""
+    own = [path for path in _fixed(resource.type) if path[-1].endswith("Name") and path != ["ClusterName"]]
+    return {"/".join(path): name for path in own if (name := _at(resource.properties, path)) is not None}
+
+
 @pytest.fixture(scope="module")
-def replaced(deployment: Deployment, later_deployment: Deployment) -> list[tuple[Resource, Resource]]:
-    return made_again(deployment, later_deployment)
+def deployed() -> Deployment:
+    """The reference experiment as an earlier version of this repository deployed it."""
+    return Deployment(json_of(DEPLOYED), {}, {})
 
 
-def test_zones_purchase_and_version_change_only_the_trn2_group_and_an_upgrade_what_was_renamed(
-    replaced: list[tuple[Resource, Resource]], upgraded: list[tuple[Resource, Resource]]
+@pytest.fixture(scope="module")
+def upgraded(deployed: Deployment, deployment: Deployment) -> list[tuple[Resource, Resource]]:
+    """Resources that CloudFormation makes again, the new one before it deletes the old one."""
+    return made_again(deployed, deployment)
+
+
+def test_zones_purchase_and_version_make_only_the_trn2_group_again_and_what_is_made_again_has_another_name(
+    deployment: Deployment, later_deployment: Deployment, upgraded: list[tuple[Resource, Resource]]
 ) -> None:
+    """The new one comes before the old one goes, and of one name there cannot be two."""
+    replaced = made_again(deployment, later_deployment)
     assert [(before.stack, before.type) for before, _ in replaced] == [("nodes", "AWS::EKS::Nodegroup")]
     assert {(before.stack, before.type) for before, _ in upgraded} >= {
         ("nodes", "AWS::IAM::Role"),
         ("observability", "AWS::CloudWatch::Dashboard"),
     }
-
-
-def test_what_is_made_again_has_another_name(
-    replaced: list[tuple[Resource, Resource]], upgraded: list[tuple[Resource, Resource]]
-) -> None:
-    """The new one comes before the old one goes, and of one name there cannot be two."""
     for before, after in (*replaced, *upgraded):
         old, new = _names(before), _names(after)
         assert all(old[path] != new.get(path) for path in old), (before.stack, before.logical_id)
 
 
-def test_no_subnet_moves_and_none_is_lost(deployment: Deployment, later_deployment: Deployment) -> None:
+def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators_keep_their_places(
+    deployment: Deployment, open_deployment: Deployment, later_deployment: Deployment
+) -> None:
+    """EKS refuses any other subnets: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html."""
     first, second = (
         {
             one.logical_id: (one.properties["AvailabilityZone"], one.properties["CidrBlock"])
@@ -85,30 +94,16 @@ def test_no_subnet_moves_and_none_is_lost(deployment: Deployment, later_deployme
         for found in (deployment, later_deployment)
     )
     assert first == second
-
-
-def test_the_control_plane_keeps_to_its_zones(deployment: Deployment, later_deployment: Deployment) -> None:
-    """EKS refuses any others: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html."""
-    subnets = [
+    before, after = (
         found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"]
         for found in (deployment, later_deployment)
-    ]
-    assert subnets[0] == subnets[1]
-    assert len(subnets[0]) == 3
-
-
-def test_an_administrator_keeps_the_entry_when_others_are_added(
-    open_deployment: Deployment, later_deployment: Deployment
-) -> None:
-    first, second = (
-        {
-            str(entry.properties["PrincipalArn"]): entry.logical_id
-            for entry in found.resources("AWS::EKS::AccessEntry", stack="cluster")
-        }
-        for found in (open_deployment, later_deployment)
     )
-    assert second.keys() == {SECOND_ADMIN, ADMIN}
-    assert first[ADMIN] == second[ADMIN]
+    assert before == after
+    assert len(before) == 3
+    (entry,) = later_deployment.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
+    assert later_deployment.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=SECOND_ADMIN)
+    earlier = open_deployment.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
+    assert earlier.logical_id == entry.logical_id
 
 
 def test_each_purchase_is_a_group_of_its_own(experiment: Experiment) -> None:
@@ -144,55 +139,24 @@ def test_an_earlier_node_image_is_a_group_of_its_own(experiment: Experiment) -> 
 
 
 def test_the_end_of_a_rental_stands_before_its_first_node(deployment: Deployment) -> None:
-    group = deployment.only("AWS::EKS::Nodegroup", stack="nodes")
+    group = deployment.only("AWS::EKS::Nodegroup", "nodes")
     ends = deployment.resources("AWS::Scheduler::Schedule")
     assert {end.logical_id for end in ends} <= set(group.waits_for)
 
 
-@pytest.fixture(scope="module")
-def deployed() -> Deployment:
-    """The reference experiment as an earlier version of this repository deployed it."""
-    return Deployment(json.loads(DEPLOYED.read_text(encoding="utf-8")), {}, {})
-
-
-@pytest.fixture(scope="module")
-def upgraded(deployed: Deployment, deployment: Deployment) -> list[tuple[Resource, Resource]]:
-    """Resources that CloudFormation makes again, the new one before it deletes the old one."""
-    return made_again(deployed, deployment)
-
-
-def _names(resource: Resource) -> dict[str, Any]:
-    """Physical names that the template chooses."""
-    own = [path for path in _fixed(resource.type) if path[-1].endswith("Name") and path != ["ClusterName"]]
-    return {"/".join(path): name for path in own if (name := _at(resource.properties, path)) is not None}
-
-
 def _keeps(resource: Resource) -> bool:
-    return bool(
-        {resource.body.get(policy) for policy in ("DeletionPolicy", "UpdateReplacePolicy")} & {*RETAINED}
-    )
+    return any(resource.body.get(policy) in RETAINED for policy in ("DeletionPolicy", "UpdateReplacePolicy"))
 
 
-def test_no_logical_id_becomes_another_type(deployed: Deployment, deployment: Deployment) -> None:
-    """CloudFormation refuses that."""
-    for before, after in _pairs(deployed, deployment):
-        assert before.type == after.type, (before.stack, before.logical_id)
-
-
-def test_a_resource_that_moves_to_another_logical_id_has_another_name(
+def test_no_logical_id_becomes_another_type_and_what_moves_to_another_has_another_name(
     deployed: Deployment, deployment: Deployment
 ) -> None:
-    """The new one is made before the old one goes."""
-    there = {(one.stack, one.logical_id) for one in deployed.resources()}
-    old = {
-        (one.type, str(resolved(name))): one.logical_id
-        for one in deployed.resources()
-        for name in _names(one).values()
-    }
-    for one in deployment.resources():
-        if (one.stack, one.logical_id) not in there:
-            for name in _names(one).values():
-                assert (one.type, str(resolved(name))) not in old, one.logical_id
+    """CloudFormation refuses the first; and the new one is made before the old one goes."""
+    before, after = _by_id(deployed), _by_id(deployment)
+    assert [one for one in before.keys() & after.keys() if before[one].type != after[one].type] == []
+    old = {(one.type, str(name)) for one in before.values() for name in _names(one).values()}
+    new = [one for place, one in after.items() if place not in before]
+    assert [one for one in new if {(one.type, str(name)) for name in _names(one).values()} & old] == []
 
 
 def test_nothing_that_is_retained_is_made_again_or_leaves_its_stack(
@@ -200,26 +164,19 @@ def test_nothing_that_is_retained_is_made_again_or_leaves_its_stack(
 ) -> None:
     """It would stay, with nothing that knows of it: weights, artifacts, results, keys."""
     assert [before.logical_id for before, _ in upgraded if _keeps(before)] == []
-    there = {(one.stack, one.logical_id) for one in deployment.resources()}
-    kept = [one for one in deployed.resources() if _keeps(one)]
-    assert len([one for one in kept if one.type == "AWS::S3::Bucket"]) >= 3
-    assert [one.logical_id for one in kept if (one.stack, one.logical_id) not in there] == []
+    kept = {place: one for place, one in _by_id(deployed).items() if _keeps(one)}
+    assert len([one for one in kept.values() if one.type == "AWS::S3::Bucket"]) >= 3
+    assert kept.keys() <= _by_id(deployment).keys()
 
 
 def test_what_uses_a_renamed_role_follows_it_in_the_same_update(deployment: Deployment) -> None:
     """By reference, so that CloudFormation changes it between making the new role and deleting the old one."""
     (role,) = (one for one in deployment.resources("AWS::IAM::Role") if "RoleName" in one.properties)
-    arn = {"Fn::GetAtt": [role.logical_id, "Arn"]}
-    schedules = deployment.resources("AWS::Scheduler::Schedule")
-    assert schedules
-    assert all(one.properties["Target"]["RoleArn"] == arn for one in schedules)
-    policies = [
-        one
-        for one in deployment.resources("AWS::IAM::Policy")
-        if {"Ref": role.logical_id} in one.properties["Roles"]
-    ]
-    assert policies
-    assert {one.stack for one in policies} == {role.stack}, "another stack's policy would keep the old role"
+    roles = [one["Target"]["RoleArn"] for one in deployment.properties("AWS::Scheduler::Schedule")]
+    assert roles == [{"Fn::GetAtt": [role.logical_id, "Arn"]}] * 2
+    policies = deployment.resources("AWS::IAM::Policy")
+    stacks = {one.stack for one in policies if {"Ref": role.logical_id} in one.properties["Roles"]}
+    assert stacks == {role.stack}, "another stack's policy would keep the old role"
 
 
 ACCOUNT_WIDE = {
@@ -251,30 +208,21 @@ def test_every_chosen_name_that_is_account_wide_carries_the_region(
     assert [name for name in found if REGION not in name] == []
 
 
-def _there(experiment: Experiment, *, name: str, region: str) -> Experiment:
-    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update={"region": region}))
-
-
 @pytest.mark.parametrize("region", ["us-east-2", "ap-southeast-2", "ap-northeast-3"])
-def test_the_longest_experiment_still_has_names(experiment: Experiment, region: str) -> None:
-    longest = _there(experiment, name="x" * MAX_EXPERIMENT_NAME, region=region)
+def test_the_longest_experiment_still_has_names_and_shares_none_that_is_account_wide(
+    experiment: Experiment, region: str
+) -> None:
+    cluster = experiment.cluster.model_copy(update={"region": region})
+    longest = replace(experiment, name="x" * MAX_EXPERIMENT_NAME, cluster=cluster)
     pipeline = replace(read_pipeline(ROOT / "pipeline.yaml"), name="p" * 31, region=region)
     stage = replace(pipeline.prod, experiment=longest)
-    roles = (
+    roles = [
         off_role_name(longest),
         delivery_role_name(longest),
         stage.starter_role,
         pipeline.caller_role(stage),
-    )
-    assert all(len(name) <= LONGEST_ROLE for name in roles)
-    assert all(region in name for name in roles)
-    for name in (f"{dashboard_name(longest)}-99", service_dashboard_name(longest)):
-        assert len(name) <= LONGEST_DASHBOARD
-
-
-def test_one_experiment_in_two_regions_shares_no_account_wide_name(experiment: Experiment) -> None:
-    here, there = (
-        _there(experiment, name=experiment.name, region=region) for region in ("us-east-2", "ap-southeast-4")
-    )
-    for name in (off_role_name, dashboard_name, service_dashboard_name):
-        assert name(here) != name(there)
+    ]
+    dashboards = [f"{dashboard_name(longest)}-99", service_dashboard_name(longest)]
+    assert [name for name in roles if len(name) > LONGEST_ROLE] == []
+    assert [name for name in dashboards if len(name) > LONGEST_DASHBOARD] == []
+    assert [name for name in (*roles, *dashboards) if region not in name] == []

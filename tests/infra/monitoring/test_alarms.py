@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT
+from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT, Metric
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import Objectives, SearchedLoad
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
-from tests.infra.templates import Deployment, Resource, resolved
+from tests.infra.templates import Deployment, resolved
 
 BY_CLOUDWATCH_NAME = {metric.cloudwatch_name: metric for metric in BY_NAME.values()}
 INSIGHTS_QUERY = re.compile(
@@ -50,8 +50,19 @@ def metrics(experiment: Experiment) -> Iterator[dict[str, Any]]:
                 yield query["MetricStat"]["Metric"]
 
 
+def mean_over_all_cells(alarm: MetricAlarm, of: Metric) -> None:
+    """Of one arm, by a query that names every dimension."""
+    (query,) = alarm.queries
+    parsed = INSIGHTS_QUERY.fullmatch(query["Expression"])
+    assert parsed
+    assert parsed.group(1, 2, 3) == ("AVG", of.cloudwatch_name, "SpeculativeDecoding/qwen3-32b")
+    assert tuple(re.findall(r"\w+", parsed[4])) == of.dimensions
+    assert parsed.group(5, 6) == ("Arm", "qwen-sd-vllm")
+
+
 def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
-    assert made(experiment).keys() >= {
+    found = made(experiment)
+    assert found.keys() >= {
         "error-rate-qwen-vllm",
         "error-rate-qwen-sd-vllm",
         "p99-tpot-qwen-vllm",
@@ -60,21 +71,15 @@ def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
         "paid-node-idle",
         "switch-off-failed",
     }
-
-
-def test_every_alarm_notifies_unless_it_is_a_part_of_another(experiment: Experiment) -> None:
-    found = alarms(experiment)
-    parts = {part for alarm in found for part in alarm.parts}
-    assert {alarm.name for alarm in found if not alarm.notifies} == parts
-
-
-def test_the_error_rate_is_the_mean_of_errors_over_all_cells_of_an_arm(experiment: Experiment) -> None:
-    (query,) = metric(experiment, "error-rate-qwen-sd-vllm").queries
-    parsed = INSIGHTS_QUERY.fullmatch(query["Expression"])
-    assert parsed
-    assert parsed.group(1, 2, 3) == ("AVG", ERRORS.cloudwatch_name, "SpeculativeDecoding/qwen3-32b")
-    assert tuple(re.findall(r"\w+", parsed[4])) == ERRORS.dimensions
-    assert parsed.group(5, 6) == ("Arm", "qwen-sd-vllm")
+    parts = {part.removeprefix("qwen3-32b-") for alarm in found.values() for part in alarm.parts}
+    assert {name for name, alarm in found.items() if not alarm.notifies} == parts
+    # Silence is an alarm only while a run is on, or a node is paid.
+    assert found["no-data"].parts == ("qwen3-32b-run-is-on", "qwen3-32b-no-requests")
+    assert found["paid-node-idle"].parts == ("qwen3-32b-paid-nodes", "qwen3-32b-no-requests-for-long")
+    (active,) = metric(experiment, "run-is-on").queries
+    assert active["MetricStat"]["Metric"]["MetricName"] == RUN_ACTIVE.cloudwatch_name
+    assert active["MetricStat"]["Stat"] == "Minimum", "in a period in which it ended, a run is not on"
+    mean_over_all_cells(metric(experiment, "error-rate-qwen-sd-vllm"), ERRORS)
 
 
 def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(opened: Experiment) -> None:
@@ -101,26 +106,19 @@ def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(opened: Experi
     assert len([name for name in made(many) if name.startswith("p99-tpot-qwen-vllm")]) == 2
 
 
-def test_p99_is_held_against_the_objective_of_the_experiment(experiment: Experiment) -> None:
-    assert metric(experiment, "p99-tpot-qwen-vllm").threshold == 0.2
-    slo = experiment.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
-    assert metric(replace(experiment, benchmark=slo), "p99-tpot-qwen-vllm").threshold == 0.05
-
-
 @pytest.mark.parametrize("key", ["search", "search_rate"])
 def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective_on_purpose(
     experiment: Experiment, key: str
 ) -> None:
+    assert metric(experiment, "p99-tpot-qwen-vllm").threshold == 0.2
+    slo = experiment.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
+    assert metric(replace(experiment, benchmark=slo), "p99-tpot-qwen-vllm").threshold == 0.05
     load = SearchedLoad.model_validate({key: [1, 64], "objective": {"tpot_s": 0.03}})
     searched = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"load": load}))
     slow = {name for name in made(searched) if "tpot" in name}
     assert slow == {f"mean-tpot-{arm.name}" for arm in searched.served_arms}
     alarm = metric(searched, "mean-tpot-qwen-sd-vllm")
-    (query,) = alarm.queries
-    parsed = INSIGHTS_QUERY.fullmatch(query["Expression"])
-    assert parsed
-    assert parsed.group(1, 2, 5, 6) == ("AVG", TPOT.cloudwatch_name, "Arm", "qwen-sd-vllm")
-    assert tuple(re.findall(r"\w+", parsed[4])) == TPOT.dimensions
+    mean_over_all_cells(alarm, TPOT)
     assert (alarm.threshold, after(alarm, 0.05, 0.05, 0.05), after(alarm, 0.3, 0.3)) == (0.2, "OK", "ALARM")
 
 
@@ -182,25 +180,6 @@ def test_an_alarm_goes_off_when_it_should(
     assert after(metric(experiment, name), *points, before=before) == state
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("no-data", ("run-is-on", "no-requests")),
-        ("paid-node-idle", ("paid-nodes", "no-requests-for-long")),
-    ],
-)
-def test_silence_is_an_alarm_only_while_a_run_is_on_or_a_node_is_paid(
-    experiment: Experiment, name: str, parts: tuple[str, ...]
-) -> None:
-    assert made(experiment)[name].parts == tuple(f"qwen3-32b-{part}" for part in parts)
-
-
-def test_a_period_in_which_a_run_ended_is_not_one_in_which_it_is_on(experiment: Experiment) -> None:
-    (query,) = metric(experiment, "run-is-on").queries
-    assert query["MetricStat"]["Metric"]["MetricName"] == RUN_ACTIVE.cloudwatch_name
-    assert query["MetricStat"]["Stat"] == "Minimum"
-
-
 def test_nothing_alarms_before_the_first_run(experiment: Experiment) -> None:
     for name, alarm in made(experiment).items():
         if isinstance(alarm, MetricAlarm):
@@ -209,7 +188,7 @@ def test_nothing_alarms_before_the_first_run(experiment: Experiment) -> None:
 
 
 def test_what_is_deployed_is_what_was_decided(deployment: Deployment, experiment: Experiment) -> None:
-    deployed: dict[str, Resource] = {
+    deployed = {
         one.properties["AlarmName"]: one
         for type_ in ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm")
         for one in deployment.resources(type_)
@@ -229,17 +208,13 @@ def test_what_is_deployed_is_what_was_decided(deployment: Deployment, experiment
 
 
 def test_cloudwatch_may_publish_to_the_topic_under_its_key(deployment: Deployment) -> None:
-    topic = deployment.only("AWS::SNS::Topic", stack="observability")
+    topic = deployment.only("AWS::SNS::Topic", "observability")
     assert topic.properties["KmsMasterKeyId"]
-    key = deployment.only("AWS::KMS::Key", stack="observability")
-    (allowed,) = [
-        one
-        for one in key.properties["KeyPolicy"]["Statement"]
-        if one["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
-    ]
+    key = deployment.only("AWS::KMS::Key", "observability").properties["KeyPolicy"]["Statement"]
+    (allowed,) = [one for one in key if one["Principal"] == {"Service": "cloudwatch.amazonaws.com"}]
     assert allowed["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
     assert resolved(allowed["Condition"]) == {"StringEquals": {"aws:SourceAccount": "111122223333"}}
-    policy = deployment.only("AWS::SNS::TopicPolicy", stack="observability")
+    policy = deployment.only("AWS::SNS::TopicPolicy", "observability")
     effects = [(one["Effect"], one["Action"]) for one in policy.properties["PolicyDocument"]["Statement"]]
     assert ("Allow", "sns:Publish") in effects
     assert any(effect == "Deny" for effect, _ in effects), "transport without TLS"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -16,13 +14,9 @@ from benchmark.metrics import PERIOD_S, TPOT
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import SearchedLoad
-from infra.monitoring import alarms
-from infra.monitoring.alarms import MetricAlarm
+from infra.monitoring.alarms import MetricAlarm, alarms
 from infra.monitoring.alert_rules import alert_groups
-
-needs_promtool = pytest.mark.skipif(
-    not shutil.which("promtool"), reason="no promtool: apt-get install prometheus"
-)
+from tests.infra.monitoring.promtool import needs_promtool, promtool
 
 ARM, OTHER = "qwen-sd-vllm", "qwen-vllm"
 OF = 'experiment="qwen3-32b"'
@@ -77,18 +71,10 @@ STORIES = {
 }
 
 
-@needs_promtool
-@pytest.mark.parametrize("name", STORIES)
-def test_a_story_ends_in_these_alarms_and_no_others(
-    name: str, experiment: Experiment, tmp_path: Path
-) -> None:
-    tell(STORIES[name], experiment, tmp_path)
-
-
 def tell(story: Story, experiment: Experiment, folder: Path) -> None:
     groups = alert_groups(experiment)
-    known = [(rule["alert"], rule) for group in groups for rule in group["rules"]]
-    assert {f"{experiment.name}-{one}" for one in story.alarms} <= {alert for alert, _ in known}
+    known = rules_of(experiment)
+    assert {f"{experiment.name}-{one}" for one in story.alarms} <= known.keys()
     expected = [
         {
             "eval_time": f"{story.minute}m",
@@ -97,7 +83,7 @@ def tell(story: Story, experiment: Experiment, folder: Path) -> None:
             if alert.removeprefix(f"{experiment.name}-") in story.alarms
             else [],
         }
-        for alert, rule in known
+        for alert, rule in known.items()
     ]
     series = [{"series": one, "values": values} for one, values in story.series.items()]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}), encoding="utf-8")
@@ -106,26 +92,15 @@ def tell(story: Story, experiment: Experiment, folder: Path) -> None:
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": expected}],
     }
-    path = folder / "story.yaml"
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("test", content, folder)
 
 
-def test_every_rule_is_seen_in_alarm_and_silent(experiment: Experiment) -> None:
-    fired = {name for story in STORIES.values() for name in story.alarms}
-    rules = {rule["alert"] for group in alert_groups(experiment) for rule in group["rules"]}
-    assert {name.replace(ARM, OTHER) for name in fired} | fired == {
-        name.removeprefix(f"{experiment.name}-") for name in rules
-    }
-
-
-def test_an_alarm_that_notifies_has_a_rule_unless_only_cloudwatch_can_know(experiment: Experiment) -> None:
-    rules = {rule["alert"] for group in alert_groups(experiment) for rule in group["rules"]}
-    without = {alarm.name for alarm in alarms.alarms(experiment) if alarm.notifies} - rules
-    assert without == {f"{experiment.name}-switch-off-failed"}
+@needs_promtool
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_ends_in_these_alarms_and_no_others(
+    name: str, experiment: Experiment, tmp_path: Path
+) -> None:
+    tell(STORIES[name], experiment, tmp_path)
 
 
 @needs_promtool
@@ -141,14 +116,21 @@ def test_a_search_is_watched_by_its_mean_time_per_token(
     tell(Story(series, 40, in_alarm), searched, tmp_path)
 
 
-def test_rules_have_the_alarms_thresholds_periods_and_messages(experiment: Experiment) -> None:
-    rules = {rule["alert"]: rule for group in alert_groups(experiment) for rule in group["rules"]}
-    seen = False
-    for alarm in alarms.alarms(experiment):
-        if isinstance(alarm, MetricAlarm) and alarm.name in rules:
-            expression = rules[alarm.name]["expr"]
-            window = f"[{alarm.periods * PERIOD_S * 1000 - 1}ms:{PERIOD_S}s]) >= {alarm.breaching})"
-            assert expression.endswith(f" bool {alarm.threshold:g}){window}")
-            assert rules[alarm.name]["annotations"]["description"] == alarm.message
-            seen = True
-    assert seen
+def rules_of(experiment: Experiment) -> dict[str, Any]:
+    return {rule["alert"]: rule for group in alert_groups(experiment) for rule in group["rules"]}
+
+
+def test_an_alarm_that_notifies_has_a_rule_that_the_stories_tell_unless_only_cloudwatch_can_know(
+    experiment: Experiment,
+) -> None:
+    rules = rules_of(experiment)
+    notifying = {alarm.name: alarm for alarm in alarms(experiment) if alarm.notifies}
+    assert notifying.keys() - rules.keys() == {f"{experiment.name}-switch-off-failed"}
+    fired = {f"{experiment.name}-{name}" for story in STORIES.values() for name in story.alarms}
+    assert fired | {name.replace(ARM, OTHER) for name in fired} == rules.keys()
+    simple = [one for name, one in notifying.items() if name in rules and isinstance(one, MetricAlarm)]
+    assert simple
+    for alarm in simple:
+        window = f"[{alarm.periods * PERIOD_S * 1000 - 1}ms:{PERIOD_S}s]) >= {alarm.breaching})"
+        assert rules[alarm.name]["expr"].endswith(f" bool {alarm.threshold:g}){window}")
+        assert rules[alarm.name]["annotations"]["description"] == alarm.message

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from benchmark.metrics import PUBLISHED
@@ -19,7 +17,10 @@ from experiment import Experiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
-from tests.experiment.edits import put
+from tests.experiment.edits import Variation, put
+from tests.infra.monitoring.promtool import needs_promtool, promtool
+
+HOURLY = "USD an hour of the Trn2 nodes, and of it each arm that answers"
 
 
 @pytest.fixture(scope="module")
@@ -37,25 +38,23 @@ def queries(dashboard: dict[str, Any]) -> list[str]:
     return [target["expr"] for panel in graphs(dashboard) for target in panel["targets"]]
 
 
-def test_the_library_reads_what_was_written(dashboard: dict[str, Any]) -> None:
+def test_the_library_reads_what_was_written_and_the_first_glance_answers_what_decides(
+    dashboard: dict[str, Any],
+) -> None:
     assert Dashboard.from_json(dashboard).title == dashboard["title"] == "qwen3-32b-us-east-2"
     assert dashboard["schemaVersion"] == Dashboard().schema_version >= 42
     assert len(dashboard["uid"]) <= 40
-
-
-def test_the_first_glance_answers_what_decides(dashboard: dict[str, Any]) -> None:
-    seen = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "timeseries"]
-    assert seen == [
+    seen = [panel for panel in dashboard["panels"] if panel["type"] == "timeseries"]
+    assert [panel["title"] for panel in seen] == [
         "Time per output token, p50 (lower is better)",
         "Time per output token, p50: times better than qwen-vllm",
         "Tokens of a decode step, average (higher is better)",
         "Requests in the servers",
         "USD per million output tokens of the run so far (lower is better)",
-        "USD an hour of the Trn2 nodes, and of it each arm that answers",
+        HOURLY,
     ]
-    first = next(panel for panel in dashboard["panels"] if panel["type"] == "timeseries")
-    assert first["targets"][0]["legendFormat"] == "{{class}} {{arm}} {{concurrency}}"
-    assert first["options"]["legend"]["showLegend"] is True
+    assert seen[0]["targets"][0]["legendFormat"] == "{{class}} {{arm}} {{concurrency}}"
+    assert seen[0]["options"]["legend"]["showLegend"] is True
 
 
 def test_what_a_legend_names_is_what_a_query_keeps(dashboard: dict[str, Any]) -> None:
@@ -68,16 +67,12 @@ def test_what_a_legend_names_is_what_a_query_keeps(dashboard: dict[str, Any]) ->
 
 
 def test_panels_lie_side_by_side_within_24_columns(dashboard: dict[str, Any]) -> None:
-    for row in (
-        dashboard["panels"],
-        *(row.get("panels", ()) for row in dashboard["panels"]),
-    ):
+    for row in (dashboard["panels"], *(row.get("panels", ()) for row in dashboard["panels"])):
+        places = [panel["gridPos"] for panel in row]
         taken = [
-            (x, y)
-            for panel in row
-            for at in [panel["gridPos"]]
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
+            cell
+            for at in places
+            for cell in product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"]))
         ]
         assert len(taken) == len(set(taken))
         assert all(x < 24 for x, _ in taken)
@@ -85,31 +80,23 @@ def test_panels_lie_side_by_side_within_24_columns(dashboard: dict[str, Any]) ->
 
 def test_every_metric_of_the_registry_is_asked_for(dashboard: dict[str, Any], experiment: Experiment) -> None:
     asked = "\n".join(queries(dashboard))
+    own = experiment.baseline.runtime.metrics
     assert [metric.name for metric in PUBLISHED if metric.prometheus_name not in asked] == []
-    runtime = experiment.baseline.runtime
-    assert [
-        name for name in runtime.metrics if f"{name}{{" not in asked and f"{name}_bucket{{" not in asked
-    ] == []
+    assert [one for one in own if f"{one}{{" not in asked and f"{one}_bucket{{" not in asked] == []
     assert {one.name for one in (*NODE_METRICS, *NEURON_NODE_METRICS)} == IN_PROMETHEUS.keys()
     assert [one for one in IN_PROMETHEUS.values() if one not in asked] == []
 
 
+@needs_promtool
 @pytest.mark.parametrize("sizes", [4, [4, 8]])
-@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
-def test_prometheus_reads_every_query(variation: Any, sizes: Any, tmp_path: Path) -> None:
-    experiment = load(variation(put("serving.max_num_seqs", sizes)))
-    dashboard = json.loads(grafana_dashboard(experiment))
+def test_prometheus_reads_every_query(variation: Variation, sizes: Any, tmp_path: Path) -> None:
+    dashboard = json.loads(grafana_dashboard(load(variation(put("serving.max_num_seqs", sizes)))))
     rules = [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(queries(dashboard))]
-    path = tmp_path / "rules.yaml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"{len(rules)} rules found" in done.stdout
+    said = promtool("check", {"groups": [{"name": "panels", "rules": rules}]}, tmp_path)
+    assert f"{len(rules)} rules found" in said
 
 
-def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Any) -> None:
+def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Variation) -> None:
     dashboard = json.loads(grafana_dashboard(load(variation(put("serving.max_num_seqs", [4, 8])))))
     titles = {panel["title"]: panel["targets"] for panel in graphs(dashboard)}
     targets = titles["Time per output token, p50: times better than qwen-vllm (1 more for other batches)"]
@@ -127,17 +114,16 @@ def test_rows_of_nodes_say_where_they_count_those_of_others(experiment: Experime
     ).keys()
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
+@needs_promtool
 def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_not(
     experiment: Experiment, tmp_path: Path
 ) -> None:
-    hourly = "USD an hour of the Trn2 nodes, and of it each arm that answers"
-    (panel,) = [one for one in dashboard_rows(experiment)["At a glance"] if one.title == hourly]
+    (panel,) = [one for one in dashboard_rows(experiment)["At a glance"] if one.title == HOURLY]
     disks = {("xfs", "/"): (60, 100, 0), ("ext4", "/image"): (0, 100, 1), ("fuse", "/weights"): (0, 100, 0)}
     series = {
-        f'node_filesystem_{name}{{fstype="{kind}",mountpoint="{place}"}}': values[number]
+        f'node_filesystem_{name}{{fstype="{kind}",mountpoint="{place}"}}': value
         for (kind, place), values in disks.items()
-        for number, name in enumerate(("avail_bytes", "size_bytes", "readonly"))
+        for name, value in zip(("avail_bytes", "size_bytes", "readonly"), values, strict=True)
     }
     series['kube_node_spec_taint{node="a",key="aws.amazon.com/neuron"}'] = 1
     series['kube_node_spec_taint{node="b",key="dedicated"}'] = 1
@@ -151,7 +137,4 @@ def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_no
             for expr, value in asked.items()
         ],
     }
-    path = tmp_path / "story.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": [], "tests": [story]}), encoding="utf-8")
-    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("test", {"rule_files": [], "tests": [story]}, tmp_path)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,14 @@ def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurre
         assert violations(body) == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None:
+    example = load(path)
+    assert [violations(body) for body in bodies(example)] == [[]] * len(bodies(example))
+    shown = {names[names.index("Arm") + 1] for names, _ in metric_lines(example) if "Arm" in names}
+    assert shown == {arm.name for arm in example.served_arms}
+
+
 SEARCH_EXPRESSION = re.compile(
     r"""SEARCH\('\{"(?P<namespace>[^"]+)",(?P<dimensions>\w+(,\w+)*)\} MetricName="(?P<metric>\w+)" Arm="(?P<arm>[^"]+)" """
     r"""Class="(?P<class_name>[^"]+)"', '(p\d\d|Average|Sum|SampleCount|Minimum|Maximum)', 300\)"""
@@ -123,14 +132,6 @@ def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_i
     assert "a graph has a line for each that was measured" in words(searched)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
-def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None:
-    example = load(path)
-    assert [violations(body) for body in bodies(example)] == [[]] * len(bodies(example))
-    shown = {names[names.index("Arm") + 1] for names, _ in metric_lines(example) if "Arm" in names}
-    assert shown == {arm.name for arm in example.served_arms}
-
-
 def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm(
     experiment: Experiment,
 ) -> None:
@@ -154,35 +155,31 @@ def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_lose
     assert words(large).startswith(f"# qwen3-32b (1 of {len(pages)})\n")
 
 
-def test_every_line_names_a_metric_that_somebody_publishes(experiment: Experiment) -> None:
-    for (namespace, name, *dimensions), _ in metric_lines(with_device_plugin(experiment)):
-        keys = tuple(dimensions[::2])
-        values = dict(zip(keys, dimensions[1::2], strict=True))
-        if namespace == NAMESPACE:
-            assert keys == INSIGHTS_NAMES[name].dimensions
-            assert values["ClusterName"] == "qwen3-32b"
-            continue
-        assert namespace == "SpeculativeDecoding/qwen3-32b"
-        assert keys == PUBLISHED_NAMES[name].dimensions
-        assert (values["Experiment"], values["Concurrency"]) == ("qwen3-32b", "4")
-        assert values["Arm"] in {arm.name for arm in experiment.arms}
-        assert values["Class"] in experiment.classes
-
-
-def test_every_published_metric_is_shown_at_every_concurrency(
+def test_every_line_names_a_metric_that_somebody_publishes_and_each_is_shown_at_every_concurrency(
     experiment: Experiment, opened: Experiment
 ) -> None:
-    shown = {names[1] for names, rendering in metric_lines(experiment) if rendering.get("visible", True)}
-    assert PUBLISHED_NAMES.keys() <= shown
-    lines = [names for names, _ in metric_lines(opened) if "Concurrency" in names]
-    assert {names[names.index("Concurrency") + 1] for names in lines} == {"1", "4"}
+    shown = set()
+    for example in (with_device_plugin(experiment), opened):
+        for (namespace, name, *dimensions), rendering in metric_lines(example):
+            keys = tuple(dimensions[::2])
+            values = dict(zip(keys, dimensions[1::2], strict=True))
+            if namespace == NAMESPACE:
+                assert keys == INSIGHTS_NAMES[name].dimensions
+                assert values["ClusterName"] == example.name
+                continue
+            assert namespace == f"SpeculativeDecoding/{example.name}"
+            assert keys == PUBLISHED_NAMES[name].dimensions
+            assert values["Experiment"] == example.name
+            assert values["Arm"] in {arm.name for arm in example.arms}
+            assert values["Class"] in example.classes
+            if rendering.get("visible", True):
+                shown.add((example.name, name, values["Concurrency"]))
+    loads = (("qwen3-32b", "4"), ("opened", "1"), ("opened", "4"))
+    assert shown == {(one, name, load) for one, load in loads for name in PUBLISHED_NAMES}
 
 
-@pytest.mark.parametrize("metric", [*COMPARED, TOKENS_PER_STEP], ids=lambda metric: metric.name)
-def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(
-    experiment: Experiment, metric: Any
-) -> None:
-    for statistic in ("p50", "p90", "p99"):
+def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(experiment: Experiment) -> None:
+    for metric, statistic in product((*COMPARED, TOKENS_PER_STEP), ("p50", "p90", "p99")):
         beginning = f"{metric.cloudwatch_name} {statistic}"
         values, ratio = (one for one in graphs(experiment) if one["title"].startswith(beginning))
         assert values["stat"] == ratio["stat"] == statistic
@@ -190,45 +187,34 @@ def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(
             f"{name} {arm.name}" for name in experiment.classes for arm in experiment.arms
         ]
         assert "times better than qwen-vllm" in ratio["title"]
-        assert [line[0]["label"] for line in ratio["metrics"] if len(line) == 1] == [
-            f"{name} qwen-sd-vllm" for name in experiment.classes
-        ]
-
-
-@pytest.mark.parametrize(
-    ("name", "expression"), [("TimePerOutputToken", "c0a0/c0a1"), ("OutputTokensPerSecond", "c0a1/c0a0")]
-)
-def test_a_ratio_above_one_means_that_the_treatment_is_better(
-    experiment: Experiment, name: str, expression: str
-) -> None:
-    graph = next(g for g in graphs(experiment) if g["title"].startswith(f"{name} p50: times better"))
-    assert graph["metrics"][0][0]["expression"] == expression
-    hidden = {line[-1]["id"]: line for line in expanded(graph["metrics"]) if len(line) > 1}
-    assert "qwen-vllm" in hidden["c0a0"]
-    assert "qwen-sd-vllm" in hidden["c0a1"]
-    assert not any(line[-1]["visible"] for line in hidden.values())
+        shown = [line[0] for line in ratio["metrics"] if len(line) == 1]
+        assert [line["label"] for line in shown] == [f"{name} qwen-sd-vllm" for name in experiment.classes]
+        # Above 1 the treatment is better.
+        assert shown[0]["expression"] == ("c0a0/c0a1" if metric.better == "lower" else "c0a1/c0a0")
+        hidden = {line[-1]["id"]: line for line in expanded(ratio["metrics"]) if len(line) > 1}
+        assert ("qwen-vllm" in hidden["c0a0"], "qwen-sd-vllm" in hidden["c0a1"]) == (True, True)
+        assert not any(line[-1]["visible"] for line in hidden.values())
 
 
 def test_a_ratio_is_over_the_baseline_of_the_arms_own_batch(variation: Any) -> None:
-    found = graphs(load(variation(put("serving.max_num_seqs", [4, 8]))))
-    ratio = next(one for one in found if one["title"].startswith("TimePerOutputToken p50: times better"))
+    batches = load(variation(put("serving.max_num_seqs", [4, 8])))
+    (ratio,) = titled(graphs(batches), "TimePerOutputToken p50: times better")
     shown = [line[0]["expression"] for line in ratio["metrics"] if len(line) == 1]
     assert shown[:2] == ["c0a0/c0a1", "c0a2/c0a3"]
 
 
-def test_the_cost_of_an_arm_is_its_price_over_its_throughput(experiment: Experiment) -> None:
-    graph = next(g for g in graphs(experiment) if g["title"].startswith("USD per million"))
+def test_the_cost_of_an_arm_is_its_price_over_its_throughput_and_errors_are_a_share_and_a_count(
+    experiment: Experiment,
+) -> None:
+    (graph,) = titled(graphs(experiment), "USD per million")
     source = next(line for line in expanded(graph["metrics"]) if line[-1]["id"] == "c0a0")
     assert (source[1], graph["stat"]) == ("OutputTokensPerSecond", "Average")
     dollars, throughput = graph["metrics"][0][0]["expression"].split("/", 1)
     price = arm_usd_per_hour(experiment, experiment.baseline)
     assert float(dollars) == pytest.approx(price / 3600 * 1e6, rel=1e-5)
     assert throughput == "(4*c0a0)"
-
-
-def test_errors_are_shown_as_a_share_and_as_a_count(experiment: Experiment) -> None:
-    found = [g for g in graphs(experiment) if g["title"].startswith(BY_NAME["errors"].cloudwatch_name)]
-    assert [graph["stat"] for graph in found] == ["Average", "Sum"]
+    errors = titled(graphs(experiment), BY_NAME["errors"].cloudwatch_name)
+    assert [graph["stat"] for graph in errors] == ["Average", "Sum"]
 
 
 def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dashboard_says_so(
@@ -266,28 +252,31 @@ def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experim
         assert "\n" not in str(refusal.value)
 
 
-def service_widgets(experiment: Experiment, serve: Serve = SERVE) -> list[Shown]:
+def service_graphs(experiment: Experiment, serve: Serve = SERVE) -> list[Shown]:
+    """Properties of what is on the service's page, which CloudWatch takes."""
     page = service_page(replace(experiment, serve=serve))
     assert page is not None
-    found: list[Shown] = json.loads(page.body)["widgets"]
-    return found
+    body = json.loads(page.body)
+    assert violations(body) == []
+    return [widget["properties"] for widget in body["widgets"]]
 
 
-def titled(experiment: Experiment, beginning: str) -> Shown:
-    found = (one["properties"] for one in service_widgets(experiment))
-    return next(one for one in found if one.get("title", "").startswith(beginning))
+def titled(shown: list[Shown], beginning: str) -> list[Shown]:
+    return [one for one in shown if one.get("title", "").startswith(beginning)]
 
 
-@pytest.mark.parametrize("serve", [SERVE, Serve(arm="qwen-vllm", replicas=2, max_replicas=2)])
-def test_cloudwatch_takes_the_services_page_which_is_there_once_something_is_promoted(
-    experiment: Experiment, serve: Serve
+def test_the_services_page_is_there_once_something_is_promoted_with_its_cost_and_its_load_balancer(
+    experiment: Experiment,
 ) -> None:
-    assert violations({"widgets": service_widgets(experiment, serve)}) == []
     assert service_page(experiment) is None
-
-
-def test_the_services_cost_is_the_arms_share_of_its_node_for_each_replica(experiment: Experiment) -> None:
-    shown, source = expanded(titled(experiment, "USD an hour")["metrics"])
+    for serve, searches in (
+        (SERVE, 4),
+        (SERVE.model_copy(update={"certificate_arn": None}), 0),
+        (Serve(arm="qwen-vllm", replicas=2, max_replicas=2), 0),
+    ):
+        assert json.dumps(service_graphs(experiment, serve)).count("SEARCH(") == searches
+    (cost,) = titled(service_graphs(experiment), "USD an hour")
+    shown, source = expanded(cost["metrics"])
     price = arm_usd_per_hour(experiment, experiment.arms[1])
     assert shown[-1]["expression"] == f"{price:.6g}*replicas"
     assert source[1] == "service_number_of_running_pods"
@@ -312,7 +301,8 @@ def test_the_services_cost_is_the_arms_share_of_its_node_for_each_replica(experi
 def test_the_log_query_reads_the_lines_of_both_engines_in_pods_of_the_arm(
     experiment: Experiment, line: str, counts: tuple[str, str]
 ) -> None:
-    query = titled(experiment, "Requests in one replica")["query"]
+    (log,) = titled(service_graphs(experiment), "Requests in one replica")
+    query = log["query"]
     assert query.startswith("SOURCE '/aws/containerinsights/qwen3-32b/application'")
     pattern = query.split(" | parse log /")[1].split("/ | filter")[0].replace("(?<", "(?P<")
     match = re.search(pattern, line)
@@ -321,14 +311,6 @@ def test_the_log_query_reads_the_lines_of_both_engines_in_pods_of_the_arm(
     (pods,) = re.findall(r"pod_name like /(.+?)/", query)
     assert re.search(pods, "qwen-sd-vllm-5d9c7b6f4-x2x9z")
     assert not re.search(pods, "qwen-sd-vllm-k3-5d9c7b6f4-x2x9z")
-
-
-@pytest.mark.parametrize(("certificate", "searches"), [(SERVE.certificate_arn, 4), (None, 0)])
-def test_the_load_balancer_is_shown_where_there_is_one(
-    experiment: Experiment, certificate: str | None, searches: int
-) -> None:
-    shown = service_widgets(experiment, SERVE.model_copy(update={"certificate_arn": certificate}))
-    assert json.dumps(shown).count("SEARCH(") == searches
 
 
 GRAPH = {"type": "metric", "x": 0, "y": 0, "width": 12, "height": 6}

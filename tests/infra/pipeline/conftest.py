@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,9 +17,8 @@ from infra.pipeline.pipeline_app import FILE, app_of
 from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, read_pipeline
 from tests.infra.conftest import KEY
 from tests.infra.findings import Finding, findings
+from tests.infra.templates import Deployment
 
-Template = dict[str, Any]
-ROOT = FILE.parent
 GROUP = "sg-0123456789abcdef0"
 
 
@@ -75,22 +72,17 @@ def assembly(configuration: PipelineConfiguration, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="session")
-def pipeline(assembly: Path) -> Template:
-    """The pipeline's own template."""
-    return read(assembly / "pipeline.template.json")
+def pipeline(assembly: Path) -> Deployment:
+    """The pipeline's own stack."""
+    return Deployment.read(assembly)
 
 
 @pytest.fixture(scope="session")
-def stages(assembly: Path) -> dict[str, dict[str, Template]]:
-    """Templates of each stage of the pipeline by the short names of its stacks."""
-    return {name: stage_templates(assembly, f"pipeline-{name}") for name in ("dev", "prod")}
-
-
-def stage_templates(assembly: Path, stage: str) -> dict[str, Template]:
-    """Templates of one stage by the short names of its stacks."""
+def stages(assembly: Path) -> dict[str, Deployment]:
+    """Each stage of the pipeline."""
     return {
-        path.name.removeprefix(stage.replace("-", "")).split(".")[0].rstrip("0123456789ABCDEF"): read(path)
-        for path in sorted((assembly / f"assembly-{stage}").glob("*.template.json"))
+        name: Deployment.read(assembly / f"assembly-pipeline-{name}", f"pipeline{name}")
+        for name in ("dev", "prod")
     }
 
 
@@ -98,18 +90,3 @@ def stage_templates(assembly: Path, stage: str) -> dict[str, Template]:
 def rule_findings(assembly: Path) -> list[Finding]:
     """What cdk-nag finds in all of it."""
     return findings(assembly / "validation-report.json")
-
-
-def read(path: Path) -> Template:
-    """A JSON object."""
-    content: Template = json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
-def of_type(template: Template, type_: str) -> dict[str, dict[str, Any]]:
-    """Properties of all resources of a type, by logical id."""
-    return {
-        name: resource.get("Properties", {})
-        for name, resource in template["Resources"].items()
-        if resource["Type"] == type_
-    }

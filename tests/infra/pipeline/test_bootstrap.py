@@ -1,66 +1,102 @@
-"""CloudFormation can deploy the stacks, and neither it nor a role that it makes can become more."""
+"""CloudFormation can deploy the stacks, and neither it nor a role that it makes can become more.
+
+By the committed policies as an administrator would deploy them in account 111122223333.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from itertools import product
 from typing import Any
 
 import botocore.session
 import pytest
+import yaml
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
-from tests.infra.pipeline.bootstrap import ACCOUNT, EXECUTOR, statements
-from tests.infra.pipeline.conftest import Template, of_type
+from infra.pipeline.pipeline_file import BOOTSTRAP
 from tests.infra.pipeline.iam import Request, allows
-from tests.infra.templates import as_list, resolved
+from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
 
-BOUNDARY_ARN = f"arn:aws:iam::{ACCOUNT}:policy/speculation-boundary"
-OWN = f"arn:aws:iam::{ACCOUNT}:role/qwen3-32b-identity-ServingRole"
-ADMIN = f"arn:aws:iam::{ACCOUNT}:role/Admin"
-BOOTSTRAP = f"arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-deploy-role-{ACCOUNT}-us-east-2"
-SERVICE_ROLES = f"arn:aws:iam::{ACCOUNT}:role/aws-service-role"
+Context = dict[str, str | None]
+IAM = f"arn:aws:iam::{ACCOUNT}"
+BOUNDARY_ARN = f"{IAM}:policy/speculation-boundary"
+EXECUTOR = f"{IAM}:role/cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-us-east-2"
+OWN = f"{IAM}:role/qwen3-32b-identity-ServingRole"
+ADMIN = f"{IAM}:role/Admin"
+SERVICE_ROLES = f"{IAM}:role/aws-service-role"
 BALANCERS_ROLE = f"{SERVICE_ROLES}/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"
 EVERYTHING = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, suffix, node: {suffix: loader.construct_scalar(node)})
+
+
+@cache
+def statements(name: str) -> list[dict[str, Any]]:
+    """Those of `Boundary` or `Execution`, parameters filled in with their defaults."""
+    template = yaml.load(BOOTSTRAP.read_text(encoding="utf-8"), Loader=_Loader)
+    defaults = {key: entry["Default"] for key, entry in template["Parameters"].items()}
+    document = template["Resources"][name]["Properties"]["PolicyDocument"]
+    found: list[dict[str, Any]] = _filled(document["Statement"], defaults)
+    return found
+
+
+def _filled(value: Any, defaults: dict[str, str]) -> Any:
+    match value:
+        case {"Ref": name}:
+            return defaults[name].split(",") if "," in defaults[name] else defaults[name]
+        case {"Sub": text}:
+            pseudo = {"AWS::Partition": "aws", "AWS::AccountId": ACCOUNT, **defaults}
+            return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo[found[1]], text)
+        case list():
+            return [_filled(item, defaults) for item in value]
+        case dict():
+            return {key: _filled(inner, defaults) for key, inner in value.items()}
+    return value
+
+
 def deployer(action: str, resource: str, **context: str | None) -> bool:
     """Whether CloudFormation may, with the execution policy inside the boundary."""
-    known = {
-        "aws:PrincipalArn": EXECUTOR,
-        **{key.replace("__", ":"): value for key, value in context.items()},
-    }
-    return allows(Request(action, resource, known), statements("Execution"), boundary=statements("Boundary"))
+    asked = Request(action, resource, _known(EXECUTOR, context))
+    return allows(asked, statements("Execution"), boundary=statements("Boundary"))
 
 
 def made_role(action: str, resource: str, **context: str | None) -> bool:
     """Whether a role that a stack made may, were its own policy to allow everything."""
-    known = {"aws:PrincipalArn": OWN, **{key.replace("__", ":"): value for key, value in context.items()}}
-    return allows(Request(action, resource, known), EVERYTHING, boundary=statements("Boundary"))
+    asked = Request(action, resource, _known(OWN, context))
+    return allows(asked, EVERYTHING, boundary=statements("Boundary"))
+
+
+def _known(principal: str, context: Context) -> Context:
+    return {"aws:PrincipalArn": principal, **{key.replace("__", ":"): one for key, one in context.items()}}
 
 
 PLACES = {
     "OWN": OWN,
     "OWN_PROFILE": OWN.replace("role/", "instance-profile/"),
     "ADMIN": ADMIN,
-    "BOOTSTRAP": BOOTSTRAP,
+    "BOOTSTRAP": f"{IAM}:role/cdk-hnb659fds-deploy-role-{ACCOUNT}-us-east-2",
     "BOUNDARY": BOUNDARY_ARN,
-    "EXECUTION": f"arn:aws:iam::{ACCOUNT}:policy/speculation-execution",
+    "EXECUTION": f"{IAM}:policy/speculation-execution",
     "BALANCERS": BALANCERS_ROLE,
     "SPOT": f"{SERVICE_ROLES}/spot.amazonaws.com/AWSServiceRoleForEC2Spot",
-    "USER": f"arn:aws:iam::{ACCOUNT}:user/x",
-    "PROVIDER": f"arn:aws:iam::{ACCOUNT}:oidc-provider/x",
+    "USER": f"{IAM}:user/x",
+    "PROVIDER": f"{IAM}:oidc-provider/x",
     "QUEUE": f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders",
     "*": "*",
 }
-NONE: dict[str, str | None] = {"iam__PermissionsBoundary": None}
-ADMINISTRATOR: dict[str, str | None] = {
-    "iam__PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"
-}
-BOUND: dict[str, str | None] = {"iam__PermissionsBoundary": BOUNDARY_ARN}
-CLOUDFORMATION_CANNOT: list[tuple[str, dict[str, str | None]]] = [
+NONE: Context = {"iam__PermissionsBoundary": None}
+ADMINISTRATOR: Context = {"iam__PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}
+BOUND: Context = {"iam__PermissionsBoundary": BOUNDARY_ARN}
+CLOUDFORMATION_CANNOT: list[tuple[str, Context]] = [
     ("iam:CreateRole OWN, iam:PutRolePolicy OWN", NONE),
     ("iam:CreateRole OWN", ADMINISTRATOR),
     ("iam:CreateRole ADMIN, iam:AttachRolePolicy ADMIN, iam:PutRolePolicy BOOTSTRAP", BOUND),
@@ -88,7 +124,7 @@ def asked(wanted: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("wanted", "context"), CLOUDFORMATION_CANNOT)
-def test_cloudformation_cannot(wanted: str, context: dict[str, str | None]) -> None:
+def test_cloudformation_cannot(wanted: str, context: Context) -> None:
     assert [action for action, place in asked(wanted) if deployer(action, place, **context)] == []
 
 
@@ -108,75 +144,57 @@ def test_a_role_made_with_every_right_creates_nothing_else_in_iam() -> None:
     operations = botocore.session.get_session().get_service_model("iam").operation_names
     creating = [one for one in operations if one.startswith("Create")]
     assert len(creating) > 10
-    for resource in ("*", OWN, ADMIN, f"arn:aws:iam::{ACCOUNT}:user/x"):
+    for resource in ("*", OWN, ADMIN, f"{IAM}:user/x"):
         assert [one for one in creating if made_role(f"iam:{one}", resource)] == []
 
 
-def managed_policy(name: str) -> list[dict[str, Any]]:
-    """Statements of a policy that AWS keeps, as moto has copied it."""
-    found: list[dict[str, Any]] = json.loads(aws_managed_policies_data)[name]["Document"]["Statement"]
-    return found
+@pytest.fixture(scope="module")
+def stacks(pipeline: Deployment, stages: dict[str, Deployment]) -> dict[str, Deployment]:
+    """Everything that the pipeline deploys, by the beginning of its stacks' names."""
+    return {"speculation-delivery": pipeline} | {f"qwen3-32b ({name})": one for name, one in stages.items()}
 
 
-def test_the_clusters_role_can_make_network_load_balancers_inside_the_boundary() -> None:
-    """EKS runs Kubernetes' AWS cloud provider with the cluster's role, and `promote --certificate` asks it for one."""
-    cluster = managed_policy("AmazonEKSClusterPolicy")
-    known = {"aws:PrincipalArn": OWN, "iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}
-
-    def may(action: str, resource: str = "*") -> bool:
-        return allows(Request(action, resource, known), cluster, boundary=statements("Boundary"))
-
-    operations = set(botocore.session.get_session().get_service_model("elbv2").operation_names)
+def test_the_boundary_cuts_nothing_that_a_role_of_the_stacks_is_given(stacks: dict[str, Deployment]) -> None:
+    """But load balancers of the first kind, which nothing asks for, and a wildcard over roles, which it narrows on purpose.
+    EKS runs Kubernetes' AWS cloud provider with the cluster's role, and `promote --certificate` asks it for a network one."""
     granted = {
-        action.removeprefix("elasticloadbalancing:")
-        for action in cluster[0]["Action"]
-        if action.startswith("elasticloadbalancing:")
-    }
-    assert {"CreateLoadBalancer", "CreateListener", "CreateTargetGroup", "RegisterTargets"} <= granted
-    assert {one for one in granted if may(f"elasticloadbalancing:{one}")} == granted & operations
-    assert may("iam:CreateServiceLinkedRole", BALANCERS_ROLE)
-
-
-def test_the_boundary_cuts_nothing_that_a_role_of_the_stacks_is_given(
-    pipeline: Template, stages: dict[str, dict[str, Template]]
-) -> None:
-    """But load balancers of the first kind, which nothing asks for, and a wildcard over roles, which it narrows on purpose."""
-    stacks = {f"qwen3-32b-{part}": one for stage in stages.values() for part, one in stage.items()}
-    granted = {
-        (action, meant(action, str(resource), stack))
-        for stack, template in {"speculation-delivery": pipeline, **stacks}.items()
-        for statement in granted_in(template)
+        (action, meant(action, str(resource), name.partition(" ")[0], stack))
+        for name, deployment in stacks.items()
+        for stack in deployment.templates
+        for statement in granted_in(deployment, stack)
         for action in as_list(statement["Action"])
         for one in as_list(statement["Resource"])
         for resource in as_list(resolved(one))
     }
     assert len(granted) > 300
+    balancing = {
+        f"elasticloadbalancing:{one}" for one in ("CreateLoadBalancer", "CreateListener", "RegisterTargets")
+    }
+    assert {("iam:CreateServiceLinkedRole", BALANCERS_ROLE), *((one, "*") for one in balancing)} <= granted
     classic = botocore.session.get_session().get_service_model("elb").operation_names
+    newer = botocore.session.get_session().get_service_model("elbv2").operation_names
     known = {("sts:AssumeRole", f"arn:*:iam::{ACCOUNT}:role/*")}
-    known |= {(f"elasticloadbalancing:{operation}", "*") for operation in classic}
-    assert {one for one in granted if not made_role(*one)} - known == set()
+    known |= {(f"elasticloadbalancing:{operation}", "*") for operation in {*classic} - {*newer}}
+    service = "elasticloadbalancing.amazonaws.com"
+    assert {one for one in granted if not made_role(*one, iam__AWSServiceName=service)} <= known
 
 
-def meant(action: str, resource: str, stack: str) -> str:
+def meant(action: str, resource: str, name: str, stack: str) -> str:
     """What stands for a resource: of one that the template makes, a name as CloudFormation begins it."""
     if action == "iam:CreateServiceLinkedRole":
         return BALANCERS_ROLE
     kind = {"sts": f"iam::{ACCOUNT}:role/", "sqs": f"sqs:us-east-2:{ACCOUNT}:"}.get(action.partition(":")[0])
     own = re.match(r"<(\w+)", resource)
-    return f"arn:aws:{kind}{stack}-{own[1]}-1A2B3C" if kind and own else resource
+    return f"arn:aws:{kind}{name}-{stack}-{own[1]}-1A2B3C" if kind and own else resource
 
 
-def granted_in(template: Template) -> list[dict[str, Any]]:
-    """Every statement that allows something to a role, those of managed policies too."""
-    documents = [
-        policy["PolicyDocument"]
-        for properties in of_type(template, "AWS::IAM::Role").values()
-        for policy in properties.get("Policies", ())
-    ] + [properties["PolicyDocument"] for properties in of_type(template, "AWS::IAM::Policy").values()]
-    found = [statement for document in documents for statement in as_list(document["Statement"])]
-    for properties in of_type(template, "AWS::IAM::Role").values():
-        for arn in properties.get("ManagedPolicyArns", ()):
-            found += managed_policy(str(resolved(arn)).rpartition("/")[2])
+def granted_in(deployment: Deployment, stack: str) -> list[dict[str, Any]]:
+    """Every statement that allows something to a role, those of managed policies too, as moto has copied them."""
+    found = [statement for statements in deployment.rights(stack).values() for statement in statements]
+    for role in deployment.properties("AWS::IAM::Role", stack):
+        for arn in role.get("ManagedPolicyArns", ()):
+            policy = json.loads(aws_managed_policies_data)[str(resolved(arn)).rpartition("/")[2]]
+            found += policy["Document"]["Statement"]
     return [statement for statement in found if statement["Effect"] == "Allow"]
 
 
@@ -194,13 +212,13 @@ def making(type_: str) -> list[str]:
     return [one for one in asked if one.startswith(f"{service}:") and not OTHERS_POLICIES.fullmatch(one)]
 
 
-def test_cloudformation_can_make_every_resource_that_the_stacks_have(
-    pipeline: Template, stages: dict[str, dict[str, Template]]
+def test_cloudformation_can_make_every_resource_that_the_stacks_have_and_knows_the_names_of_their_roles(
+    stacks: dict[str, Deployment],
 ) -> None:
-    templates = [pipeline, *(template for stage in stages.values() for template in stage.values())]
-    made = {(one["Type"], name) for template in templates for name, one in template["Resources"].items()}
-    types = {type_ for type_, _ in made if not type_.startswith(("Custom::", "AWS::CloudFormation::"))}
-    queues = [name for type_, name in made if type_ == "AWS::SQS::Queue"]
+    """CloudFormation begins a name with the stack's, unless the template gives one."""
+    made = [one for deployment in stacks.values() for one in deployment.resources()]
+    types = {one.type for one in made if not one.type.startswith(("Custom::", "AWS::CloudFormation::"))}
+    queues = [one.logical_id for one in made if one.type == "AWS::SQS::Queue"]
     assert queues
     for type_ in types:
         resources = [PLACES["OWN_PROFILE"] if type_ == "AWS::IAM::InstanceProfile" else OWN]
@@ -209,33 +227,15 @@ def test_cloudformation_can_make_every_resource_that_the_stacks_have(
             assert all(made_role("sqs:SendMessage", one) for one in resources)
         for action, resource in product(making(type_), resources):
             assert deployer(action, resource, iam__PermissionsBoundary=BOUNDARY_ARN), (type_, action)
+    (own,) = [one for one in statements("Execution") if one["Sid"] == "OwnRoles"]
+    known = tuple(pattern.rpartition("/")[2].rstrip("*") for pattern in own["Resource"])
+    names = [one.properties.get("RoleName") for one in made if one.type == "AWS::IAM::Role"]
+    assert [one for one in names if isinstance(one, str) and not one.startswith(known)] == []
 
 
-def test_every_role_and_profile_that_the_stacks_make_has_a_name_that_the_policy_knows(
-    pipeline: Template, stages: dict[str, dict[str, Template]]
-) -> None:
-    """CloudFormation begins a name with the stack's, unless the template gives one."""
-    patterns = statements("Execution")
-    (own,) = [one for one in patterns if one["Sid"] == "OwnRoles"]
-    known = [pattern.rpartition("/")[2].rstrip("*") for pattern in own["Resource"]]
-    for template in (pipeline, *(template for stage in stages.values() for template in stage.values())):
-        for resource in template["Resources"].values():
-            name = resource.get("Properties", {}).get("RoleName")
-            if resource["Type"] == "AWS::IAM::Role" and isinstance(name, str):
-                assert any(name.startswith(prefix) for prefix in known), name
-
-
-def test_the_policies_fit_into_what_iam_takes() -> None:
+def test_the_policies_fit_into_what_iam_takes_and_have_no_wildcard_over_iam() -> None:
     for name in ("Boundary", "Execution"):
         text = re.sub(r"\s", "", json.dumps({"Version": "2012-10-17", "Statement": statements(name)}))
         assert len(text) <= 6144, name
-
-
-def test_no_statement_of_the_execution_policy_is_a_wildcard_over_iam() -> None:
-    actions: list[Any] = [
-        action
-        for one in statements("Execution")
-        for action in (one["Action"] if isinstance(one["Action"], list) else [one["Action"]])
-    ]
-    assert "*" not in actions
-    assert not [action for action in actions if action.startswith("iam:") and "*" in action]
+    actions = [action for one in statements("Execution") for action in as_list(one["Action"])]
+    assert not [one for one in actions if one == "*" or (one.startswith("iam:") and "*" in one)]

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from experiment import load
+from experiment import Experiment, load
 from experiment.finding import Misuse
 from infra import ROOT
 from infra.pipeline.pipeline_app import FILE
@@ -22,9 +23,9 @@ Reading = Callable[[str], PipelineConfiguration]
 @pytest.fixture
 def reading(manifests: Path, tmp_path: Path) -> Reading:
     """The committed file with these values in YAML put into it, read."""
-    data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
     def read(changed: str) -> PipelineConfiguration:
+        data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
         path = tmp_path / "pipeline.yaml"
         path.write_text(yaml.safe_dump(_merged(data, yaml.safe_load(changed))), encoding="utf-8")
         return read_pipeline(path, manifests=manifests)
@@ -42,10 +43,9 @@ def test_the_committed_file_is_read(reading: Reading) -> None:
     found = reading("{}")
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
-    assert (found.benchmark, found.baseline_run) == (False, None)
-    assert reading("stages: {dev: {tags: {owner: ml}}}").dev.lasting.tags == {"owner": "ml"}
-    assert found.dev.lasting.workloads == "stack"
-    assert reading("stages: {dev: {workloads: gitops}}").dev.lasting.workloads == "gitops"
+    assert (found.benchmark, found.baseline_run, found.dev.lasting.workloads) == (False, None, "stack")
+    wishes = reading("stages: {dev: {tags: {owner: ml}, workloads: gitops}}").dev.lasting
+    assert (wishes.tags, wishes.workloads) == ({"owner": "ml"}, "gitops")
 
 
 DELIVERY = "arn:aws:iam::222233334444:role/qwen3-32b-us-east-2-delivery"
@@ -58,11 +58,9 @@ WRONG = [
         "pull_request_connection = 'arn:.*': is the pipeline's own connection, and what a pull request runs can read",
     ),
     ("pull_request_connection:", "pull_request_connection = None: is not the ARN of a second connection"),
-    ("repository: name", "repository = 'name': is not owner/name"),
     ("branch:", "branch = None: is not a branch"),
     ("colour: red", "'colour' is not a key; use name, account"),
     ("stages:", "stages = None: has no keys and values"),
-    ("stages: {prod: }", "stages.prod = None: has no keys and values"),
     ("stages: {test: {}}", "'test' is not a key; use dev, prod"),
     ("stages: {dev: {experiment: /etc/x}}", "is not a path in this repository"),
     ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
@@ -75,8 +73,6 @@ WRONG = [
         "stages.dev: alarm_email is empty, and its alarms would reach nobody; write it",
     ),
     ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
-    ("stages: {dev: {workloads: argo}}", "stages.dev: workloads = 'argo': applies nothing; write stack or"),
-    ("stages: {dev: {log_days: 8}}", "stages.dev: log_days = 8: CloudWatch keeps no logs for so long"),
     (
         "stages: {dev: {kms_key: 'arn:aws:kms:us-west-2:222233334444:key/0'}}",
         "stages.dev: kms_key = .* is not in us-east-2",
@@ -91,7 +87,6 @@ WRONG = [
         "compile_hours: 36",
         "compile_hours = 36: is not a whole number from 1 to 35 .CodeBuild ends a build after 36 hours",
     ),
-    ("compile_hours: true", "compile_hours = True"),
     ("benchmark: a/../b", "benchmark = 'a/../b': is neither true, false nor the id of a run"),
 ]
 
@@ -103,29 +98,23 @@ def test_a_wrong_file_is_refused_in_one_line(reading: Reading, changed: str, lin
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
-def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here(file: Path) -> None:
-    experiment = load(file)
-    if not experiment.lab_only:
-        refuse_unknown_roles(experiment, file.name)
+def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here() -> None:
+    for file in (ROOT / "experiments").glob("*.yaml"):
+        experiment = load(file)
+        if not experiment.lab_only:
+            refuse_unknown_roles(experiment, file.name)
 
 
-def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(
-    variation: Callable[[Callable[[dict[str, Any]], object]], Path],
-) -> None:
-    mine = load(variation(lambda data: data.update(name="mistral-7b")))
+def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(reference: Experiment) -> None:
     line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles"
     with pytest.raises(Misuse, match=line) as caught:
-        refuse_unknown_roles(mine, "pipeline.yaml: stages.dev")
+        refuse_unknown_roles(replace(reference, name="mistral-7b"), "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)
 
 
-def test_stale_manifests_are_refused_with_what_fixes_them(tmp_path: Path) -> None:
+def test_stale_manifests_and_a_missing_file_are_refused_with_what_fixes_them(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match=r"run \./trnspec render"):
         read_pipeline(FILE, manifests=tmp_path)
-
-
-def test_a_file_that_is_missing_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="cannot be read"):
         read_pipeline(tmp_path / "none.yaml")
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from typing import Any
 
 import pytest
 
 from infra.pipeline.pipeline_file import PipelineConfiguration
-from tests.infra.pipeline.conftest import Template, of_type
 from tests.infra.pipeline.iam import Request, allows
-from tests.infra.templates import as_list, resolved
+from tests.infra.templates import Deployment, as_list, resolved
 
 PIPELINE, DEV, PROD = "111122223333", "222233334444", "444455556666"
 TAG = "iam:ResourceTag/aws-cdk:bootstrap-role"
+STEPS = ("deliveryrole", "delivery")
 Rights = dict[str, list[dict[str, Any]]]
 """Statements by role."""
 FORBIDDEN = """
@@ -62,38 +64,22 @@ def forbidden(line: str) -> Request:
     return Request(action, f"arn:aws:{resource}", {TAG: None} if action.startswith("sts:") else {})
 
 
-def policies(*templates: Template) -> Rights:
-    """Statements of every role, by logical id or, where it has one, by its name."""
-    found: Rights = {}
-    for template in templates:
-        roles = of_type(template, "AWS::IAM::Role")
-        names = {f"<{key}>": resolved(role.get("RoleName", f"<{key}>")) for key, role in roles.items()}
-        for key, role in roles.items():
-            assert not role.get("ManagedPolicyArns"), f"{key}: a managed policy is not looked into here"
-            documents = [policy["PolicyDocument"] for policy in role.get("Policies", ())]
-            found[names[f"<{key}>"]] = [one for each in documents for one in as_list(each["Statement"])]
-        for policy in of_type(template, "AWS::IAM::Policy").values():
-            for holder in map(resolved, policy["Roles"]):
-                statements = found.setdefault(names.get(holder, holder), [])
-                statements += as_list(policy["PolicyDocument"]["Statement"])
-    return found
+@pytest.fixture(scope="module")
+def of_pipeline(pipeline: Deployment) -> Rights:
+    assert not [one for one in pipeline.properties("AWS::IAM::Role") if one.get("ManagedPolicyArns")]
+    return pipeline.rights()
 
 
 @pytest.fixture(scope="module")
-def of_pipeline(pipeline: Template) -> Rights:
-    return policies(pipeline)
-
-
-@pytest.fixture(scope="module")
-def of_stages(stages: dict[str, dict[str, Template]]) -> dict[str, Rights]:
+def of_stages(stages: dict[str, Deployment]) -> dict[str, Rights]:
     """Each as deployed in its own account: taken for the pipeline's, no request about a stage's bucket would match."""
-    return {
-        name: {
-            role: _in_account(statements, {"dev": DEV, "prod": PROD}[name])
-            for role, statements in policies(stage["deliveryrole"], stage["delivery"]).items()
-        }
-        for name, stage in stages.items()
-    }
+    found = {}
+    for name, stage in stages.items():
+        roles = [role for part in STEPS for role in stage.properties("AWS::IAM::Role", part)]
+        assert not [role for role in roles if role.get("ManagedPolicyArns")], "it is not looked into here"
+        account = json.dumps({"Ref": "AWS::AccountId"}), json.dumps({"dev": DEV, "prod": PROD}[name])
+        found[name] = json.loads(json.dumps(stage.rights(*STEPS)).replace(*account))
+    return found
 
 
 @pytest.mark.parametrize("line", FORBIDDEN.strip().splitlines())
@@ -159,22 +145,18 @@ def test_each_stage_is_started_by_its_own_role_only(
 
 
 def test_a_stage_trusts_the_role_of_its_steps_and_nobody_else_of_that_account(
-    stages: dict[str, dict[str, Template]],
+    stages: dict[str, Deployment],
 ) -> None:
     for name, stage in stages.items():
-        roles = of_type(stage["delivery"], "AWS::IAM::Role")
-        (trust,) = [role["AssumeRolePolicyDocument"] for role in roles.values()]
+        trust = stage.only("AWS::IAM::Role", "delivery").properties["AssumeRolePolicyDocument"]
         (statement,) = trust["Statement"]
         assert resolved(statement["Principal"]["AWS"]) == f"arn:aws:iam::{PIPELINE}:root"
-        assert resolved(statement["Condition"]) == {
-            "ArnEquals": {
-                "aws:PrincipalArn": f"arn:aws:iam::{PIPELINE}:role/speculation-delivery-us-east-2-{name}-steps"
-            }
-        }
+        role = f"arn:aws:iam::{PIPELINE}:role/speculation-delivery-us-east-2-{name}-steps"
+        assert resolved(statement["Condition"]) == {"ArnEquals": {"aws:PrincipalArn": role}}
 
 
-def test_the_pull_requests_role_fetches_code_and_writes_its_log_only(
-    of_pipeline: Rights,
+def test_the_pull_requests_role_fetches_code_by_its_own_connection_and_writes_its_log_only(
+    of_pipeline: Rights, configuration: PipelineConfiguration
 ) -> None:
     (statements,) = [found for name, found in of_pipeline.items() if "PullRequests" in name]
     assert {action for one in statements for action in as_list(one["Action"])} == {
@@ -184,23 +166,9 @@ def test_the_pull_requests_role_fetches_code_and_writes_its_log_only(
         "codeconnections:GetConnection",
         "codeconnections:GetConnectionToken",
     }
-
-
-@pytest.mark.parametrize("service", ["codeconnections", "codestar-connections"])
-@pytest.mark.parametrize("what", ["GetConnection", "GetConnectionToken", "UseConnection", "PassConnection"])
-def test_a_pull_request_cannot_reach_the_pipelines_connection(
-    of_pipeline: Rights,
-    configuration: PipelineConfiguration,
-    service: str,
-    what: str,
-) -> None:
-    (statements,) = [found for name, found in of_pipeline.items() if "PullRequests" in name]
-    assert not allows(Request(f"{service}:{what}", configuration.connection), statements)
-
-
-def test_no_other_role_reads_the_token_of_either_connection(
-    of_pipeline: Rights, configuration: PipelineConfiguration
-) -> None:
+    used = ("GetConnection", "GetConnectionToken", "UseConnection", "PassConnection")
+    for service, what in product(("codeconnections", "codestar-connections"), used):
+        assert not allows(Request(f"{service}:{what}", configuration.connection), statements)
     for connection in (configuration.connection, configuration.pull_request_connection):
         request = Request("codeconnections:GetConnectionToken", connection)
         may = [name for name, statements in of_pipeline.items() if allows(request, statements)]
@@ -213,13 +181,3 @@ def test_self_mutation_reaches_the_bootstraps_roles(of_pipeline: Rights) -> None
     role = f"arn:aws:iam::{PIPELINE}:role/cdk-hnb659fds-deploy-role-{PIPELINE}-us-east-2"
     assert allows(Request("sts:AssumeRole", role, {TAG: "deploy"}), statements)
     assert not allows(Request("sts:AssumeRole", role, {TAG: "lookup"}), statements)
-
-
-def _in_account(value: Any, account: str) -> Any:
-    if isinstance(value, list):
-        return [_in_account(item, account) for item in value]
-    if value == {"Ref": "AWS::AccountId"}:
-        return account
-    return (
-        {key: _in_account(item, account) for key, item in value.items()} if isinstance(value, dict) else value
-    )

@@ -14,17 +14,13 @@ from tests.infra.templates import Deployment, Resource, resolved
 
 
 def _addon(deployment: Deployment, name: str) -> Resource:
-    (found,) = [a for a in deployment.resources("AWS::EKS::Addon") if a.properties["AddonName"] == name]
-    return found
+    return deployment.only("AWS::EKS::Addon", AddonName=name)
 
 
 def _groups(deployment: Deployment, beginning: str) -> set[str]:
     """Log groups of the cluster's stack by logical id."""
-    return {
-        group.logical_id
-        for group in deployment.resources("AWS::Logs::LogGroup", stack="cluster")
-        if str(group.properties["LogGroupName"]).startswith(beginning)
-    }
+    groups = deployment.resources("AWS::Logs::LogGroup", "cluster")
+    return {one.logical_id for one in groups if str(one.properties["LogGroupName"]).startswith(beginning)}
 
 
 def test_secrets_are_encrypted_with_the_clusters_own_key_and_logs_go_to_a_group_that_exists_before(
@@ -32,19 +28,10 @@ def test_secrets_are_encrypted_with_the_clusters_own_key_and_logs_go_to_a_group_
 ) -> None:
     cluster = deployment.only("AWS::EKS::Cluster")
     (encryption,) = cluster.properties["EncryptionConfig"]
-    key = deployment.only("AWS::KMS::Key", stack="cluster")
+    key = deployment.only("AWS::KMS::Key", "cluster")
     assert encryption["Provider"]["KeyArn"] == {"Fn::GetAtt": [key.logical_id, "Arn"]}
     (group,) = _groups(deployment, "/aws/eks/qwen3-32b/cluster")
     assert group in cluster.waits_for
-
-
-def _entry(deployment: Deployment, principal: str) -> dict[str, Any]:
-    (found,) = [
-        entry.properties
-        for entry in deployment.resources("AWS::EKS::AccessEntry", stack="cluster")
-        if entry.properties["PrincipalArn"] == principal
-    ]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -57,8 +44,9 @@ def _entry(deployment: Deployment, principal: str) -> dict[str, Any]:
 def test_only_named_principals_enter_the_cluster(
     deployment: Deployment, open_deployment: Deployment, principal: str, policy: str, scope: dict[str, Any]
 ) -> None:
-    assert deployment.resources("AWS::EKS::AccessEntry", stack="cluster") == []
-    (given,) = _entry(open_deployment, principal)["AccessPolicies"]
+    assert deployment.resources("AWS::EKS::AccessEntry", "cluster") == []
+    entry = open_deployment.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=principal).properties
+    (given,) = entry["AccessPolicies"]
     assert resolved(given["PolicyArn"]).endswith(f"/{policy}")
     assert given["AccessScope"] == scope
 
@@ -68,29 +56,23 @@ def test_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
 ) -> None:
     role, binding = watching(opened)
     (group,) = binding["subjects"]
-    assert _entry(open_deployment, PIPELINE)["KubernetesGroups"] == [group["name"]]
+    entry = open_deployment.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=PIPELINE).properties
+    assert entry["KubernetesGroups"] == [group["name"]]
     seen = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert seen == {"nodes", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
     assert all(rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"])
 
 
-def test_network_plugin_and_identity_agent_come_before_the_nodes_and_dns_after_them(
-    deployment: Deployment,
-) -> None:
-    nodes = deployment.only("AWS::EKS::Nodegroup", stack="cluster")
-    for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
-        assert _addon(deployment, name).logical_id in nodes.waits_for
-    for name in AFTER_NODES:
-        assert nodes.logical_id in _addon(deployment, name).waits_for
-    assert len(deployment.resources("AWS::EKS::Addon")) == len({*BEFORE_NODES, *AFTER_NODES}) == 8
-
-
-def test_every_addon_is_pinned_for_every_version_of_kubernetes(
+def test_addons_are_pinned_for_every_version_and_those_that_nodes_need_come_before_them(
     deployment: Deployment, open_deployment: Deployment
 ) -> None:
+    nodes = deployment.only("AWS::EKS::Nodegroup", "cluster")
+    assert all(_addon(deployment, name).logical_id in nodes.waits_for for name in BEFORE_NODES)
+    assert all(nodes.logical_id in _addon(deployment, name).waits_for for name in AFTER_NODES)
+    assert {*BEFORE_NODES} == {"vpc-cni", "kube-proxy", "eks-pod-identity-agent"}
     assert ADDON_VERSIONS.keys() == {image.kubernetes for image in NODE_IMAGES}
     for found, kubernetes in ((deployment, "1.35"), (open_deployment, "1.36")):
-        addons = [addon.properties for addon in found.resources("AWS::EKS::Addon")]
+        addons = found.properties("AWS::EKS::Addon")
         versions = {addon["AddonName"]: addon["AddonVersion"] for addon in addons}
         assert versions == ADDON_VERSIONS[kubernetes]
         assert versions["kube-proxy"].startswith(f"v{kubernetes}.")
@@ -100,12 +82,8 @@ def test_every_addon_is_pinned_for_every_version_of_kubernetes(
 def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(
     deployment: Deployment,
 ) -> None:
-    (role,) = [
-        role
-        for role in deployment.resources("AWS::IAM::Role", stack="cluster")
-        if "ObservabilityRole" in role.logical_id
-    ]
-    ((write, *_),) = [policy["PolicyDocument"]["Statement"] for policy in role.properties["Policies"]]
+    rights = deployment.rights("cluster").items()
+    ((write, *_),) = [statements for role, statements in rights if "ObservabilityRole" in role]
     prefix = "/aws/containerinsights/qwen3-32b/"
     arn = f"arn:aws:logs:us-east-2:111122223333:log-group:{prefix}"
     assert all(str(one).startswith(arn) for one in resolved(write["Resource"]))
@@ -114,31 +92,21 @@ def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(
     assert groups <= set(_addon(deployment, "amazon-cloudwatch-observability").waits_for)
 
 
-def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in(
+def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in_and_may_hold_sessions_only(
     deployment: Deployment,
 ) -> None:
     group = deployment.only("AWS::AutoScaling::AutoScalingGroup").properties
     assert {"Key": "Name", "Value": "qwen3-32b-way-in", "PropagateAtLaunch": True} in group["Tags"]
-    (outwards,) = [
-        found
-        for found in deployment.resources("AWS::EC2::SecurityGroup", stack="cluster")
-        if "WayIn" in found.logical_id
-    ]
+    groups = deployment.resources("AWS::EC2::SecurityGroup", "cluster")
+    (outwards,) = [one for one in groups if "WayIn" in one.logical_id]
     assert "SecurityGroupIngress" not in outwards.properties
-    to_endpoint = deployment.only("AWS::EC2::SecurityGroupIngress", stack="cluster").properties
+    to_endpoint = deployment.only("AWS::EC2::SecurityGroupIngress", "cluster").properties
     for rule in (*outwards.properties["SecurityGroupEgress"], to_endpoint):
         assert (rule["FromPort"], rule["ToPort"]) == (443, 443)
     assert to_endpoint["SourceSecurityGroupId"] == {"Fn::GetAtt": [outwards.logical_id, "GroupId"]}
     assert to_endpoint["GroupId"]["Fn::GetAtt"][1] == "ClusterSecurityGroupId"
-
-
-def test_the_way_in_may_hold_sessions_and_nothing_more(deployment: Deployment) -> None:
-    (policy,) = [
-        policy
-        for policy in deployment.resources("AWS::IAM::Policy", stack="cluster")
-        if "WayIn" in policy.logical_id
-    ]
-    (statement,) = policy.properties["PolicyDocument"]["Statement"]
+    rights = deployment.rights("cluster").items()
+    ((statement,),) = [statements for role, statements in rights if "WayIn" in role]
     assert {action.partition(":")[0] for action in statement["Action"]} == {"ssm", "ssmmessages"}
     assert "ssm:GetParameter" not in statement["Action"]
 

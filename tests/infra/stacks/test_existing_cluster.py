@@ -1,4 +1,5 @@
-"""The reference in a cluster that exists, and two more beside it: one on nodes of its own, one on those of the first."""
+"""The reference in a VPC that exists; in a cluster that exists, and two more beside it: one on nodes of its own, one on those
+of the first."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
 from infra.stacks.workloads import WorkloadsStack
 from infra.synthesis import cdk_app
 from tests.infra.conftest import PIPELINE
-from tests.infra.templates import STACKS, Deployment, resolved
+from tests.infra.templates import STACKS, Deployment, Properties, json_of, resolved
 
 RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
 OF_CLUSTER = (
@@ -25,60 +26,78 @@ OF_CLUSTER = (
     "AWS::EKS::AccessEntry",
     "AWS::EKS::PodIdentityAssociation",
 )
+NAMED = ("BucketName", "RoleName", "DashboardName", "AlarmName", "TopicName", "NodegroupName", "LogGroupName")
 
 
-def test_everything_comes_but_the_cluster_and_the_network(joined_deployment: Deployment) -> None:
-    assert {*joined_deployment.templates} == {*STACKS} - {"network", "cluster"}
+def _handlers(found: Deployment) -> list[Properties]:
+    """Where the functions stand that apply the manifests."""
+    functions = [one["VpcConfig"] for one in found.properties("AWS::Lambda::Function") if "VpcConfig" in one]
+    assert functions
+    return functions
+
+
+def test_in_a_vpc_that_exists_everything_stands_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(
+    within_deployment: Deployment, within: Experiment, assembly: Path
+) -> None:
+    network, found = within.cluster.network, within_deployment
+    assert {*found.templates} == {*STACKS} - {"network"}
+    made = {one.type for one in found.resources() if one.type.startswith("AWS::EC2::")}
+    assert made == {*RULES, "AWS::EC2::SecurityGroup", "AWS::EC2::LaunchTemplate"}
+    subnets = [*network.private_subnets.values()]
+    assert found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"] == subnets
+    assert all(one["SubnetIds"] == subnets for one in _handlers(found))
+    assert found.only("AWS::AutoScaling::AutoScalingGroup").properties["VPCZoneIdentifier"] == subnets
+    system, neuron = (found.only("AWS::EKS::Nodegroup", stack).properties for stack in ("cluster", "nodes"))
+    assert (system["Subnets"], neuron["Subnets"]) == (subnets, [network.private_subnets["us-east-2c"]])
+    assert {str(group["VpcId"]) for group in found.properties("AWS::EC2::SecurityGroup")} == {network.vpc}
+    for one in found.artifacts.values():
+        metadata = assembly / "assembly-within" / one["additionalMetadataFile"]
+        entries = [entry for path in json_of(metadata).values() for entry in path]
+        assert not [entry for entry in entries if entry["type"] in ("aws:cdk:warning", "aws:cdk:error")]
 
 
 def test_what_is_made_in_the_cluster_names_it_and_changes_nothing_of_it(
     joined_deployment: Deployment, joined: Experiment
 ) -> None:
     found = joined_deployment
-    there = [one for kind in OF_CLUSTER for one in found.resources(kind)]
+    assert {*found.templates} == {*STACKS} - {"network", "cluster"}
+    there = [one for kind in OF_CLUSTER for one in found.properties(kind)]
     assert len(there) > 10
-    assert {one.properties["ClusterName"] for one in there} == {"team"}
+    assert {one["ClusterName"] for one in there} == {"team"}
     group = joined.cluster.security_group
-    assert not [one for kind in RULES for one in found.resources(kind) if one.properties["GroupId"] == group]
+    assert not [one for kind in RULES for one in found.properties(kind) if one["GroupId"] == group]
     assert not found.resources("AWS::EKS::Cluster")
     # Its members reach the endpoint: the nodes, and the functions that apply the manifests.
     assert f"['{group}', " in str(found.resources("AWS::EC2::LaunchTemplate", "nodes"))
-    handlers = [
-        one.properties for one in found.resources("AWS::Lambda::Function") if "VpcConfig" in one.properties
-    ]
-    assert handlers
-    assert {str(one["VpcConfig"]["SecurityGroupIds"]) for one in handlers} == {f"['{group}']"}
+    assert {str(one["SecurityGroupIds"]) for one in _handlers(found)} == {f"['{group}']"}
+    # The pipeline's role, and that which applies the manifests.
+    entries = found.resources("AWS::EKS::AccessEntry")
+    assert {one.stack for one in entries} == {"identity", "workloads"}
+    assert found.only("AWS::EKS::AccessEntry", "identity").properties["PrincipalArn"] == PIPELINE
 
 
-def _addons(found: Deployment) -> set[str]:
-    return {one.properties["AddonName"] for one in found.resources("AWS::EKS::Addon")}
+def _addons(found: Deployment, key: str = "AddonName") -> set[str]:
+    return {one[key] for one in found.properties("AWS::EKS::Addon")}
 
 
-def test_only_what_the_cluster_lacks_is_installed(
-    joined_deployment: Deployment, beside_deployment: Deployment, sharing_deployment: Deployment
+def test_only_what_the_cluster_lacks_is_installed_and_software_of_somebody_else_is_not_overwritten(
+    deployment: Deployment,
+    joined_deployment: Deployment,
+    beside_deployment: Deployment,
+    sharing_deployment: Deployment,
 ) -> None:
     every = {*BEFORE_NODES, *AFTER_NODES}
     assert _addons(joined_deployment) == every & {*INSTALLABLE}
     assert _addons(joined_deployment).isdisjoint({"vpc-cni", "kube-proxy", "coredns", "metrics-server"})
     assert _addons(beside_deployment) == {"eks-node-monitoring-agent"}
-    charts = [
-        found.resources("Custom::AWSCDK-EKS-HelmChart") for found in (joined_deployment, beside_deployment)
-    ]
-    assert [len(one) for one in charts] == [1, 0]
+    for found, charts in ((joined_deployment, 1), (beside_deployment, 0)):
+        assert len(found.resources("Custom::AWSCDK-EKS-HelmChart")) == charts
     assert len(beside_deployment.resources("AWS::EKS::Nodegroup")) == 1  # no system nodes
     assert not beside_deployment.resources("AWS::Logs::LogGroup", "nodes")
     assert "nodes" not in sharing_deployment.templates
     assert not _addons(sharing_deployment)
-
-
-def test_software_of_somebody_else_is_not_overwritten(
-    deployment: Deployment, joined_deployment: Deployment
-) -> None:
-    conflicts = [
-        {one.properties["ResolveConflicts"] for one in found.resources("AWS::EKS::Addon")}
-        for found in (deployment, joined_deployment)
-    ]
-    assert conflicts == [{"OVERWRITE"}, {"NONE"}]
+    assert _addons(deployment, "ResolveConflicts") == {"OVERWRITE"}
+    assert _addons(joined_deployment, "ResolveConflicts") == {"NONE"}
 
 
 def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(
@@ -107,21 +126,24 @@ def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_o
     assert made["Outputs"]
 
 
-def test_pods_find_the_nodes_of_their_own_experiment(
-    joined_deployment: Deployment, beside_deployment: Deployment, sharing_deployment: Deployment
+def test_pods_find_the_nodes_of_their_own_experiment_and_those_of_another_where_they_are_the_same(
+    joined_deployment: Deployment,
+    beside_deployment: Deployment,
+    sharing_deployment: Deployment,
+    joined: Experiment,
+    sharing: Experiment,
+    experiment: Experiment,
 ) -> None:
     labels = {
-        one.properties["Labels"][NODE_ROLE_LABEL]
+        one["Labels"][NODE_ROLE_LABEL]
         for found in (joined_deployment, beside_deployment)
-        for one in found.resources("AWS::EKS::Nodegroup")
+        for one in found.properties("AWS::EKS::Nodegroup")
     }
     assert labels == {"joined-neuron", "joined-system", "beside-neuron"}
     assert _selected(joined_deployment) == {"joined-neuron", "joined-system"}
-    assert _selected(beside_deployment) == {
-        "beside-neuron",
-        "system",
-    }  # those of the cluster have the plain label
+    assert _selected(beside_deployment) == {"beside-neuron", "system"}, "the cluster's have the plain label"
     assert _selected(sharing_deployment) == {"joined-neuron", "joined-system"}
+    assert neuron_nodegroup(sharing) == neuron_nodegroup(joined) != neuron_nodegroup(experiment)
 
 
 def _selected(found: Deployment) -> set[str]:
@@ -129,24 +151,14 @@ def _selected(found: Deployment) -> set[str]:
 
 
 def _objects(found: Deployment) -> list[dict[str, Any]]:
-    applied = found.resources("Custom::AWSCDK-EKS-KubernetesResource")
-    return [one for resource in applied for one in json.loads(resolved(resource.properties["Manifest"]))]
+    applied = found.properties("Custom::AWSCDK-EKS-KubernetesResource")
+    return [one for properties in applied for one in json.loads(resolved(properties["Manifest"]))]
 
 
 def _values(value: Any, key: str) -> set[str]:
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     own = {str(value[key])} if isinstance(value, dict) and key in value else set()
     return own.union(*(_values(one, key) for one in inner))
-
-
-def test_only_our_roles_are_let_in(joined_deployment: Deployment) -> None:
-    entries = joined_deployment.resources("AWS::EKS::AccessEntry")
-    named = {one.stack: one.properties["PrincipalArn"] for one in entries}
-    assert named.keys() == {
-        "identity",
-        "workloads",
-    }  # the pipeline's role, and that which applies the manifests
-    assert named["identity"] == PIPELINE
 
 
 def test_names_of_experiments_in_one_cluster_do_not_collide(
@@ -158,30 +170,18 @@ def test_names_of_experiments_in_one_cluster_do_not_collide(
     assert first & second == first & third == second & third == set()
 
 
-NAMED = ("BucketName", "RoleName", "DashboardName", "AlarmName", "TopicName", "NodegroupName", "LogGroupName")
-
-
 def _names(found: Deployment) -> set[str]:
     texts = [f"{key} {resolved(one.properties.get(key))}" for one in found.resources() for key in NAMED]
-    of_aws = {
-        text for text in texts if "<" not in text and not text.endswith("None")
-    }  # a reference is our own's
+    of_aws = {text for text in texts if "<" not in text and not text.endswith("None")}  # `<`: a reference
     objects = [(one["kind"], one["metadata"]) for one in _objects(found)]
     return of_aws | {f"{kind} {meta.get('namespace')} {meta['name']}" for kind, meta in objects}
-
-
-def test_nodes_of_another_are_shared_where_image_zone_and_purchase_are_the_same(
-    joined: Experiment, sharing: Experiment, experiment: Experiment
-) -> None:
-    assert neuron_nodegroup(sharing) == neuron_nodegroup(joined)
-    assert neuron_nodegroup(sharing) != neuron_nodegroup(experiment)
 
 
 def test_alarms_of_a_shared_cluster_say_nothing_about_nodes_of_others(
     joined_deployment: Deployment, sharing_deployment: Deployment
 ) -> None:
     first, second = (
-        {one.properties["AlarmName"].split("-", 1)[1] for one in found.resources("AWS::CloudWatch::Alarm")}
+        {one["AlarmName"].split("-", 1)[1] for one in found.properties("AWS::CloudWatch::Alarm")}
         for found in (joined_deployment, sharing_deployment)
     )
     assert "paid-nodes" not in first | second

@@ -13,35 +13,22 @@ from experiment import Experiment
 from tests.infra.templates import Deployment, as_list, resolved
 
 
-def _statements(deployment: Deployment, service_account: str) -> list[dict[str, Any]]:
-    (role,) = [
-        association.properties["RoleArn"]["Fn::GetAtt"][0]
-        for association in deployment.resources("AWS::EKS::PodIdentityAssociation")
-        if association.properties["ServiceAccount"] == service_account
-    ]
-    return [
-        statement
-        for policy in deployment.resources("AWS::IAM::Policy", stack="identity")
-        if {"Ref": role} in policy.properties["Roles"]
-        for statement in policy.properties["PolicyDocument"]["Statement"]
-    ]
+def _statements(deployment: Deployment, account: str) -> list[dict[str, Any]]:
+    pods = deployment.only("AWS::EKS::PodIdentityAssociation", "identity", ServiceAccount=account)
+    return deployment.rights("identity")[pods.properties["RoleArn"]["Fn::GetAtt"][0]]
 
 
-def _rights(deployment: Deployment, service_account: str) -> set[tuple[str, str]]:
+def _rights(deployment: Deployment, account: str) -> set[tuple[str, str]]:
     """Action and resource; of an imported ARN only what tells it apart."""
     return {
-        (action, _short(resource))
-        for statement in _statements(deployment, service_account)
+        (
+            action,
+            re.sub(r".*Store(Checkpoints|Artifacts|Results|Key).*>", lambda one: one[1].lower(), resource),
+        )
+        for statement in _statements(deployment, account)
         for action in as_list(statement["Action"])
         for resource in as_list(resolved(statement["Resource"]))
     }
-
-
-def _short(arn: str) -> str:
-    for purpose in ("Checkpoints", "Artifacts", "Results", "Key"):
-        if f"Store{purpose}" in arn:
-            return purpose.lower() + arn.partition(">")[2]
-    return arn
 
 
 RIGHTS = {
@@ -53,44 +40,32 @@ RIGHTS = {
     "results/runs: GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
 }
 """Serving pods write nothing, fetching pods delete nothing, the benchmark reads plans and stores runs."""
+FOREIGN = {
+    ("s3:ListBucket", "arn:aws:s3:::my-models"),
+    ("s3:GetObject", "arn:aws:s3:::my-models/runs/mine/*"),
+}
 
 
 @pytest.mark.parametrize("account", RIGHTS)
-def test_pods_of_a_service_account_have_these_rights_and_nothing_more(
-    deployment: Deployment, account: str
+def test_pods_have_these_rights_only_and_their_fetch_alone_reads_weights_of_another_bucket(
+    deployment: Deployment, rented_deployment: Deployment, account: str
 ) -> None:
-    written = {
-        (action.partition(":")[2], resource.removesuffix("/*"))
-        for action, resource in _rights(deployment, account)
-    }
-    assert written == {
+    rights = _rights(deployment, account)
+    assert {(action.partition(":")[2], resource.removesuffix("/*")) for action, resource in rights} == {
         (action, where)
         for entry in RIGHTS[account].split("; ")
         for where, _, actions in [entry.partition(": ")]
         for action in actions.split(", ")
     }
+    more = {right for right in _rights(rented_deployment, account) - rights if "my-models" in right[1]}
+    assert more == (FOREIGN if account == "fetch" else set())
 
 
-def test_weights_of_another_bucket_are_read_by_their_fetch_from_their_folder_only(
+def test_what_is_listed_and_published_is_narrowed_to_folders_and_the_namespace_of_the_experiment(
     deployment: Deployment, rented_deployment: Deployment
 ) -> None:
-    for account in RIGHTS:
-        more = _rights(rented_deployment, account) - _rights(deployment, account)
-        assert {right for right in more if "my-models" in right[1]} == (
-            {
-                ("s3:ListBucket", "arn:aws:s3:::my-models"),
-                ("s3:GetObject", "arn:aws:s3:::my-models/runs/mine/*"),
-            }
-            if account == "fetch"
-            else set()
-        )
     (listing,) = [one for one in _statements(rented_deployment, "fetch") if "Condition" in one]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/mine/*"]}}
-
-
-def test_the_benchmark_lists_plans_and_runs_and_publishes_in_the_namespace_of_its_experiment_only(
-    deployment: Deployment,
-) -> None:
     statements = _statements(deployment, "benchmark")
     (listing,) = [one for one in statements if one["Action"] == "s3:ListBucket"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["plans/*", "runs/*"]}}
@@ -128,14 +103,11 @@ def _pods(value: Any) -> Iterator[dict[str, Any]]:
 def test_every_rendered_service_account_has_a_role_of_its_own(
     deployment: Deployment, experiment: Experiment
 ) -> None:
-    rendered = {
-        (item["metadata"]["namespace"], item["metadata"]["name"])
-        for file in render(experiment)
-        for item in file.objects
-        if item["kind"] == "ServiceAccount"
-    }
-    associations = deployment.resources("AWS::EKS::PodIdentityAssociation")
-    accounts = {(a.properties["Namespace"], a.properties["ServiceAccount"]) for a in associations}
-    assert rendered <= accounts
-    assert accounts == {(experiment.name, name) for name in ("serving", "fetch", "compile", "benchmark")}
-    assert len({str(a.properties["RoleArn"]) for a in associations}) == len(associations)
+    accounts = [
+        item for file in render(experiment) for item in file.objects if item["kind"] == "ServiceAccount"
+    ]
+    rendered = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in accounts}
+    associations = deployment.properties("AWS::EKS::PodIdentityAssociation")
+    made = {(one["Namespace"], one["ServiceAccount"]) for one in associations}
+    assert rendered <= made == {(experiment.name, name) for name in RIGHTS}
+    assert len({str(one["RoleArn"]) for one in associations}) == len(associations)

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from ipaddress import IPv4Network
 from pathlib import Path
 
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
 from infra.settings import SERVICES
-from tests.infra.templates import ROOT, Deployment
+from tests.infra.templates import ROOT, Deployment, json_of
 
 
 def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_for_more(
@@ -21,61 +20,52 @@ def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_f
     assert min(public).network_address == behind_six_private
 
 
-def test_internal_load_balancers_stand_in_the_private_subnets(deployment: Deployment) -> None:
+def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(
+    deployment: Deployment,
+) -> None:
     """Where the cloud provider looks: https://docs.aws.amazon.com/eks/latest/userguide/network-load-balancing.html."""
+    ways = {one["RouteTableId"]["Ref"]: one for one in deployment.properties("AWS::EC2::Route")}
+    joined = deployment.properties("AWS::EC2::SubnetRouteTableAssociation")
+    tables = {one["SubnetId"]["Ref"]: one["RouteTableId"]["Ref"] for one in joined}
     for subnet in deployment.resources("AWS::EC2::Subnet"):
         tags = {tag["Key"]: tag["Value"] for tag in subnet.properties["Tags"]}
         private = tags["aws-cdk:subnet-type"] == "Private"
         assert tags.get("kubernetes.io/role/internal-elb") == ("1" if private else None)
-
-
-def test_every_private_subnet_has_a_way_out_and_none_in(deployment: Deployment) -> None:
-    ways = {
-        route.properties["RouteTableId"]["Ref"]: route.properties
-        for route in deployment.resources("AWS::EC2::Route")
-    }
-    for joined in deployment.resources("AWS::EC2::SubnetRouteTableAssociation"):
-        way = ways[joined.properties["RouteTableId"]["Ref"]]
+        way = ways[tables[subnet.logical_id]]
         assert way["DestinationCidrBlock"] == "0.0.0.0/0"
-        private = "private" in joined.properties["SubnetId"]["Ref"]
         assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
 
 
 def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
     """A lookup would stand in a manifest as missing context, and want credentials; so no cdk.context.json is needed."""
-    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in assembly.rglob("manifest.json")]
+    manifests = [json_of(path) for path in assembly.rglob("manifest.json")]
     assert len(manifests) > 8
     assert not [one for one in manifests if "missing" in one]
     assert not (ROOT / "cdk.context.json").exists()
-    manifest = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))
-    environments = {one["environment"] for one in manifest["artifacts"].values() if "environment" in one}
+    artifacts = json_of(assembly / "manifest.json")["artifacts"].values()
+    environments = {one["environment"] for one in artifacts if "environment" in one}
     assert environments == {"aws://unknown-account/us-east-2"}
 
 
-def test_flow_logs_may_be_written_to_their_group_alone(deployment: Deployment) -> None:
-    (policy,) = deployment.resources("AWS::IAM::Policy", stack="network")
-    (group,) = deployment.resources("AWS::Logs::LogGroup", stack="network")
-    allowed = [str(one["Resource"]) for one in policy.properties["PolicyDocument"]["Statement"]]
+def test_flow_logs_may_be_written_to_their_group_alone_and_nothing_runs_in_a_lambda(
+    deployment: Deployment,
+) -> None:
+    (statements,) = deployment.rights("network").values()
+    group = deployment.only("AWS::Logs::LogGroup", "network")
+    allowed = [str(one["Resource"]) for one in statements]
     assert any(group.logical_id in resource for resource in allowed)
     assert "*" not in allowed
-
-
-def test_the_network_brings_no_lambda(deployment: Deployment) -> None:
     types = {resource.type for resource in deployment.resources(stack="network")}
     assert not {name for name in types if "Lambda" in name or name.startswith("Custom::")}
 
 
 def test_services_of_aws_are_reached_inside_the_network_on_request(open_deployment: Deployment) -> None:
-    endpoints = [
-        endpoint.properties
-        for endpoint in open_deployment.resources("AWS::EC2::VPCEndpoint")
-        if endpoint.properties["VpcEndpointType"] == "Interface"
-    ]
+    endpoints = open_deployment.properties("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface")
     assert [one["ServiceName"] for one in endpoints] == [f"com.amazonaws.us-east-2.{one}" for one in SERVICES]
     assert {"ecr.api", "ecr.dkr", "eks-auth", "ssmmessages", "sts"} <= {*SERVICES}
     # In the two zones that the experiment names: an endpoint bills by zone.
     assert all(len(endpoint["SubnetIds"]) == 2 for endpoint in endpoints)
-    group = open_deployment.only("AWS::EC2::SecurityGroup", stack="network").properties
+    group = open_deployment.only("AWS::EC2::SecurityGroup", "network").properties
     (rule,) = group["SecurityGroupIngress"]
     network = open_deployment.only("AWS::EC2::VPC").properties["CidrBlock"]
     https = (network, 443, 443, "tcp")

@@ -16,36 +16,34 @@ from botocore.stub import Stubber
 from experiment import Experiment
 from experiment.naming import daily_schedule
 from infra.stacks.nodes import TARGET, block_expression, daily_expression
-from tests.infra.templates import Deployment, resolved
+from tests.infra.templates import Deployment, Properties, resolved
 
 
-def _group(deployment: Deployment) -> dict[str, Any]:
-    return deployment.only("AWS::EKS::Nodegroup", stack="nodes").properties
+def _group(deployment: Deployment) -> Properties:
+    return deployment.only("AWS::EKS::Nodegroup", "nodes").properties
 
 
-def _launch(deployment: Deployment) -> dict[str, Any]:
-    template = deployment.only("AWS::EC2::LaunchTemplate", stack="nodes")
-    data: dict[str, Any] = template.properties["LaunchTemplateData"]
+def _launch(deployment: Deployment) -> Properties:
+    data: Properties = deployment.only("AWS::EC2::LaunchTemplate", "nodes").properties["LaunchTemplateData"]
     return data
 
 
-def _schedules(deployment: Deployment) -> list[dict[str, Any]]:
-    return [found.properties for found in deployment.resources("AWS::Scheduler::Schedule")]
+def _schedules(deployment: Deployment) -> list[Properties]:
+    return deployment.properties("AWS::Scheduler::Schedule")
 
 
-def test_every_network_card_has_one_efa_interface_and_the_first_carries_ip(deployment: Deployment) -> None:
+def test_every_network_card_has_one_efa_interface_whose_group_lets_in_itself_alone(
+    deployment: Deployment,
+) -> None:
     interfaces = _launch(deployment)["NetworkInterfaces"]
     assert [i["NetworkCardIndex"] for i in interfaces] == list(range(16))
-    assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 15
+    assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 15, "the first carries IP"
     assert [i["DeviceIndex"] for i in interfaces] == [0] + [1] * 15
-
-
-def test_efa_traffic_is_allowed_within_its_group_both_ways(deployment: Deployment) -> None:
     group = {"Fn::GetAtt": [deployment.only("AWS::EC2::SecurityGroup", "nodes").logical_id, "GroupId"]}
     for kind, other in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
         rule = deployment.only(f"AWS::EC2::SecurityGroup{kind}", "nodes").properties
         assert (rule["GroupId"], rule[other], rule["IpProtocol"]) == (group, group, "-1")
-    assert all(group in interface["Groups"] for interface in _launch(deployment)["NetworkInterfaces"])
+    assert all(group in interface["Groups"] for interface in interfaces)
 
 
 def test_an_instance_without_efa_has_its_security_group_alone_and_no_place_of_its_own(
@@ -66,19 +64,14 @@ def test_nodes_and_disks_say_whose_they_are(deployment: Deployment) -> None:
     assert all({"Key": "experiment", "Value": "qwen3-32b"} in entry["Tags"] for entry in specifications)
 
 
-def test_local_disks_become_one_for_images_and_scratch(
-    deployment: Deployment, rented_deployment: Deployment
+def test_local_disks_become_one_and_the_device_plugin_alone_finds_the_logical_cores_in_a_file(
+    deployment: Deployment, rented_deployment: Deployment, small_deployment: Deployment
 ) -> None:
     for found in (deployment, rented_deployment):
         (part,) = _parts(found, "application/node.eks.aws")
         (config,) = [document for document in yaml.safe_load_all(part) if document]
         assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
         assert config["spec"] == {"instance": {"localStorage": {"strategy": "RAID0"}}}
-
-
-def test_the_device_plugin_finds_the_logical_cores_in_a_file_and_claims_do_not(
-    deployment: Deployment, rented_deployment: Deployment, small_deployment: Deployment
-) -> None:
     for found, size in ((rented_deployment, 1), (small_deployment, 2)):
         (script,) = _parts(found, "text/x-shellscript")
         assert f"echo NEURON_LOGICAL_NC_CONFIG={size} > /opt/aws/neuron/logical_nc_config" in script
@@ -94,25 +87,17 @@ def _parts(deployment: Deployment, kind: str) -> list[str]:
     return [content if isinstance(content, str) else content.decode() for content in contents]
 
 
-def test_reserved_nodes_start_in_the_zone_of_their_reservation(
-    rented_deployment: Deployment, later_deployment: Deployment
+def test_reserved_nodes_start_in_the_zone_of_their_reservation_and_others_close_together(
+    rented_deployment: Deployment, later_deployment: Deployment, open_deployment: Deployment
 ) -> None:
     for deployment, zone in ((rented_deployment, "us-east-2b"), (later_deployment, "us-east-2c")):
         (subnet,) = _group(deployment)["Subnets"]
         network = deployment.templates["network"]
-        (export,) = [
-            output
-            for output in network["Outputs"].values()
-            if output["Export"]["Name"] == subnet["Fn::ImportValue"]
-        ]
-        placed = network["Resources"][export["Value"]["Ref"]]
+        exports = {one["Export"]["Name"]: one["Value"]["Ref"] for one in network["Outputs"].values()}
+        placed = network["Resources"][exports[subnet["Fn::ImportValue"]]]
         assert placed["Properties"]["AvailabilityZone"] == zone
-
-
-def test_several_nodes_on_demand_stand_close_together(open_deployment: Deployment) -> None:
-    """One node, blocks and reservations do not: see the properties."""
-    placement = open_deployment.only("AWS::EC2::PlacementGroup")
-    assert placement.properties["Strategy"] == "cluster"
+        assert "Placement" not in _launch(deployment)
+    placement = open_deployment.only("AWS::EC2::PlacementGroup", Strategy="cluster")
     assert _launch(open_deployment)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
 
 
@@ -128,13 +113,9 @@ def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_e
 
 @pytest.mark.parametrize(
     ("off_at", "minutes", "expected"),
-    [
-        ("00:00", 0, "cron(0 0 * * ? *)"),
-        ("09:05", 30, "cron(35 9 * * ? *)"),
-        ("23:30", 30, "cron(0 0 * * ? *)"),
-    ],
+    [("00:00", 0, "cron(0 0 * * ? *)"), ("09:05", 30, "cron(35 9 * * ? *)")],
 )
-def test_a_daily_hour_may_run_over_midnight(off_at: str, minutes: int, expected: str) -> None:
+def test_a_daily_hour_is_one_of_the_day(off_at: str, minutes: int, expected: str) -> None:
     assert daily_expression(off_at, later=timedelta(minutes=minutes)) == expected
 
 
@@ -166,32 +147,18 @@ def _as_the_api_spells(value: Any) -> Any:
     return value
 
 
-def test_the_schedules_may_change_this_group_and_keep_what_failed_and_nothing_else(
-    deployment: Deployment, rented_deployment: Deployment
+def test_schedules_of_this_group_and_account_alone_may_change_the_group_and_keep_what_failed(
+    deployment: Deployment,
 ) -> None:
-    (role,) = [one for one in deployment.resources("AWS::IAM::Role", "nodes") if "RoleName" in one.properties]
-    (statements,) = [
-        policy.properties["PolicyDocument"]["Statement"]
-        for policy in deployment.resources("AWS::IAM::Policy", stack="nodes")
-        if {"Ref": role.logical_id} in policy.properties["Roles"]
-    ]
+    name = "qwen3-32b-us-east-2-trn2-off"
+    role = deployment.only("AWS::IAM::Role", "nodes", RoleName=name).properties
+    queue = deployment.only("AWS::SQS::Queue").logical_id
     group = "nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand-d2-28/*"
-    assert [(one["Action"], resolved(one["Resource"])) for one in statements] == [
+    assert [(one["Action"], resolved(one["Resource"])) for one in deployment.rights("nodes")[name]] == [
         ("eks:UpdateNodegroupConfig", f"arn:aws:eks:us-east-2:111122223333:{group}"),
-        ("sqs:SendMessage", f"<{deployment.only('AWS::SQS::Queue').logical_id}.Arn>"),
+        ("sqs:SendMessage", f"<{queue}.Arn>"),
     ]
-    queue = rented_deployment.only("AWS::SQS::Queue")
-    for schedule in _schedules(rented_deployment):
-        kept = schedule["Target"]["DeadLetterConfig"]["Arn"]
-        assert kept == {"Fn::GetAtt": [queue.logical_id, "Arn"]}
-
-
-def test_only_schedules_of_this_group_and_account_use_the_role(deployment: Deployment) -> None:
-    (trust,) = [
-        role.properties["AssumeRolePolicyDocument"]["Statement"][0]
-        for role in deployment.resources("AWS::IAM::Role", stack="nodes")
-        if role.properties.get("RoleName") == "qwen3-32b-us-east-2-trn2-off"
-    ]
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
     assert resolved(trust["Condition"]) == {
         "StringEquals": {
@@ -199,8 +166,8 @@ def test_only_schedules_of_this_group_and_account_use_the_role(deployment: Deplo
             "aws:SourceArn": "arn:aws:scheduler:us-east-2:111122223333:schedule-group/qwen3-32b-off",
         }
     }
-    group = deployment.only("AWS::Scheduler::ScheduleGroup")
-    assert group.properties["Name"] == "qwen3-32b-off"
-    for schedule in deployment.resources("AWS::Scheduler::Schedule"):
-        assert schedule.properties["GroupName"] == "qwen3-32b-off"
-        assert group.logical_id in schedule.waits_for
+    schedules = deployment.only("AWS::Scheduler::ScheduleGroup", Name="qwen3-32b-off")
+    for one in deployment.resources("AWS::Scheduler::Schedule"):
+        assert one.properties["GroupName"] == "qwen3-32b-off"
+        assert schedules.logical_id in one.waits_for
+        assert one.properties["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue, "Arn"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +23,7 @@ HELM = "Custom::AWSCDK-EKS-HelmChart"
 
 def _applied(deployment: Deployment) -> list[list[dict[str, Any]]]:
     """The objects of every manifest resource, as the account would get them."""
-    return [json.loads(resolved(found.properties["Manifest"])) for found in deployment.resources(MANIFEST)]
+    return [json.loads(resolved(found["Manifest"])) for found in deployment.properties(MANIFEST)]
 
 
 def _built_by_docker(deployment: Deployment) -> dict[str, str]:
@@ -40,40 +39,34 @@ def _built_by_docker(deployment: Deployment) -> dict[str, str]:
     return found
 
 
-def _of_codebuild(deployment: Deployment) -> Iterator[tuple[str, Resource]]:
+def _of_codebuild(deployment: Deployment) -> dict[str, Resource]:
     """The resources that build images, by placeholder."""
-    for found in deployment.resources("Custom::ContainerImage"):
-        for image in IMAGES:
-            if found.logical_id.startswith(f"Images{image.construct_id}"):
-                yield image.placeholder, found
-
-
-def _tags(deployment: Deployment) -> dict[str, str]:
-    return {name: found.properties["Tag"] for name, found in _of_codebuild(deployment)}
+    return {
+        image.placeholder: found
+        for found in deployment.resources("Custom::ContainerImage")
+        for image in IMAGES
+        if found.logical_id.startswith(f"Images{image.construct_id}")
+    }
 
 
 def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
     deployment: Deployment, experiment: Experiment, open_deployment: Deployment, opened: Experiment
 ) -> None:
-    built = {name: f"<{found.logical_id}.Uri>" for name, found in _of_codebuild(open_deployment)}
+    images = _of_codebuild(open_deployment)
+    tags = {name: found.properties["Tag"] for name, found in images.items()}
+    built = {name: f"<{found.logical_id}.Uri>" for name, found in images.items()} | tags_in_names(tags)
+    by_docker = _built_by_docker(deployment)
     for found, example, values in (
-        (deployment, experiment, with_tags(_built_by_docker(deployment))),
-        (open_deployment, opened, built | tags_in_names(_tags(open_deployment))),
+        (deployment, experiment, with_tags(by_docker)),
+        (open_deployment, opened, built),
     ):
         files = render(example)
         assert {image.placeholder for image in images_in(files)} <= values.keys()
         filled = dict.fromkeys(PLACEHOLDERS, "") | values | {"AWS_ACCOUNT": ACCOUNT}
         assert _applied(found) == [fill(file.objects, filled) for file in files]
         assert names_in(_applied(found)) == set(), "no placeholder is left for the cluster"
-
-
-def test_an_image_built_the_other_way_gives_the_jobs_other_names(
-    deployment: Deployment, open_deployment: Deployment
-) -> None:
-    """Another repository holds it, and of an address only the tag is in a name."""
-    tags = {address.rpartition(":")[2] for address in _built_by_docker(deployment).values()}
-    assert tags
-    assert tags.isdisjoint(_tags(open_deployment).values())
+    # Another repository holds an image that is built the other way, and of an address only the tag is in a Job's name.
+    assert {address.rpartition(":")[2] for address in by_docker.values()}.isdisjoint(tags.values())
 
 
 def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(
@@ -89,46 +82,44 @@ def test_with_gitops_the_stack_brings_drivers_and_images_and_says_where_the_imag
     rented_deployment: Deployment, deployment: Deployment
 ) -> None:
     assert rented_deployment.resources(MANIFEST) == []
-    assert [one.properties["Release"] for one in rented_deployment.resources(HELM)] == ["neuron", "keda"]
-    told = {
-        name: resolved(one["Value"])
-        for name, one in rented_deployment.templates["workloads"]["Outputs"].items()
-    }
+    assert [one["Release"] for one in rented_deployment.properties(HELM)] == ["neuron", "keda"]
+    outputs = rented_deployment.templates["workloads"]["Outputs"]
     built = _built_by_docker(rented_deployment)
-    assert told == {output_of(name): address for name, address in built.items()}
+    assert {name: resolved(one["Value"]) for name, one in outputs.items()} == {
+        output_of(name): address for name, address in built.items()
+    }
     assert "Outputs" not in deployment.templates["workloads"]
 
 
-def test_roles_nodes_and_buckets_stand_before_the_first_pod(assembly: Path) -> None:
+def test_roles_nodes_and_buckets_stand_before_the_first_pod(
+    deployment: Deployment, experiment: Experiment
+) -> None:
     """A pod is given its role when it starts; and what goes first on the way down comes last on the way up."""
-    artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    artifacts = deployment.artifacts
     before = {"storage", "identity", "nodes", "cluster", "network"}
     assert before <= set(artifacts["workloads"]["dependencies"])
     assert "cluster" in artifacts["nodes"]["dependencies"], "add-ons come before the Trn2 nodes"
+    names = {part: one["properties"]["stackName"] for part, one in artifacts.items()}
+    assert names == {part: f"{experiment.name}-{part}" for part in deployment.templates}
 
 
-def test_nothing_is_applied_before_the_provider_may_enter_the_cluster(deployment: Deployment) -> None:
-    entry = deployment.only("AWS::EKS::AccessEntry", stack="workloads")
+def test_nothing_is_applied_before_the_provider_may_enter_the_cluster_whose_private_endpoint_it_reaches(
+    deployment: Deployment,
+) -> None:
+    entry = deployment.only("AWS::EKS::AccessEntry", "workloads")
     for found in (deployment.only(HELM), *deployment.resources(MANIFEST)):
         assert entry.logical_id in found.waits_for
     (policy,) = entry.properties["AccessPolicies"]
     assert policy["AccessScope"] == {"Type": "cluster"}
     assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
     provider = entry.properties["PrincipalArn"]["Fn::GetAtt"][0]
-    lambdas = deployment.resources("AWS::Lambda::Function", stack="workloads")
-    assert [f for f in lambdas if f.properties["Role"] == {"Fn::GetAtt": [provider, "Arn"]}]
-
-
-def test_the_provider_reaches_a_private_endpoint(deployment: Deployment) -> None:
-    for function in deployment.resources("AWS::Lambda::Function", stack="workloads"):
-        inside = function.properties["VpcConfig"]
+    lambdas = deployment.properties("AWS::Lambda::Function", "workloads")
+    assert {"Fn::GetAtt": [provider, "Arn"]} in [function["Role"] for function in lambdas]
+    for function in lambdas:
+        inside = function["VpcConfig"]
         assert len(inside["SubnetIds"]) == 3
         # The endpoint lets members of the cluster's own group in.
         assert ["ClusterSecurityGroupId" in str(group) for group in inside["SecurityGroupIds"]] == [True]
-
-
-def test_stacks_carry_the_name_of_the_experiment(deployment: Deployment, experiment: Experiment) -> None:
-    assert deployment.stack_names == {part: f"{experiment.name}-{part}" for part in deployment.templates}
 
 
 def test_an_image_is_built_only_for_an_experiment_that_runs_it(experiment: Experiment) -> None:
@@ -184,53 +175,43 @@ def test_only_what_is_copied_reaches_the_builder_for_the_system_nodes(
         assert not [file for file in files if "__pycache__" in file.parts]
 
 
-def test_codebuild_builds_each_image_from_its_sources_and_tags_it_with_their_hash(
+def test_codebuild_builds_each_image_for_its_own_repository_and_tags_it_with_the_hash_of_its_sources(
     open_deployment: Deployment,
 ) -> None:
-    images = open_deployment.resources("Custom::ContainerImage")
-    assert images
-    assets = open_deployment.assets["workloads"]
-    for found in images:
-        assert found.properties["Tag"] in assets["files"]
-        assert str(resolved(found.properties["Uri"])).endswith(f":{found.properties['Tag']}")
-        assert found.properties["ServiceTimeout"] == "3600"
+    """Versions of one image never push out another that is in use, because no other is counted in its repository."""
+    found = open_deployment
+    images, assets = found.properties("Custom::ContainerImage"), found.assets["workloads"]
+    for one in images:
+        assert one["Tag"] in assets["files"]
+        assert str(resolved(one["Uri"])).endswith(f":{one['Tag']}")
+        assert one["ServiceTimeout"] == "3600"
     assert not assets.get("dockerImages")
+    repositories = {one.logical_id: one.properties for one in found.resources("AWS::ECR::Repository")}
+    for one in repositories.values():
+        (rule,) = json.loads(one["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
+        selection = rule["selection"]
+        assert (selection["tagStatus"], selection["countType"]) == ("any", "imageCountMoreThan")
+        assert selection["countNumber"] > 1
+    assert len(images) > 1
+    assert sorted(one["Repository"]["Ref"] for one in images) == sorted(repositories), (
+        "one repository an image"
+    )
+    rights = [str(statements) for statements in found.rights("workloads").values()]
+    pushing = [one for one in rights if "ecr:PutImage" in one]
+    assert [sum(f"'{name}'" in one for name in repositories) for one in pushing] == [1] * len(images)
 
 
 def test_a_failed_build_pushes_nothing_and_the_end_of_each_is_told_to_who_started_it(
     open_deployment: Deployment,
 ) -> None:
-    projects = open_deployment.resources("AWS::CodeBuild::Project")
+    projects = open_deployment.properties("AWS::CodeBuild::Project")
     for project in projects:
-        phases = json.loads(project.properties["Source"]["BuildSpec"])["phases"]
+        phases = json.loads(project["Source"]["BuildSpec"])["phases"]
         succeeded, push = phases["post_build"]["commands"]
         assert succeeded == 'test "$CODEBUILD_BUILD_SUCCEEDING" = 1'
         assert push.startswith("docker push")
-    rules = open_deployment.resources("AWS::Events::Rule")
+    rules = open_deployment.properties("AWS::Events::Rule")
     assert len(rules) == len(projects)
     for rule in rules:
-        pattern = rule.properties["EventPattern"]
-        assert pattern["source"] == ["aws.codebuild"]
-        assert {"SUCCEEDED", "FAILED"} <= set(pattern["detail"]["build-status"])
-
-
-def test_versions_of_one_image_never_push_out_another_that_is_in_use(open_deployment: Deployment) -> None:
-    """Each image has a repository of its own, which keeps the newest: no other image's versions are counted there."""
-    repositories = open_deployment.resources("AWS::ECR::Repository")
-    for one in repositories:
-        (rule,) = json.loads(one.properties["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
-        selection = rule["selection"]
-        assert (selection["tagStatus"], selection["countType"]) == ("any", "imageCountMoreThan")
-        assert selection["countNumber"] > 1
-    images = open_deployment.resources("Custom::ContainerImage")
-    used = [one.properties["Repository"]["Ref"] for one in images]
-    assert len(images) > 1
-    assert sorted(used) == sorted(one.logical_id for one in repositories), "one repository an image"
-
-
-def test_a_build_pushes_to_the_repository_of_its_own_image_only(open_deployment: Deployment) -> None:
-    repositories = {one.logical_id for one in open_deployment.resources("AWS::ECR::Repository")}
-    for policy in open_deployment.resources("AWS::IAM::Policy"):
-        actions = json.dumps(policy.properties)
-        if "ecr:PutImage" in actions:
-            assert len([name for name in repositories if f'"{name}"' in actions]) == 1
+        assert rule["EventPattern"]["source"] == ["aws.codebuild"]
+        assert {"SUCCEEDED", "FAILED"} <= set(rule["EventPattern"]["detail"]["build-status"])
