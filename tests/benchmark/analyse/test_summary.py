@@ -123,7 +123,7 @@ def test_the_summary_is_plain_json_without_nan_of_the_shape_that_is_written_down
     rows = (summary["comparisons"][0], *summary["explanations"])
     for key in {key for part in (summary, summary["run"], own, own["acceptance"], *rows) for key in part}:
         assert re.search(rf"\b{key}\b", documented) or key in BY_NAME, key
-    assert set(own["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
+    assert set(own["tpot_s"]) >= {"n", "mean", "p50", "p90", "p95", "p99"}
 
 
 def test_a_verdict_is_corrected_for_what_else_is_claimed() -> None:
