@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 
 from experiment import Experiment, load
 from experiment.catalogue.prices import Price
@@ -37,41 +37,33 @@ def product(usagetype: str, *usd: str) -> str:
     return json.dumps({"product": {"attributes": {"usagetype": usagetype}}, "terms": terms})
 
 
-def pricing(answers: list[list[str]]) -> tuple[Aws, Stubber]:
-    """A Pricing API with one answer an item; the Stubber checks the shape of each question."""
+def test_one_price_is_taken_several_or_none_leave_the_catalogue_and_a_region_without_any_is_told(
+    experiment: Experiment,
+) -> None:
     client, stub = stubbed("pricing", "us-east-1")
-    for answer in answers:
-        asked = {"ServiceCode": ANY, "Filters": ANY}
-        stub.add_response("get_products", {"PriceList": answer}, asked)
-    return Aws("us-east-1", make_client=lambda _service: client), stub
-
-
-def test_one_price_is_taken_and_several_or_none_leave_the_catalogue(experiment: Experiment) -> None:
-    items = running(experiment)
-    answers: list[list[str]] = [[] for _ in items]
-    answers[0] = [
-        product("USE2-BoxUsage:trn2.48xlarge", "40.5", "0.0000"),
-        product("USE2-Reservation:trn2.48xlarge", "1.0"),
-    ]
-    answers[1] = [product("USE2-AmazonEKS-Hours:perCluster", "0.10", "0.60")]
-    aws, stub = pricing(answers)
-    found = prices.fetch(items, aws, region="us-east-2", today="2026-04-01")
-    assert found == {
-        TRN2: Price(
-            item=TRN2, usd_per_hour=40.5, as_of="2026-04-01", source="AWS Price List Query API, us-east-2"
-        )
+    aws, items = Aws("us-east-1", make_client=lambda _service: client), running(experiment)
+    reserved = product("USE2-Reservation:trn2.48xlarge", "1.0")
+    answers = {
+        0: [product("USE2-BoxUsage:trn2.48xlarge", "40.5", "0.0000"), reserved],
+        1: [product("USE2-AmazonEKS-Hours:perCluster", "0.10", "0.60")],
     }
+
+    def fetched(told: dict[int, list[str]]) -> dict[str, Price]:
+        for number, _ in enumerate(items):
+            asked = {"ServiceCode": ANY, "Filters": ANY}
+            stub.add_response("get_products", {"PriceList": told.get(number, [])}, asked)
+        return prices.fetch(items, aws, region="us-east-2", today="2026-04-01")
+
+    source = "AWS Price List Query API, us-east-2"
+    assert fetched(answers) == {TRN2: Price(item=TRN2, usd_per_hour=40.5, as_of="2026-04-01", source=source)}
     stub.assert_no_pending_responses()
-
-
-def test_a_region_without_any_price_is_told(experiment: Experiment) -> None:
-    items = running(experiment)
-    aws, _ = pricing([[] for _ in items])
     with pytest.raises(Outside, match="the catalogue's prices stay"):
-        prices.fetch(items, aws, region="us-east-2", today="2026-04-01")
+        fetched({})
 
 
-def test_what_was_fetched_is_preferred_in_its_own_region_only(tmp_path: Path, experiment: Experiment) -> None:
+def test_what_was_fetched_is_preferred_in_its_own_region_only_and_no_other_file_is_written_over(
+    tmp_path: Path, experiment: Experiment
+) -> None:
     file = tmp_path / "deep" / "prices.json"
     newer = Price(item=TRN2, usd_per_hour=40.5, as_of="2026-04-01", source=prices.SOURCE)
     prices.write(file, region="us-east-2", prices={TRN2: newer})
@@ -80,41 +72,35 @@ def test_what_was_fetched_is_preferred_in_its_own_region_only(tmp_path: Path, ex
     first, *others = prices.at_newest(items, prices.read(file, region="us-east-2"))
     assert (first.usd_per_hour, tuple(others)) == (40.5, items[1:])
     assert prices.at_newest(items, prices.read(file, region="us-west-2")) == items
-
-
-def test_another_file_is_never_written_over(tmp_path: Path) -> None:
-    file = tmp_path / "notes.json"
     file.write_text("[]")
     with pytest.raises(Misuse, match="is not a file of prices"):
         prices.write(file, region="us-east-2", prices={})
     assert file.read_text() == "[]"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 100_000,
-        '{"us-east-2": {"x": {"item": "x", "usd_per_hour": true, "as_of": "", "source": ""}}}',
-        '{"us-east-2": {"x": {"item": "x", "usd_per_hour": 1, "as_of": {}, "source": ""}}}',
-        " " * 2**21,
-        "{",
-        '{"us-east-2": {"x": {"item": "x", "usd_per_hour": -1, "as_of": "", "source": ""}}}',
-        '{"us-east-2": [1]}',
-    ],
-    ids=["deep", "true dollars", "a date that is an object", "too long", "cut", "negative", "no table"],
-)
-def test_a_damaged_file_of_prices_is_one_line(text: str, say: Say, tmp_path: Path) -> None:
+PRICE = '{"us-east-2": {"x": {"item": "x", "usd_per_hour": %s, "as_of": %s, "source": ""}}}'
+DAMAGED = {
+    "deep": "[" * 100_000,
+    "true dollars": PRICE % ("true", '""'),
+    "a date that is an object": PRICE % ("1", "{}"),
+    "too long": " " * 2**21,
+    "cut": "{",
+    "negative": PRICE % ("-1", '""'),
+    "no table": '{"us-east-2": [1]}',
+}
+
+
+def test_a_damaged_file_of_prices_is_one_line_and_a_pipe_is_not_waited_for(say: Say, tmp_path: Path) -> None:
     file = tmp_path / "prices.json"
-    file.write_text(text)
+    for damage, text in DAMAGED.items():
+        file.write_text(text)
+        code, _, err = say("cost", "--prices", str(file))
+        assert (code, err.count("\n")) == (2, 1), damage
+        assert err.endswith("remove it and run ./trnspec cost --refresh\n")
+    file.unlink()
+    os.mkfifo(file)
     code, _, err = say("cost", "--prices", str(file))
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.endswith("remove it and run ./trnspec cost --refresh\n")
-
-
-def test_a_pipe_of_prices_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "prices.json")
-    with pytest.raises(Misuse, match="is not a regular file"):
-        prices.read(tmp_path / "prices.json", region="us-east-2")
+    assert (code, "is not a regular file" in err) == (2, True)
 
 
 def test_cost_is_listed_by_component_with_its_dates(say: Say) -> None:
@@ -170,16 +156,23 @@ def test_every_verb_names_one_price_of_a_run(
     assert {run["predicted_usd"], cost["run"]["usd"], json.loads(told)["rental_usd"]} == {checked}
 
 
-def test_run_does_not_take_a_service_down(say: Say, variation: Callable[[Any], Path]) -> None:
-    file = variation(lambda data: data.update(serve={"arm": "qwen-sd-vllm"}))
-    for more in ((), ("--dry-run",)):
-        code, out, err = say("run", str(file), *more)
-        assert (code, out) == (2, "")
-        assert (
-            "qwen-sd-vllm is a service (serve), and a run ends with every arm and node at 0; remove the"
-            in err
-        )
-        assert len(err.splitlines()) == 1
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_run_that_takes_a_service_down_or_has_no_place_for_results_is_refused_before_a_node_starts(
+    more: tuple[str, ...], say: Say, variation: Callable[[Any], Path], tmp_path: Path
+) -> None:
+    serving = variation(lambda data: data.update(serve={"arm": "qwen-sd-vllm"}))
+    service = "qwen-sd-vllm is a service (serve), and a run ends with every arm and node at 0; remove the"
+    notes, reference = tmp_path / "notes.txt", str(ROOT / "experiments/qwen3-32b.yaml")
+    notes.write_text("mine")
+    no_folder = "is not a folder; choose another folder"
+    for words, why in (
+        ((str(serving),), service),
+        ((reference, "--out", str(notes)), no_folder),
+        ((reference, "--out", str(notes / "new/results")), no_folder),
+    ):
+        code, out, err = say("run", *words, *more)
+        assert (code, out, why in err, len(err.splitlines())) == (2, "", True, 1), err
+    assert notes.read_text() == "mine"
 
 
 def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
@@ -196,15 +189,3 @@ def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
     assert "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not" in out
     file = variation(lambda data: data["cluster"].update(network={"interface_endpoints": True}))
     assert "interface endpoints by the hour" in say("cost", str(file))[1]
-
-
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-@pytest.mark.parametrize("below", ["", "new/results"])
-def test_a_folder_that_takes_no_results_is_refused_before_a_node_starts(
-    below: str, more: tuple[str, ...], say: Say, tmp_path: Path
-) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("mine")
-    code, _, err = say("run", str(ROOT / "experiments/qwen3-32b.yaml"), "--out", str(file / below), *more)
-    assert (code, err.count("\n"), "is not a folder; choose another folder" in err) == (2, 1, True)
-    assert file.read_text() == "mine"

@@ -27,69 +27,51 @@ SECTION = {"arm": "qwen-sd-vllm", "replicas": 2}
 ARN = "arn:aws:acm:us-east-2:123456789012:certificate/0a1b"
 
 
-def test_a_new_section_stands_at_the_end_and_nothing_else_changes() -> None:
+MIDDLE = """\
+name: x  # why x
+serve:  # since March
+  # the cheaper one
+  arm: a   # was b
+  client_cidrs:
+    - 10.0.0.0/16
+
+# of the cluster
+cluster: {region: r}
+"""
+WRITTEN = "  arm: a   # was b\n  client_cidrs:\n    - 10.0.0.0/16\n"
+BLOCKS = (
+    "name: x\nserve: {arm: a}",
+    "serve: {arm: a,\n  replicas: 3}\nname: x\n",
+    "name: x\nserve:\n\nz: 1\n",
+)
+SPOILT = ("name: x\n...\n", "{name: x, serve: {arm: a}}\n", "serve: &s {arm: a}\nb: *s\n")
+
+
+def test_the_section_is_edited_in_place_or_stands_at_the_end_and_nothing_else_changes() -> None:
     edited = with_serve(TEXT, SECTION)
     assert edited.startswith(TEXT.rstrip("\n"))
     assert edited.endswith("\nserve:\n  arm: qwen-sd-vllm\n  replicas: 2\n")
-
-
-def test_a_section_in_the_middle_is_edited_in_place_and_comments_stay() -> None:
-    before = (
-        "name: x  # why x\n"
-        "serve:  # since March\n"
-        "  # the cheaper one\n"
-        "  arm: a   # was b\n"
-        "  client_cidrs:\n"
-        "    - 10.0.0.0/16\n"
-        "\n"
-        "# of the cluster\n"
-        "cluster: {region: r}\n"
-    )
-    edited = with_serve(before, {"arm": "b", "client_cidrs": ["10.1.0.0/16"], "replicas": 1})
-    written = "  arm: a   # was b\n  client_cidrs:\n    - 10.0.0.0/16\n"
-    assert written in before
+    assert WRITTEN in MIDDLE
     after = '  arm: b   # was b\n  client_cidrs: ["10.1.0.0/16"]\n  replicas: 1\n'
-    assert edited == before.replace(written, after)
+    changed = {"arm": "b", "client_cidrs": ["10.1.0.0/16"], "replicas": 1}
+    assert with_serve(MIDDLE, changed) == MIDDLE.replace(WRITTEN, after)
+    for before in BLOCKS:
+        edited = with_serve(before, SECTION)
+        assert (serve_of(edited), yaml.safe_load(edited)["name"]) == (SECTION, "x")
+    for value in ("on", "1", "null", ARN, "a: b", "10.20.0.0/16"):  # a text stays a text
+        section = {"arm": value, "client_cidrs": [value]}
+        assert serve_of(with_serve(TEXT, section)) == section
+    for before in SPOILT:
+        with pytest.raises(Misuse, match=r"^serve: .* or by hand$"):
+            with_serve(before, SECTION)
 
 
-@pytest.mark.parametrize(
-    "before",
-    ["name: x\nserve: {arm: a}", "serve: {arm: a,\n  replicas: 3}\nname: x\n", "name: x\nserve:\n\nz: 1\n"],
-)
-def test_other_ways_to_write_it_become_a_block(before: str) -> None:
-    edited = with_serve(before, SECTION)
-    assert serve_of(edited) == SECTION
-    assert yaml.safe_load(edited)["name"] == "x" if "name" in before else True
-
-
-@pytest.mark.parametrize("value", ["on", "1", "null", ARN, "a: b", "10.20.0.0/16"])
-def test_a_text_stays_a_text(value: str) -> None:
-    assert serve_of(with_serve(TEXT, {"arm": value, "client_cidrs": [value]})) == {
-        "arm": value,
-        "client_cidrs": [value],
-    }
-
-
-@pytest.mark.parametrize(
-    "before", ["name: x\n...\n", "{name: x, serve: {arm: a}}\n", "serve: &s {arm: a}\nb: *s\n"]
-)
-def test_what_an_edit_would_spoil_is_refused_in_one_line(before: str) -> None:
-    with pytest.raises(Misuse, match=r"^serve: .* or by hand$"):
-        with_serve(before, SECTION)
-
-
-@pytest.mark.parametrize(
-    ("replicas", "most", "line"),
-    [
-        (1, 1, "1 Trn2 node, $35.76 an hour"),
-        (2, 2, "1 Trn2 node, $35.76 an hour"),
-        (1, 2, "1 Trn2 node, $35.76 an hour"),
-        (1, 3, "1 Trn2 node, $35.76 an hour; with all replicas 2 Trn2 nodes, $71.52 an hour"),
-    ],
-)
-def test_nodes_bill_whole(experiment: Experiment, replicas: int, most: int, line: str) -> None:
-    serve = Serve(arm="qwen-sd-vllm", replicas=replicas, max_replicas=most)
-    assert billed(bill(experiment, serve)) == line
+def test_nodes_bill_whole(experiment: Experiment) -> None:
+    one = "1 Trn2 node, $35.76 an hour"
+    more = f"{one}; with all replicas 2 Trn2 nodes, $71.52 an hour"
+    for replicas, most, line in ((1, 1, one), (2, 2, one), (1, 2, one), (1, 3, more)):
+        serve = Serve(arm="qwen-sd-vllm", replicas=replicas, max_replicas=most)
+        assert billed(bill(experiment, serve)) == line
 
 
 BALANCED = ("--certificate", ARN, "--client-cidr", "10.20.0.0/16")
@@ -124,11 +106,6 @@ def replicas(world: World) -> dict[str, int]:
     return {name: deployment(world, name)["spec"]["replicas"] for name in ("qwen-vllm", "qwen-sd-vllm")}
 
 
-def with_key(file: Path) -> None:
-    text = file.read_text()
-    file.write_text(text.replace("  allocation: dra ", "  api_key_secret: vllm-key\n  allocation: dra ", 1))
-
-
 def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
     file: Path, promote: Say
 ) -> None:
@@ -139,25 +116,27 @@ def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
     assert (promoted.serve.arm, promoted.serve.replicas, promoted.serve.scales) == ("qwen-sd-vllm", 1, False)
     written = read(promoted, file.parent / "manifests")  # refuses what does not belong together
     assert "60-service.yaml" in {one.name for one in written}
-    assert "qwen-vllm at 0" in out
-    assert "+serve:" in out
-    assert "$35.76 an hour" in out
-    assert "every day at 22:00 UTC" in out
-    assert "answers end at 600 tokens, whatever a caller asks for" in out
-    assert "prompts must not exceed 417 tokens" in out, "1024 - 600 - 7"
-    assert "./trnspec deploy" in out
-    assert f"./trnspec scale {file} 1 --hours" in out
+    for words in (
+        "qwen-vllm at 0",
+        "+serve:",
+        "$35.76 an hour",
+        "every day at 22:00 UTC",
+        "answers end at 600 tokens, whatever a caller asks for",
+        "prompts must not exceed 417 tokens",  # 1024 - 600 - 7
+        "./trnspec deploy",
+        f"./trnspec scale {file} 1 --hours",
+    ):
+        assert words in out
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
     again = promote("qwen-sd-vllm")
-    assert again[0] == 0
-    assert "the manifests are up to date" in again[1]
+    assert (again[0], "the manifests are up to date" in again[1]) == (0, True)
 
 
 def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
     file: Path, promote: Say
 ) -> None:
-    with_key(file)
-    before = file.read_text()
+    before = file.read_text().replace("  allocation: dra ", "  api_key_secret: k\n  allocation: dra ", 1)
+    file.write_text(before)
     code, out, _ = promote("qwen-sd-vllm", "--max-replicas", "2", *BALANCED, "--dry-run", "--json")
     told = json.loads(out)
     assert code == 0
@@ -169,29 +148,26 @@ def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "reasons"),
     [
-        (("qwen-sd-vlm",), "qwen-sd-vlm: is not an arm of qwen3-32b; did you mean qwen-sd-vllm?"),
-        (("qwen-sd-vllm", "--replicas", "3"), "serve.replicas = 3: 1 x trn2.48xlarge hold 2 arms"),
-        (("qwen-sd-vllm", *BALANCED), "serving.api_key_secret: is missing"),
-        (("qwen-sd-vllm", "--client-cidr", "10.20.0.0/16"), "no load balancer for them"),
+        ("qwen-sd-vlm", ["qwen-sd-vlm: is not an arm of qwen3-32b; did you mean qwen-sd-vllm?"]),
+        ("qwen-sd-vllm --replicas 3", ["serve.replicas = 3: 1 x trn2.48xlarge hold 2 arms"]),
+        (f"qwen-sd-vllm {' '.join(BALANCED)}", ["serving.api_key_secret: is missing"]),
         (
-            ("qwen-sd-vllm", "--replicas", "3", "--client-cidr", "10.20.0.0/16"),
-            "no load balancer for them\nserve.replicas = 3",
+            "qwen-sd-vllm --replicas 3 --client-cidr 10.20.0.0/16",
+            ["no load balancer for them", "serve.replicas = 3"],
         ),
     ],
 )
 def test_what_cannot_be_promoted_is_a_line_for_each_reason_and_changes_nothing(
-    file: Path, promote: Say, arguments: tuple[str, ...], why: str
+    file: Path, promote: Say, arguments: str, reasons: list[str]
 ) -> None:
     before = file.read_text()
-    code, out, err = promote(*arguments)
-    assert (code, out) == (2, "")
-    lines, reasons = err.splitlines(), why.splitlines()
-    assert len(lines) == len(reasons)
-    assert all(line.startswith("trnspec promote: ") for line in lines)
+    code, out, err = promote(*arguments.split())
+    lines = err.splitlines()
+    assert (code, out, len(lines)) == (2, "", len(reasons))
+    assert all(line.startswith("trnspec promote: ") and ".tmp" not in line for line in lines)
     assert all(any(reason in line for line in lines) for reason in reasons)
-    assert ".tmp" not in err
     assert file.read_text() == before
     assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
@@ -204,18 +180,27 @@ def test_a_batch_job_is_not_promoted(say: Say) -> None:
     assert "runs as a batch Job and answers no requests" in err
 
 
-def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promote: Say) -> None:
+def test_now_lowers_the_losers_first_then_raises_the_winner_once_it_is_compiled_and_the_cluster_answers(
+    file: Path, world: World, promote: Say
+) -> None:
+    before = file.read_text()
+    code, _, err = promote("qwen-sd-vllm", "--now")
+    assert (code, "has no compiled artifact" in err, err.count("\n")) == (1, True, 1)
     world.compiled("qwen-sd-vllm")
+    assert promote("qwen-sd-vllm", "--now", "--dry-run")[0] == 0
+    assert (replicas(world), file.read_text()) == ({"qwen-vllm": 1, "qwen-sd-vllm": 0}, before)
+    world.api.refusal = (403, "Forbidden", 'deployments.apps "qwen-vllm" is forbidden')
+    code, _, err = promote("qwen-sd-vllm", "--now")
+    assert (code, err.count("\n"), load(file).serve is not None) == (3, 1, True)
+    world.api.refusal = None
     code, out, err = promote("qwen-sd-vllm", "--now", "--json")
-    assert code == 0
+    assert (code, "qwen-vllm from 1 to 0 replicas" in err) == (0, True)
     assert replicas(world) == {"qwen-vllm": 0, "qwen-sd-vllm": 1}
     changes = [request for request in world.api.requests if request.startswith("PATCH")]
     assert [change.rsplit("/", 1)[1] for change in changes] == ["qwen-vllm", "qwen-sd-vllm"]
     told = json.loads(out)
-    assert told["trn2_nodes_now"] == 0
     assert any(" 1 --hours" in command for command in told["next"])  # nodes are never started by the way
-    assert world.nodes == 0
-    assert "qwen-vllm from 1 to 0 replicas" in err
+    assert (told["trn2_nodes_now"], world.nodes) == (0, 0)
 
 
 def test_where_gitops_applies_the_next_steps_go_through_its_repository(
@@ -230,32 +215,6 @@ def test_where_gitops_applies_the_next_steps_go_through_its_repository(
         f"./trnspec render {file} --resolved --out <DIR>",
         f"./trnspec promote {file} qwen-sd-vllm --now",
     ]
-
-
-def test_now_changes_nothing_of_an_arm_that_was_never_compiled_and_nothing_when_it_is_tried_only(
-    file: Path, world: World, promote: Say
-) -> None:
-    before = file.read_text()
-    code, _, err = promote("qwen-sd-vllm", "--now")
-    assert (code, "has no compiled artifact" in err, err.count("\n")) == (1, True, 1)
-    world.compiled("qwen-sd-vllm")
-    assert promote("qwen-sd-vllm", "--now", "--dry-run")[0] == 0
-    assert replicas(world) == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
-    assert file.read_text() == before
-
-
-def test_a_cluster_that_answers_nobody_leaves_the_files_ready_and_can_be_asked_again(
-    file: Path, world: World, promote: Say
-) -> None:
-    world.compiled("qwen-sd-vllm")
-    world.api.refusal = (403, "Forbidden", 'deployments.apps "qwen-vllm" is forbidden')
-    code, _, err = promote("qwen-sd-vllm", "--now")
-    assert code == 3
-    assert err.count("\n") == 1
-    assert load(file).serve is not None
-    world.api.refusal = None
-    assert promote("qwen-sd-vllm", "--now")[0] == 0
-    assert replicas(world) == {"qwen-vllm": 0, "qwen-sd-vllm": 1}
 
 
 def test_the_guide_names_every_option_and_its_example_is_a_valid_experiment(file: Path) -> None:

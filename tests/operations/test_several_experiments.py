@@ -81,33 +81,41 @@ def test_the_second_uses_the_group_of_the_first_and_not_at_the_same_time(
         rent(second, aws)
 
 
-def test_the_second_takes_no_node_from_a_run_of_the_first(world: World, files: Path, say: Say) -> None:
-    assert say("scale", "1")[0] == 0
-    code, _, err = say("scale", str(files / "second.yaml"), "0")
+def test_the_second_takes_no_node_of_the_first_and_no_more_than_the_first_allows(
+    world: World, aws: Aws, experiment: Experiment, files: Path, say: Say
+) -> None:
+    second = str(files / "second.yaml")
+    code, _, err = say("scale", str(files / "more" / "second.yaml"), "3")
+    assert (code, world.nodes, world.rentals()) == (2, 0, [])
+    assert "3 nodes: qwen3-32b, whose node group" in err
+    assert "allows 1; raise its cluster.max_nodes" in err
+    # As `cluster.nodes: 1` leaves them, without a rental.
+    nodegroup.set_size(experiment, aws, nodes=1, group=nodegroup.read(experiment, aws))
+    for wanted in ("0", "1"):
+        code, _, err = say("scale", second, wanted)
+        assert (code, world.nodes, world.rentals()) == (1, 1, [])
+        assert "has 1 nodes that qwen3-32b started without a time to live; let qwen3-32b set them to 0" in err
+    assert say("scale", "1")[0] == 0  # as a run of the first does
+    code, _, err = say("scale", second, "0")
     assert (code, world.nodes) == (1, 1), err
     assert "is in use (Trn2 nodes of qwen3-32b to 0" in err
-    say("teardown", str(files / "second.yaml"), "--confirm", "second")
+    say("teardown", second, "--confirm", "second")
     assert world.nodes == 1
 
 
-def test_a_second_idle_experiment_is_billed_no_cluster_network_or_node(
-    experiment: Experiment, second: Experiment
+def test_cost_bills_a_second_idle_experiment_no_cluster_network_or_node_and_shows_both(
+    files: Path, experiment: Experiment, second: Experiment, say: Say
 ) -> None:
-    assert per_hour(idle(experiment)) > 0.5
-    assert idle(second) == ()
+    assert (per_hour(idle(experiment)) > 0.5, idle(second)) == (True, ())
     alone = second.cluster.model_copy(update={"nodes_of": None})
     assert [item.units for item in idle(replace(second, cluster=alone))] == [2]  # system nodes of its own
-
-
-def test_cost_shows_both_and_what_is_of_others(files: Path, second: Experiment, say: Say) -> None:
     code, out, _ = say("cost", str(files / "second.yaml"))
     assert code == 0
     assert "without Trn2 nodes: $0.00 an hour" in out
     assert "cluster qwen3-32b; nodes and add-ons of qwen3-32b" in out
     assert "in the same cluster: qwen3-32b, $0.55 an hour without Trn2 nodes" in out
     told = json.loads(say("cost", str(files / "qwen3-32b.yaml"), "--json")[1])
-    assert told["same_cluster"] == {"second": 0}
-    assert told["of_others"] == ""
+    assert (told["same_cluster"], told["of_others"]) == ({"second": 0}, "")
 
 
 def test_status_shows_both_and_expects_only_what_is_deployed(
@@ -118,17 +126,6 @@ def test_status_shows_both_and_expects_only_what_is_deployed(
     assert page["neighbours"] == [{"name": "second", "state": "1 stack is deployed"}]
     expected = {stack.name.removeprefix("second-") for stack in cloudformation.expected(second, aws)}
     assert expected == {"storage", "observability", "identity", "workloads"}
-
-
-def test_nodes_that_the_owner_started_without_a_rental_are_not_taken(
-    world: World, aws: Aws, experiment: Experiment, files: Path, say: Say
-) -> None:
-    """As `cluster.nodes: 1` leaves them."""
-    nodegroup.set_size(experiment, aws, nodes=1, group=nodegroup.read(experiment, aws))
-    for wanted in ("0", "1"):
-        code, _, err = say("scale", str(files / "second.yaml"), wanted)
-        assert (code, world.nodes, world.rentals()) == (1, 1, [])
-        assert "has 1 nodes that qwen3-32b started without a time to live; let qwen3-32b set them to 0" in err
 
 
 def test_the_owner_takes_no_node_that_the_second_has_rented_and_it_leaves_with_them(
@@ -188,13 +185,6 @@ def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
     finally:
         events.unregister(name, associations)
     assert said.startswith("qwen3-32b: elsewhere is deployed into its cluster")
-
-
-def test_the_second_asks_for_no_more_nodes_than_the_owner_allows(world: World, files: Path, say: Say) -> None:
-    code, _, err = say("scale", str(files / "more" / "second.yaml"), "3")
-    assert (code, world.nodes, world.rentals()) == (2, 0, [])
-    assert "3 nodes: qwen3-32b, whose node group" in err
-    assert "allows 1; raise its cluster.max_nodes" in err
 
 
 def test_nodes_of_another_experiment_are_not_the_owners(experiment: Experiment, second: Experiment) -> None:

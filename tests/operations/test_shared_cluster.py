@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.eks.models import eks_backends
 
 from experiment import Experiment
-from experiment.model import Network
 from operations import teardown
 from operations.cloud import standing
 from operations.cloud.aws import Aws
@@ -30,41 +26,27 @@ _MADE = standing.made
 
 
 @pytest.fixture
-def joined(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """The reference in the cluster `team`, which has an identity agent."""
-    network = Network(vpc="vpc-0123456789abcdef0", private_subnets={})
-    there = {"existing": "team", "security_group": "sg-0123456789abcdef0", "network": network}
-    there |= {"provided": ("eks-pod-identity-agent",)}
-    made = replace(experiment, name="joined", cluster=experiment.cluster.model_copy(update=there))
+def joined(joining: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """In a cluster that has an identity agent."""
+    made = joining(provided=("eks-pod-identity-agent",))
     monkeypatch.setattr(teardown, "experiment_of", lambda path, verb: made)
     return made
 
 
 @pytest.fixture
-def lists(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
+def lists(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
     """What the cluster has, as EKS and its server list it: ours and that of others."""
-    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
-    eks, role = shared_client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/r"
-    eks.create_cluster(name="team", roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-0a"]})
-    there = eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters["team"]
-    there.endpoint, there.certificate_authority = api.url, {}
+    web = {"namespace": "shop", "serviceAccount": "web", "clusterName": "team"}
+    serving = {"namespace": "joined", "serviceAccount": "serving", "clusterName": "team"}
     found: Lists = {
         "nodegroups": ["team-workers", "joined-trn2-a-on-demand-d2-28", "joined-system"],
         "addons": ["vpc-cni", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver"],
         "accessEntries": [f"{ROLE}/team-admin", f"{ROLE}/joined-workloads-Access1"],
-        "associations": [
-            {
-                "namespace": "joined",
-                "serviceAccount": "serving",
-                "clusterName": "team",
-                "associationArn": "arn:joined",
-            },
-            {"namespace": "shop", "serviceAccount": "web", "clusterName": "team"},
-        ],
+        "associations": [{**serving, "associationArn": "arn:joined"}, web],
     }
     for name in ("shop", "joined"):
-        api.put("namespaces", name, {})
-    api.put("priorityclasses", "joined-jobs-1", {})
+        team.put("namespaces", name, {})
+    team.put("priorityclasses", "joined-jobs-1", {})
     operations = ("ListNodegroups", "ListAddons", "ListAccessEntries", "ListPodIdentityAssociations")
     answering = []
     for operation, key in zip(operations, found, strict=True):
@@ -72,7 +54,7 @@ def lists(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
         def answer(key: str = key, **_: Any) -> Any:
             return SimpleNamespace(status_code=200, headers={}, raw=None), {key: found[key]}
 
-        for client in (eks, shared_client("eks", "us-east-2")):  # a verb's, and that of the tests
+        for client in (shared_client("eks"), shared_client("eks", "us-east-2")):  # the tests' and a verb's
             client.meta.events.register(f"before-call.eks.{operation}", answer)
             answering.append((client, f"before-call.eks.{operation}", answer))
     ids = {("node group", name) for name in found["nodegroups"][1:]}
@@ -121,12 +103,9 @@ def test_what_is_left_of_ours_and_what_went_of_others_is_told(
 ) -> None:
     monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined-system", "shop", "eks-pod"))
     code, out, _ = say("teardown", "--confirm", "joined")
-    assert code == 1
-    assert "ours and left: access entry: " in out
-    assert (
-        "gone though not ours: add-on: eks-pod-identity-agent, namespaces: shop, pod identity: shop/web"
-        in out
-    )
+    assert (code, "ours and left: access entry: " in out) == (1, True)
+    gone = "add-on: eks-pod-identity-agent, namespaces: shop, pod identity: shop/web"
+    assert f"gone though not ours: {gone}" in out
 
 
 def test_a_name_that_begins_with_ours_is_another_s(
@@ -168,18 +147,17 @@ def test_what_the_stacks_made_is_read_from_their_resources_and_templates(
     objects = [{"kind": kind, "metadata": {"name": "joined-1"}} for kind in ("PriorityClass", "ConfigMap")]
     manifest = {"Fn::Join": ["", [json.dumps(objects)[:-1], *[", ", json.dumps(objects[0]), "]"]]]}
     logs = "/aws/containerinsights/team/host"
-    custom: dict[str, Any] = {
-        "KubernetesResource": {"Manifest": manifest},
-        "HelmChart": {"Release": "neuron-1"},
-    }
-    resources = {
+    # moto makes no custom resource without its function
+    resources: dict[str, Any] = {
         name: {"Condition": "Never", "Type": f"Custom::AWSCDK-EKS-{name}", "Properties": properties}
-        for name, properties in custom.items()
+        for name, properties in (
+            ("KubernetesResource", {"Manifest": manifest}),
+            ("HelmChart", {"Release": "neuron-1"}),
+        )
     }
     resources["Logs"] = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": logs}}
+    body = json.dumps({"Conditions": {"Never": {"Fn::Equals": ["a", "b"]}}, "Resources": resources})
     tags = [{"Key": "experiment", "Value": "joined"}]
-    never = {"Never": {"Fn::Equals": ["a", "b"]}}  # moto makes no custom resource without its function
-    body = json.dumps({"Conditions": never, "Resources": resources})
     shared_client("cloudformation").create_stack(StackName="joined-workloads", TemplateBody=body, Tags=tags)
     found = _MADE(joined, aws)
     assert found.owns("log group", logs)

@@ -45,15 +45,11 @@ def test_kubectl_is_the_real_one_with_its_own_exit_code(world: World, say: Say) 
     assert say("kubectl")[0] == 2
 
 
-@pytest.mark.parametrize(
-    "verb", ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run", "deploy"]
-)
-def test_an_experiment_of_the_lab_is_none_of_their_business(verb: str, say: Say) -> None:
+def test_an_experiment_of_the_lab_is_none_of_their_business(say: Say) -> None:
     more = {"scale": ["0"], "kubectl": ["get"], "render": ["--resolved"]}
-    code, _, err = say(verb, str(LAB), *more.get(verb, ()))
-    assert code == 2
-    assert "exists in the lab only" in err
-    assert len(err.splitlines()) == 1
+    for verb in ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run", "deploy"]:
+        code, _, err = say(verb, str(LAB), *more.get(verb, ()))
+        assert (code, "exists in the lab only" in err, len(err.splitlines())) == (2, True, 1), verb
 
 
 def _rendered(experiment: Experiment, folder: Path) -> Path:
@@ -73,20 +69,22 @@ def test_render_fills_placeholders_and_leaves_the_users_texts(
 ) -> None:
     folder = str(_rendered(experiment, tmp_path))
     image = "111122223333.dkr.ecr.us-east-2.amazonaws.com/tools:0a1b"
-    given = ["--resolved", "--manifests", folder, "--account", "111122223333"]
-    code, out, _ = say("render", *given, "--json", "--set", f"BENCHMARK_IMAGE={image}")
+    given = ["render", "--resolved", "--manifests", folder, "--account", "111122223333"]
+    filled = [*given, "--set", f"BENCHMARK_IMAGE={image}"]
+    code, out, _ = say(*filled, "--json")
     job, config = json.loads(out)["items"]
-    assert code == 0
-    assert job["spec"] == {"image": image, "bucket": "b-111122223333"}
+    assert (code, job["spec"]) == (0, {"image": image, "bucket": "b-111122223333"})
     assert job["metadata"]["name"] == f"j-{with_tags({'BENCHMARK_IMAGE': image})['BENCHMARK_IMAGE_TAG']}"
     assert config["data"]["prompt"] == "say ${AWS_ACCOUNT}"
-    code, _, err = say("render", *given)
-    assert (code, "give it with --set BENCHMARK_IMAGE=..." in err) == (2, True)
-    code, _, err = say("render", *given, "--set", "BENCHMARK_IMAGE=tools:latest")
-    assert (code, "is not a pinned image" in err) == (2, True)
-    assert say("render", *given, "--set", "BENCHMARK_IMAGE_TAG=1")[0] == 2
+    for words, why in (
+        (given, "give it with --set BENCHMARK_IMAGE=..."),
+        ([*given, "--set", "BENCHMARK_IMAGE=tools:latest"], "is not a pinned image"),
+        ([*given, "--set", "BENCHMARK_IMAGE_TAG=1"], "BENCHMARK_IMAGE_TAG"),
+    ):
+        code, _, err = say(*words)
+        assert (code, why in err) == (2, True), err
     (tmp_path / experiment.name / "00.yaml").write_text("edited: true\n")
-    code, _, err = say("render", *given, "--set", f"BENCHMARK_IMAGE={image}")
+    code, _, err = say(*filled)
     assert (code, "or edited since" in err) == (2, True)
 
 
@@ -124,38 +122,28 @@ def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
     assert say("cost", "mine.yaml")[2].startswith("mine.yaml:1: version = 9")
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (
-            "cost --experiment a.yaml",
-            "trnspec cost: --experiment: the experiment is the first argument now: ",
-        ),
-        ("cost --compild", "trnspec cost: No such option '--compild'. Did you mean '--compiled'?"),
-        ("cost a.yaml b.yaml", "trnspec cost: Got unexpected extra argument (b.yaml)"),
-        ("scale a.yaml b.yaml 1", "trnspec scale: Got unexpected extra argument (b.yaml)"),
-        ("scale", "trnspec scale: Missing argument 'N'."),
-        ("scale 0 --hours nan", "trnspec scale: Invalid value for '--hours': 'nan' is not a number of hours"),
-        ("cost --account 12", "trnspec cost: Invalid value for '--account': '12' is not an account id"),
-        ("forecast", "trnspec forecast: give one of --run DIR and --acceptance FILE"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_an_object_for_machines(say: Say, words: str, line: str) -> None:
-    code, out, err = say(*words.split())
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(line)
-    code, out, again = say(*words.split(), "--json")
-    (problem,) = json.loads(out)["problems"]
-    assert (code, again) == (2, err)
-    assert err == f"trnspec {words.split()[0]}: {problem['message']}\n"
+WRONG = {
+    "cost --experiment a.yaml": "--experiment: the experiment is the first argument now: ",
+    "cost --compild": "No such option '--compild'. Did you mean '--compiled'?",
+    "scale a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
+    "scale": "Missing argument 'N'.",
+    "scale 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
+    "cost --account 12": "Invalid value for '--account': '12' is not an account id",
+    "forecast": "give one of --run DIR and --acceptance FILE",
+}
 
 
-def test_an_unknown_verb_is_one_line_with_the_nearest_one(say: Say) -> None:
-    assert say("forecst") == (
-        2,
-        "",
-        "trnspec: No such command 'forecst'. Did you mean 'forecast'? (see ./trnspec --help)\n",
-    )
+def test_wrong_usage_is_one_line_and_an_object_for_machines(say: Say) -> None:
+    for words, line in WRONG.items():
+        code, out, err = say(*words.split())
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"trnspec {words.split()[0]}: {line}")
+        code, out, again = say(*words.split(), "--json")
+        (problem,) = json.loads(out)["problems"]
+        assert (code, again) == (2, err)
+        assert err == f"trnspec {words.split()[0]}: {problem['message']}\n"
+    unknown = "trnspec: No such command 'forecst'. Did you mean 'forecast'? (see ./trnspec --help)\n"
+    assert say("forecst") == (2, "", unknown)
 
 
 def test_a_shell_completes_verbs_options_and_experiments(

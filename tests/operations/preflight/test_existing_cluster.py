@@ -17,21 +17,18 @@ from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.finding import Finding, Refusal, State, fine
-from experiment.model import Network, Serve
+from experiment.model import Serve
 from operations import deploying
-from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws
 from operations.preflight import existing_cluster
 from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 from tests.operations import clients
 from tests.operations.api_server import ApiServer
-from tests.operations.clients import make_stacks, shared_client
-from tests.operations.conftest import Say
+from tests.operations.clients import make_stacks
+from tests.operations.conftest import GROUP, VPC, Say
 from tests.operations.direct import DirectKubernetes
 
-GROUP, VPC = "sg-0123456789abcdef0", "vpc-0123456789abcdef0"
-SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
 EVERY = ("eks-pod-identity-agent", "s3-csi-node", "cloudwatch-agent", "eks-node-monitoring-agent")
 PROVIDED = (
     "eks-pod-identity-agent",
@@ -41,18 +38,6 @@ PROVIDED = (
 )
 Change = Callable[..., Experiment]
 Software = Callable[..., Finding]
-
-
-@pytest.fixture
-def joining(experiment: Experiment) -> Change:
-    """The reference under another name in the cluster `team`."""
-
-    def changed(**said: Any) -> Experiment:
-        network = Network(vpc=VPC, private_subnets=SUBNETS)
-        there = {"existing": "team", "security_group": GROUP, "network": network, **said}
-        return replace(experiment, name="joined", cluster=experiment.cluster.model_copy(update=there))
-
-    return changed
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -133,20 +118,10 @@ def test_a_pipelines_role_that_is_let_in_already_is_found(
 
 
 @pytest.fixture
-def team(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
-    """A cluster of somebody else, with an endpoint that answers; its objects are read without kubectl."""
-    direct = DirectKubernetes(api, "joined")
+def _direct(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its objects are read without kubectl."""
+    direct = DirectKubernetes(team, "joined")
     monkeypatch.setattr(existing_cluster, "cluster_of", lambda *_: nullcontext(direct))
-    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
-    eks = shared_client("eks")
-    eks.create_cluster(
-        name="team",
-        roleArn=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/r",
-        resourcesVpcConfig={"subnetIds": ["subnet-0a"]},
-    )
-    there = eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters["team"]
-    there.endpoint, there.certificate_authority = api.url, {}
-    return api
 
 
 def daemon(
@@ -157,7 +132,7 @@ def daemon(
 
 
 @pytest.fixture
-def software(joining: Change, aws: Aws, team: ApiServer) -> Software:
+def software(joining: Change, aws: Aws, team: ApiServer, _direct: None) -> Software:
     """What is found in that cluster, of an experiment whose section `cluster` says this."""
 
     def found(*, serve: Serve | None = None, allocation: str = "dra", **said: Any) -> Finding:
@@ -290,7 +265,6 @@ def rendered(joining: Change, team: ApiServer, tmp_path: Path, monkeypatch: pyte
     wanted = joining()
     write(texts(wanted, render(wanted), tmp_path / "manifests"))
     monkeypatch.setattr(existing_cluster, "ROOT", tmp_path)
-    monkeypatch.setattr(existing_cluster, "cluster_of", cluster_of)  # a dry run is the server's
     return wanted
 
 
