@@ -32,46 +32,32 @@ def _own_signal_handler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_earlier_option_is_refused_with_the_new_form(
-    name: str, capsys: pytest.CaptureFixture[str]
+def test_the_experiment_comes_first_and_a_wrong_one_is_exit_2_and_leaves_nothing(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts").symlink_to(ROOT / "experiments" / "prompts")
+    Path("mine.yaml").write_text(
+        text.replace("num_speculative_tokens: 7", "num_speculative_tokens: 1"), encoding="utf-8"
+    )
+    words = ["mine.yaml", *([] if name == "rehearse" else ["--out", "out"])]
+    assert COMMANDS[name](words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "num_speculative_tokens = 1" in captured.err
+    assert "Traceback" not in captured.err
+    assert COMMANDS[name]([*words, "--json"]) == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem["where"] == "arms[1].speculation.num_speculative_tokens"
+    assert problem["message"].startswith("mine.yaml:")
+    assert problem["remedy"]
+    assert not list(Path().glob("out/*"))
     with pytest.raises(SystemExit) as ended:
         COMMANDS[name](["--experiment", "mine.yaml"])
     assert ended.value.code == 2
-    assert (
-        "the experiment is the first argument now; type mine.yaml without --experiment"
-        in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("as_json", [False, True])
-def test_a_wrong_experiment_is_exit_2_and_leaves_nothing(
-    name: str,
-    as_json: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = REFERENCE.read_text(encoding="utf-8").replace(
-        "num_speculative_tokens: 7", "num_speculative_tokens: 1"
-    )
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prompts").symlink_to(ROOT / "experiments" / "prompts")
-    Path("mine.yaml").write_text(text, encoding="utf-8")
-    folder = [] if name == "rehearse" else ["--out", "out"]
-    assert COMMANDS[name](["mine.yaml", *folder, *(["--json"] if as_json else [])]) == 2
-    captured = capsys.readouterr()
-    if as_json:
-        (problem,) = json.loads(captured.out)["problems"]
-        assert problem["where"] == "arms[1].speculation.num_speculative_tokens"
-        assert problem["message"].startswith("mine.yaml:")
-        assert problem["remedy"]
-    else:
-        assert captured.out == ""
-        assert "num_speculative_tokens = 1" in captured.err
-        assert "Traceback" not in captured.err
-    assert not list(Path().glob("out/*"))
+    said = "the experiment is the first argument now; type mine.yaml without --experiment"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -102,12 +88,11 @@ def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_reference_leads_to_an_own_experiment_and_that_one_to_aws() -> None:
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
-    mine = REFERENCE.with_name("mine.yaml")
-    assert demo._next(mine) == "./trnspec forecast experiments/mine.yaml --acceptance shares.json"
-    assert (
-        demo._next(Path("/my files/own.yaml"))
-        == "./trnspec forecast '/my files/own.yaml' --acceptance shares.json"
-    )
+    for path, shown_as in (
+        (REFERENCE.with_name("mine.yaml"), "experiments/mine.yaml"),
+        (Path("/my files/own.yaml"), "'/my files/own.yaml'"),
+    ):
+        assert demo._next(path) == f"./trnspec forecast {shown_as} --acceptance shares.json"
 
 
 def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_path: Path) -> None:

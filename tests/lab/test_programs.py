@@ -1,13 +1,16 @@
-"""How long a run in the lab is."""
+"""How long a run in the lab is, and what becomes of one that fails."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark.plan import from_dict
-from lab.programs import replay_cut, requests_of
+from experiment.finding import Refusal
+from lab import programs
+from lab.programs import load_arms, replay_cut, requests_of
 from tests.benchmark.conftest import plan_content
 
 
@@ -21,7 +24,6 @@ from tests.benchmark.conftest import plan_content
         ({"search": {"low": 1, "high": 8}}, {"requests": 8}, None),
         ({"concurrency": [1]}, {"requests": 8, "search": "1:16"}, None),
     ],
-    ids=["loads", "fewer requests", "passes", "one pass", "a search chooses", "a search instead of loads"],
 )
 def test_requests_of_a_shortened_plan(
     given: dict[str, Any], less: dict[str, int | str | None], expected: int | None
@@ -47,3 +49,16 @@ def test_a_shorter_replay_is_the_conversations_that_arrive_first() -> None:
     assert (cut.requests, less) == (4, {"requests": None, "max-tokens": 9})
     other = from_dict(plan_content())
     assert replay_cut(other, {"requests": 2}) == (other, {"requests": 2})
+
+
+def test_what_shortens_the_plan_is_handed_on_and_a_failed_benchmark_is_one_line_with_its_last_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        Refusal, match=r"^benchmark run ended with exit 2: .*absent\.json.*; see .*benchmark\.log$"
+    ):
+        load_arms(tmp_path / "absent.json", {"tiny": "http://127.0.0.1:1/v1"}, out=tmp_path, less={})
+    asked: list[list[str]] = []
+    monkeypatch.setattr(programs, "benchmark", lambda words, **_: asked.append(words))
+    load_arms(Path("p"), {"a": "u"}, out=Path("o"), less={"requests": 8, "warmup": 0, "max-tokens": None})
+    assert [" ".join(one) for one in asked] == ["run --plan p --out o --arm a=u --requests 8 --warmup 0"]

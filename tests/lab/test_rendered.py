@@ -12,8 +12,8 @@ from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from experiment import Experiment, load
 from experiment.finding import Refusal
 from lab.rendered import containers, mounted_plan, rendered
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 TINY = ROOT / "experiments" / "lab-tiny.yaml"
 
 
@@ -27,11 +27,14 @@ def files(tiny: Experiment) -> tuple[ManifestFile, ...]:
     return read(tiny, ROOT / "manifests")
 
 
-def test_every_arm_is_there_with_command_environment_and_port(
+def test_every_arm_is_there_with_command_environment_and_port_and_the_plan_that_the_pod_mounts(
     tiny: Experiment, files: tuple[ManifestFile, ...]
 ) -> None:
     found = containers(files)
     assert found.keys() == {arm.name for arm in tiny.arms}
+    plan = mounted_plan(files)
+    assert [arm.name for arm in plan.arms] == [arm.name for arm in tiny.arms]
+    assert [prompt.id for prompt in plan.prompts] == [prompt.id for prompt in tiny.prompts]
     for arm in tiny.arms:
         assert found[arm.name].command == tuple(serve_argv(arm))
         assert found[arm.name].environment == serve_environment(arm)
@@ -53,12 +56,6 @@ def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile
     assert server.health == "/ready"
     assert (server.startup[:2], server.startup[-1]) == (("python3", "-c"), "lab/target")
     assert server.startup_s == 1800
-
-
-def test_the_plan_is_the_one_that_the_pod_mounts(tiny: Experiment, files: tuple[ManifestFile, ...]) -> None:
-    plan = mounted_plan(files)
-    assert [arm.name for arm in plan.arms] == [arm.name for arm in tiny.arms]
-    assert [prompt.id for prompt in plan.prompts] == [prompt.id for prompt in tiny.prompts]
 
 
 def test_an_experiment_that_cannot_be_rendered_gives_one_line(tiny: Experiment, tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
-"""The HTTP dialect, over a real server on loopback with time running a hundred times faster."""
+"""An arm as its argv says it, and the HTTP dialect, over a real server on loopback with time running a hundred times faster."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import shlex
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Signature, signature
 from typing import Any
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
 from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
+from experiment.finding import Misuse
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import Endpoint
 from lab.emulator.served_arm import parse_argv
@@ -30,30 +31,24 @@ USAGE = {"include_usage": True, "continuous_usage_stats": True}
 CLASSES = PromptClasses(entries=((REPETITION, "repetition"),), seed=1)
 
 
-@asynccontextmanager
-async def _endpoint(argv: Sequence[str], time_scale: float) -> AsyncIterator[aiohttp.ClientSession]:
-    application = Endpoint(parse_argv(argv), CLASSES, time_scale=time_scale).application()
-    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as session:
-            yield session
-    finally:
-        await runner.cleanup()
-
-
 def served(argv: Sequence[str] = SPECULATIVE, *, time_scale: float = 0.01) -> Callable[[Test], Test]:
     """Makes a test of a coroutine whose first argument is a session with a server of `argv`."""
 
     def decorate(use: Test) -> Test:
+        async def serve(**given: Any) -> None:
+            application = Endpoint(parse_argv(argv), CLASSES, time_scale=time_scale).application()
+            runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            try:
+                async with Session(f"http://127.0.0.1:{runner.addresses[0][1]}") as session:
+                    await asyncio.wait_for(use(session, **given), timeout=120)
+            finally:
+                await runner.cleanup()
+
         @wraps(use)
         def test(**given: Any) -> None:
-            async def serve() -> None:
-                async with _endpoint(argv, time_scale) as session:
-                    await asyncio.wait_for(use(session, **given), timeout=120)
-
-            asyncio.run(serve())
+            asyncio.run(serve(**given))
 
         _, *others = signature(use).parameters.values()
         vars(test)["__signature__"] = Signature(others)
@@ -106,11 +101,7 @@ async def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_wit
     assert reasons == [None] * (len(chunks) - 1) + ["length"]
     assert last["choices"] == []
     prompt = last["usage"]["prompt_tokens"]
-    assert last["usage"] == {
-        "prompt_tokens": prompt,
-        "completion_tokens": 64,
-        "total_tokens": prompt + 64,
-    }
+    assert last["usage"] == {"prompt_tokens": prompt, "completion_tokens": 64, "total_tokens": prompt + 64}
     assert {event["object"] for event in (role, *chunks, last)} == {"chat.completion.chunk"}
     assert len({event["id"] for event in (role, *chunks, last)}) == 1
 
@@ -122,23 +113,21 @@ async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(session
     assert chunks[0]["object"] == "text_completion"
 
 
-@pytest.mark.parametrize(
-    ("options", "on_each", "at_the_end"),
-    [
+@served()
+async def test_usage_is_sent_only_where_asked_for(session: Session) -> None:
+    for options, on_each, at_the_end in (
         ({}, False, False),
         ({"include_usage": True}, False, True),
-        ({"include_usage": False, "continuous_usage_stats": True}, False, False),
+        (
+            {"include_usage": False, "continuous_usage_stats": True},
+            False,
+            False,
+        ),  # needs the other, as in vLLM
         (USAGE, True, True),
-    ],
-    ids=["unasked", "at the end", "the one needs the other, as in vLLM", "both"],
-)
-@served()
-async def test_usage_is_sent_only_where_asked_for(
-    session: Session, options: Json, on_each: bool, at_the_end: bool
-) -> None:
-    events = await _events(session, "/v1/completions", _completion(stream_options=options))
-    assert ["usage" in event for event in events[:-1]] == [on_each] * (len(events) - 1)
-    assert ("usage" in events[-1] and not events[-1]["choices"]) == at_the_end
+    ):
+        events = await _events(session, "/v1/completions", _completion(stream_options=options))
+        assert ["usage" in event for event in events[:-1]] == [on_each] * (len(events) - 1)
+        assert ("usage" in events[-1] and not events[-1]["choices"]) == at_the_end
 
 
 def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> None:
@@ -162,71 +151,63 @@ def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> Non
     assert len(set(texts)) == 1
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "completions"])
 @served()
-async def test_nobody_is_told_log_probabilities_that_no_model_computed(session: Session, path: str) -> None:
-    of_chat = {"messages": [{"role": "user", "content": REPETITION}], "logprobs": True, "top_logprobs": 20}
-    body = of_chat if path.startswith("chat") else {"prompt": REPETITION, "logprobs": 20}
-    async with session.post(f"/v1/{path}", json={"model": MODEL, "max_tokens": 4, **body}) as answer:
-        assert answer.status == 200
-        assert unreal(steps_of(await answer.json())) == NONE_GIVEN
+async def test_nobody_is_told_log_probabilities_that_no_model_computed(session: Session) -> None:
+    for path, body in (
+        ("chat/completions", _chat(max_tokens=4, logprobs=True, top_logprobs=20)),
+        ("completions", _completion(max_tokens=4, logprobs=20)),
+    ):
+        status, answer = await _post(session, f"/v1/{path}", body)
+        assert status == 200
+        assert unreal(steps_of(answer)) == NONE_GIVEN
 
 
-@served()
-async def test_a_rerun_repeats_the_chunks(session: Session) -> None:
+@served(time_scale=0.0001)
+async def test_a_rerun_repeats_the_chunks_and_a_request_may_leave_its_length_open(session: Session) -> None:
     first, again, reseeded = [
         [event["choices"] for event in await _events(session, "/v1/completions", _completion(**seed))]
         for seed in ({}, {"seed": 1}, {"seed": 2})
     ]
     assert first == again, "without a seed of its own a request takes the plan's, here 1"
     assert first != reseeded
-
-
-@served(time_scale=0.0001)
-async def test_a_request_may_leave_its_length_open(session: Session) -> None:
     _, short = await _post(session, "/v1/completions", {"prompt": "x"})
     assert short["usage"]["completion_tokens"] == 16
     _, long = await _post(session, "/v1/chat/completions", _chat(max_tokens=None, ignore_eos=True))
     assert long["usage"]["total_tokens"] == 1024
 
 
-@served()
-async def test_an_unknown_model_is_vllms_404(session: Session) -> None:
-    for path, body in (("chat/completions", _chat()), ("completions", _completion())):
-        status, error = await _post(session, f"/v1/{path}", {**body, "model": "gpt-2"})
-        assert status == error["code"] == 404
-        assert (error["object"], error["type"]) == ("error", "NotFoundError")
-        assert "`gpt-2`" in error["message"]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "part"),
-    [
-        ("chat/completions", _chat(max_tokens=1020), "maximum context length is 1024 tokens"),
-        ("completions", _completion(prompt="x" * 4000), "maximum context length is 1024 tokens"),
-        ("completions", _completion(max_tokens=0), "max_tokens: 0"),
-        ("completions", _completion(max_tokens="many"), "max_tokens: 'many'"),
-        ("completions", _completion(prompt=[1, 2]), "prompt: [1, 2]"),
-        ("completions", _completion(prompt=None), "prompt: None"),
-        ("completions", _completion(stream_options=USAGE), "stream_options"),
-        ("chat/completions", _chat(messages=[]), "messages"),
-        ("chat/completions", _chat(messages=["hello"]), "messages"),
-        ("chat/completions", [], "body: list"),
-    ],
+WRONG: tuple[tuple[str, object, str], ...] = (
+    ("chat/completions", _chat(max_tokens=1020), "maximum context length is 1024 tokens"),
+    ("completions", _completion(prompt="x" * 4000), "maximum context length is 1024 tokens"),
+    ("completions", _completion(max_tokens=0), "max_tokens: 0"),
+    ("completions", _completion(max_tokens="many"), "max_tokens: 'many'"),
+    ("completions", _completion(prompt=[1, 2]), "prompt: [1, 2]"),
+    ("completions", _completion(prompt=None), "prompt: None"),
+    ("completions", _completion(stream_options=USAGE), "stream_options"),
+    ("chat/completions", _chat(messages=[]), "messages"),
+    ("chat/completions", _chat(messages=["hello"]), "messages"),
+    ("chat/completions", [], "body: list"),
 )
-@served()
-async def test_a_wrong_request_is_vllms_400(session: Session, path: str, body: object, part: str) -> None:
-    status, error = await _post(session, f"/v1/{path}", body)
-    assert status == error["code"] == 400
-    assert (error["object"], error["type"]) == ("error", "BadRequestError")
-    assert part in error["message"]
 
 
 @served()
-async def test_a_body_that_is_not_json_and_an_unknown_route_get_a_marked_answer(session: Session) -> None:
+async def test_a_wrong_request_gets_vllms_error_and_an_unknown_route_a_marked_one(session: Session) -> None:
+    for path, body, part in WRONG:
+        status, error = await _post(session, f"/v1/{path}", body)
+        assert status == error["code"] == 400
+        assert (error["object"], error["type"]) == ("error", "BadRequestError")
+        assert part in error["message"]
     async with session.post("/v1/completions", data=b"{") as response:
         assert response.status == 400
         assert (await response.json())["type"] == "BadRequestError"
+    for path, body in (
+        ("chat/completions", _chat(model="gpt-2")),
+        ("completions", _completion(model="gpt-2")),
+    ):
+        status, error = await _post(session, f"/v1/{path}", body)
+        assert status == error["code"] == 404
+        assert (error["object"], error["type"]) == ("error", "NotFoundError")
+        assert "`gpt-2`" in error["message"]
     for path, status in (("/v1/embeddings", 404), ("/v1/completions", 405)):
         async with session.get(path) as response:
             assert response.status == status
@@ -299,3 +280,37 @@ async def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees
     assert samples["vllm:num_requests_waiting{}"] == 0
     for stream in streams[1:]:
         stream.close()
+
+
+def test_the_rendered_argv_decides_names_slots_length_and_speculation() -> None:
+    arm = parse_argv(SPECULATIVE)
+    assert arm.model == "/checkpoints/Qwen/Qwen3-32B"
+    assert arm.served_names == ("Qwen/Qwen3-32B",)
+    assert (arm.max_num_seqs, arm.max_model_len) == (4, 1024)
+    assert (arm.speculative_tokens, arm.draft) == (7, "/checkpoints/Qwen/Qwen3-1.7B")
+    arm = parse_argv(shlex.split("vllm serve /m --max-num-seqs 4 --max-model-len 64"))
+    assert (arm.served_names, arm.speculative_tokens, arm.draft) == (("/m",), 0, "")
+    extra = shlex.split("--no-such-flag --with-value x --inline=y -tp 32 --negative -1 --max-model-len=512")
+    arm = parse_argv([*BASELINE, *extra])
+    assert (arm.max_model_len, arm.max_num_seqs) == (512, 4), (
+        "unknown options are accepted, the last mention counts"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "override", "method"),
+    [
+        ({"method": "ngram"}, {}, "ngram"),
+        ({}, {"enable_eagle_speculation": True}, "eagle"),
+        ({}, {"enable_fused_speculation": False}, "vanilla"),
+    ],
+)
+def test_what_has_no_published_timings_is_refused_in_one_line(
+    config: Json, override: Json, method: str
+) -> None:
+    config |= {"model": "/d", "num_speculative_tokens": 7}
+    options = ["--speculative-config", json.dumps(config), "--override-neuron-config", json.dumps(override)]
+    with pytest.raises(Misuse, match=f"method '{method}' has no published timings") as caught:
+        parse_argv([*BASELINE, *options])
+    assert "\n" not in str(caught.value)
+    assert parse_argv([*BASELINE, *options], heads=True).speculative_tokens == 7, "where its steps are given"

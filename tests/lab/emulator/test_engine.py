@@ -8,21 +8,22 @@ from lab.emulator.engine import Batch, Output, Sequence
 from lab.emulator.texts import write_answer
 from lab.emulator.timings import Draws, StepCosts, conditional_acceptance
 
-DRAFT = "/checkpoints/Qwen/Qwen3-1.7B"
 
-
-def _sequence(*, tokens: int = 64, k: int = 0, arrival_s: float = 0.0) -> Sequence:
-    return Sequence(
-        answer=write_answer("p", "json", max_tokens=tokens),
-        prompt_tokens=16,
-        acceptance=conditional_acceptance("json", DRAFT, k),
-        draws=Draws(1, "p"),
-        arrival_s=arrival_s,
-    )
-
-
-def _batch(k: int = 0) -> Batch:
-    return Batch(slots=4, speculative_tokens=k, costs=StepCosts())
+def _batch(*arrivals_s: float, tokens: int = 64, k: int = 0) -> tuple[Batch, list[Sequence]]:
+    batch = Batch(slots=4, speculative_tokens=k, costs=StepCosts())
+    sequences = [
+        Sequence(
+            answer=write_answer("p", "json", max_tokens=tokens),
+            prompt_tokens=16,
+            acceptance=conditional_acceptance("json", "Qwen3-1.7B", k),
+            draws=Draws(1, "p"),
+            arrival_s=arrival_s,
+        )
+        for arrival_s in arrivals_s
+    ]
+    for sequence in sequences:
+        batch.submit(sequence)
+    return batch, sequences
 
 
 def _advance(batch: Batch) -> list[Output]:
@@ -32,9 +33,7 @@ def _advance(batch: Batch) -> list[Output]:
 
 
 def test_prefills_come_one_by_one_before_the_next_decode_step_and_yield_one_token() -> None:
-    batch = _batch()
-    for number in range(3):
-        batch.submit(_sequence(arrival_s=float(number)))
+    batch, _ = _batch(0.0, 1.0, 2.0)
     steps = [batch.next_step() for _ in range(4)]
     assert [step.prefill for step in steps if step] == [True, True, True, False]
     assert [step.duration_s for step in steps if step] == [0.048] * 3 + [0.045]
@@ -44,9 +43,7 @@ def test_prefills_come_one_by_one_before_the_next_decode_step_and_yield_one_toke
 
 
 def test_a_dropped_sequence_yields_nothing_and_frees_its_slot_or_place() -> None:
-    batch, sequences = _batch(), [_sequence() for _ in range(6)]
-    for sequence in sequences:
-        batch.submit(sequence)
+    batch, sequences = _batch(*[0.0] * 6)
     for _ in range(4):
         _advance(batch)
     step = batch.next_step()
@@ -61,8 +58,7 @@ def test_a_dropped_sequence_yields_nothing_and_frees_its_slot_or_place() -> None
 @pytest.mark.parametrize("k", [0, 7])
 @pytest.mark.parametrize("tokens", [1, 2, 64])
 def test_exactly_max_tokens_come_out(k: int, tokens: int) -> None:
-    batch = _batch(k)
-    batch.submit(_sequence(tokens=tokens, k=k))
+    batch, _ = _batch(0.0, tokens=tokens, k=k)
     outputs: list[Output] = []
     while batch.waiting or batch.running:
         outputs += _advance(batch)

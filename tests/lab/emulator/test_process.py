@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -50,10 +49,8 @@ def _emulator(
         process.communicate()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def _measured(folder: Path) -> tuple[Path, str]:
     """The results of the benchmark on both arms, four times as fast as in truth, and what it said meanwhile."""
-    folder = tmp_path_factory.mktemp("run")
     prompts = [
         {"id": f"{name}-{i}", "class": name, "prompt": f"{i} {text}"}
         for name, text in TEXTS.items()
@@ -77,50 +74,35 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "out", done.stderr
 
 
-@pytest.fixture(scope="module")
-def summary(run: tuple[Path, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run[0] / "summary.json").read_text(encoding="utf-8"))
-    return found
-
-
-def test_repetition_is_sped_up_open_ended_prompts_are_not_and_the_text_is_equal(
-    summary: dict[str, Any],
+def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    out, said = _measured(tmp_path)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     ratio = {one["class"]: one["ratio"] for one in summary["comparisons"] if one["metric"] == "tpot_s"}
     # What a busy machine adds to each step favours fewer steps; the figures themselves are held in simulated time.
     assert ratio["repetition"] > 2.0
     assert ratio["open-ended"] < 0.75 * ratio["repetition"]
     equality = [cell["output_equality"] for cell in summary["cells"] if cell["arm"] == "drafted"]
     assert [(one["n_pairs"], one["equal"]) for one in equality] == [(6, 6)] * len(TEXTS)
-
-
-def test_after_the_warm_up_a_run_says_whether_a_chunk_is_a_step(
-    run: tuple[Path, str], summary: dict[str, Any]
-) -> None:
-    (line,) = [line for line in run[1].splitlines() if line.startswith("drafted: ") and "per step" in line]
+    (line,) = [line for line in said.splitlines() if line.startswith("drafted: ") and "per step" in line]
     assert line.endswith(" tokens per step by generation counter, and nothing in the stream contradicts it")
     cells = {(cell["arm"], cell["class"]): cell["acceptance"] for cell in summary["cells"]}
     assert cells["drafted", "repetition"]["source"] == "generation counter"
     assert cells["drafted", "repetition"]["per_position"], "of chunks, since the counter tells the same"
-
-
-def test_classes_without_acceptance_get_no_verdict_and_cautions_reach_the_page(
-    run: tuple[Path, str], summary: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = str(run[0])
-    assert benchmark.main(["report", out]) == 0
+    assert cells["drafted", "haiku"]["source"] == "made up"
+    assert cells["drafted", "haiku"]["tokens_per_step"] is None
+    assert benchmark.main(["report", str(out)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     verdicts = {(one["class"], one["verdict"], one["ratio"] is None) for one in summary["comparisons"]}
     assert {one for one in verdicts if one[0] == "haiku"} == {("haiku", "not judged", True)}
     assert ("repetition", "faster", False) in verdicts
-    made_up = next(c for c in summary["cells"] if (c["arm"], c["class"]) == ("drafted", "haiku"))
-    assert (made_up["acceptance"]["source"], made_up["acceptance"]["tokens_per_step"]) == ("made up", None)
     caution = "drafted: the emulator knows no acceptance for haiku and makes it up: no verdict there"
-    page = (run[0] / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    page = (out / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
     for text in (shown, page, "\n".join(summary["run"]["warnings"])):
         assert caution in text
         assert CAUTION in text
-    assert benchmark.main(["advise", out]) == 0
+    assert benchmark.main(["advise", str(out)]) == 0
     advice = " ".join(capsys.readouterr().out.split())
     assert "haiku, 4 at a time, drafted: left out, the emulator knows no acceptance" in advice
 

@@ -1,7 +1,4 @@
-"""Recognising a prompt's class behind the nonce.
-
-Answers are made up, reproducible, and of the length asked for.
-"""
+"""A prompt's class is recognised behind the nonce; answers are made up, reproducible, and of the length asked for."""
 
 from __future__ import annotations
 
@@ -40,21 +37,15 @@ def test_a_prompt_is_known_by_its_end_the_longest_known_one_wins_and_an_unknown_
     assert classes.beyond(["json", "code"]) == ["poems"]
 
 
-CLASSES = sorted(NATURAL_LENGTH_TOKENS)
-
-
-@pytest.mark.parametrize("prompt_class", [*CLASSES, "poems"])
-@pytest.mark.parametrize("max_tokens", [1, 64, 600])
-def test_an_answer_has_max_tokens_pieces_of_text(prompt_class: str, max_tokens: int) -> None:
-    answer = write_answer("[7f3a2c] Do: it", prompt_class, max_tokens=max_tokens)
-    assert len(answer.pieces) == max_tokens
-    assert all(piece.strip() for piece in answer.pieces)
-    assert answer.finish_reason == "length"
-
-
-@pytest.mark.parametrize("prompt_class", CLASSES)
-def test_an_answer_ends_by_itself_beyond_its_natural_length_unless_told_not_to(prompt_class: str) -> None:
-    natural = NATURAL_LENGTH_TOKENS[prompt_class]
+@pytest.mark.parametrize("prompt_class", [*sorted(NATURAL_LENGTH_TOKENS), "poems"])
+def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_told_not_to(
+    prompt_class: str,
+) -> None:
+    natural = NATURAL_LENGTH_TOKENS.get(prompt_class, NATURAL_LENGTH_TOKENS["open-ended"])
+    for max_tokens in (1, 64, natural):
+        answer = write_answer("[7f3a2c] Do: it", prompt_class, max_tokens=max_tokens)
+        assert (len(answer.pieces), answer.finish_reason) == (max_tokens, "length")
+        assert all(piece.strip() for piece in answer.pieces)
     answer = write_answer("p", prompt_class, max_tokens=natural + 1)
     assert (len(answer.pieces), answer.finish_reason) == (natural, "stop")
     forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
@@ -62,11 +53,8 @@ def test_an_answer_ends_by_itself_beyond_its_natural_length_unless_told_not_to(p
     assert forced.pieces[:natural] == answer.pieces, "more tokens continue the same text"
 
 
-def test_a_text_follows_from_its_prompt() -> None:
+def test_a_text_follows_from_its_prompt_and_a_prompt_token_is_four_bytes() -> None:
     assert write_answer("p", "open-ended", max_tokens=20) != write_answer("q", "open-ended", max_tokens=20)
     pieces = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4).pieces
     assert "".join(pieces) == "to be\nto be"
-
-
-def test_prompt_tokens_are_a_quarter_of_the_bytes_rounded_up() -> None:
     assert [prompt_tokens(text) for text in ("", "a", "abcd", "abcde", "ä" * 4)] == [1, 1, 1, 2, 2]

@@ -1,7 +1,5 @@
-"""The fitted model reproduces what it was fitted to.
-
-An emulated figure that was fitted to something else must say so.
-"""
+"""What a step costs and yields: the fitted model reproduces what it was fitted to, other arms have steps of their own, and a
+figure that is borrowed says so."""
 
 from __future__ import annotations
 
@@ -9,20 +7,22 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 from statistics import mean
-from typing import Any
 
 import pytest
 
 from experiment import Experiment, load
+from lab.emulator.published_steps import emulated, read
 from lab.emulator.timings import (
     CONDITIONAL_ACCEPTANCE,
     Draws,
     StepCosts,
+    Timed,
     cautions,
     conditional_acceptance,
     tokens_in_step,
 )
-from tests.experiment.edits import put
+from tests.conftest import ROOT
+from tests.experiment.edits import Variation, put
 
 DRAFT = "/checkpoints/Qwen/Qwen3-1.7B"
 WEAK_DRAFT = "/checkpoints/Qwen/Qwen3-0.6B"
@@ -34,19 +34,25 @@ def _expected(prompt_class: str, k: int, draft: str = DRAFT) -> float:
     return 1.0 + sum(accumulate(conditional_acceptance(prompt_class, draft, k), mul), 0.0)
 
 
-def _tpot_s(prompt_class: str, k: int, draft: str = DRAFT) -> float:
-    return StepCosts().step_s(k) / _expected(prompt_class, k, draft)
-
-
 @pytest.mark.parametrize(
-    ("prompt_class", "tokens"),
-    [("repetition", 6.5), ("numeric", 6.1), ("json", 5.8), ("code", 4.9), ("open-ended", 2.1)],
+    ("prompt_class", "tokens", "tpot_ms"),
+    [
+        ("repetition", 6.5, 15),
+        ("numeric", 6.1, 15),
+        ("json", 5.8, 16),
+        ("code", 4.9, 19),
+        ("open-ended", 2.1, 45),
+    ],
 )
-def test_the_table_yields_the_documented_tokens_per_step_and_fifteen_are_slower_than_seven(
-    prompt_class: str, tokens: float
+def test_the_table_yields_the_documented_tokens_and_the_blogs_times_and_fifteen_are_slower_than_seven(
+    prompt_class: str, tokens: float, tpot_ms: float
 ) -> None:
+    costs = StepCosts()
+    assert (costs.step_s(0), costs.step_s(7)) == (0.045, pytest.approx(0.0944))
     assert _expected(prompt_class, 7) == pytest.approx(tokens, abs=0.06)
-    assert _tpot_s(prompt_class, 15) > _tpot_s(prompt_class, 7)
+    seven_s, fifteen_s = (costs.step_s(k) / _expected(prompt_class, k) for k in (7, 15))
+    assert seven_s * 1000 == pytest.approx(tpot_ms, abs=1)
+    assert fifteen_s > seven_s
 
 
 @pytest.mark.parametrize("k", [2, 7, 15])
@@ -60,34 +66,22 @@ def test_drawn_steps_have_the_expected_mean_and_stay_within_one_and_k(prompt_cla
     assert min(steps) >= 1
     assert max(steps) <= k
     assert mean(steps) == pytest.approx(_expected(prompt_class, k), rel=0.03)
+    accepted = _expected(prompt_class, k) - 1
+    assert _expected(prompt_class, k, WEAK_DRAFT) - 1 == pytest.approx(0.4 * accepted), "60 percent fewer"
 
 
-def test_structured_prompts_reach_the_blogs_15_ms_and_open_ended_ones_stay_at_45() -> None:
-    assert StepCosts().step_s(0) == 0.045
-    assert StepCosts().step_s(7) == pytest.approx(0.0944)
-    assert _tpot_s("repetition", 7) == pytest.approx(0.015, abs=0.001)
-    assert _tpot_s("open-ended", 7) == pytest.approx(0.045, abs=0.002)
-
-
-@pytest.mark.parametrize("k", [3, 7, 15])
-def test_the_small_draft_has_60_percent_fewer_drafts_accepted(k: int) -> None:
-    accepted = _expected("json", k) - 1
-    assert _expected("json", k, WEAK_DRAFT) - 1 == pytest.approx(0.4 * accepted)
-
-
-def test_an_unknown_class_is_like_open_ended_prompts_and_without_a_window_a_step_yields_one() -> None:
+def test_an_unknown_class_is_open_ended_no_window_yields_one_and_chances_hang_on_seed_prompt_and_position() -> (
+    None
+):
     assert conditional_acceptance("poems", DRAFT, 7) == conditional_acceptance("open-ended", DRAFT, 7)
     for k in (0, 1):
         assert conditional_acceptance("repetition", DRAFT, k) == ()
         assert tokens_in_step((), Draws(1, "p"), 5) == 1
-
-
-def test_acceptance_is_decided_by_seed_prompt_and_position_alone() -> None:
     assert Draws(1, "p").at(3) == Draws(1, "p").at(3)
     assert len({Draws(1, "p").at(3), Draws(2, "p").at(3), Draws(1, "q").at(3), Draws(1, "p").at(4)}) == 4
 
 
-def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment) -> None:
+def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment, variation: Variation) -> None:
     assert cautions(reference) == {}
     baseline, treated = reference.arms
     assert treated.speculation is not None
@@ -96,9 +90,60 @@ def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment) 
     first, second = cautions(replace(reference, arms=(wider, other))).values()
     assert "qwen-vllm has 2 sequences;" in first
     assert "qwen-sd-vllm has k = 15;" in second
+    further = cautions(load(variation(put("serving.max_num_seqs", [4, 8]))))
+    assert [*further] == ["qwen-vllm-b8", "qwen-sd-vllm-b8"]
+    assert all("has 8 sequences;" in told for told in further.values())
 
 
-def test_arms_of_a_further_batch_are_named_and_those_of_the_published_one_are_not(variation: Any) -> None:
-    found = cautions(load(variation(put("serving.max_num_seqs", [4, 8]))))
-    assert [*found] == ["qwen-vllm-b8", "qwen-sd-vllm-b8"]
-    assert all("has 8 sequences;" in told for told in found.values())
+def _steps(name: str, arm: str) -> Timed:
+    timed = emulated(load(ROOT / "experiments" / name))[arm].timed
+    assert timed is not None
+    return timed
+
+
+def test_the_reference_and_the_lab_keep_the_costs_that_are_fitted(reference: Experiment) -> None:
+    for experiment in (reference, load(ROOT / "experiments" / "lab-tiny.yaml")):
+        assert {one.timed for one in emulated(experiment).values()} == {None}
+    assert [one.options for one in emulated(reference).values()] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("name", "arm", "at_once", "ms"),
+    [
+        ("llama-3.1-8b-eagle3.yaml", "llama-vllm", 1, 10.08),
+        ("llama-3.1-8b-eagle3.yaml", "llama-eagle3", 1, 16.4),
+        ("llama-3.3-70b-tp64.yaml", "llama-vllm", 1, 19.66),
+        ("qwen3-4b-dflash.yaml", "qwen-host", 1, 24.7),
+        ("qwen3-4b-dflash.yaml", "qwen-host", 4, 26.9),
+        ("qwen3-4b-dflash.yaml", "qwen-dflash", 1, 29.6),
+        ("qwen3-4b-dflash.yaml", "qwen-dflash", 2, 163.7),
+        ("qwen3-4b-dflash.yaml", "qwen-device", 4, 12.9),
+    ],
+)
+def test_a_step_is_the_published_one_of_the_very_configuration_else_the_forecast(
+    name: str, arm: str, at_once: int, ms: float
+) -> None:
+    assert _steps(name, arm).step_s(0, at_once) * 1000 == pytest.approx(ms, rel=0.01)
+
+
+def test_a_published_mean_of_tokens_per_step_comes_out_of_the_draws() -> None:
+    for name, arm in (("llama-3.1-8b-eagle3.yaml", "llama-eagle3"), ("qwen3-4b-dflash.yaml", "qwen-dflash")):
+        timed = _steps(name, arm)
+        acceptance = timed.acceptance("chat", "")
+        assert len(acceptance) == timed.most_tokens - 1
+        draws = [tokens_in_step(acceptance, Draws(seed, "a prompt"), 0) for seed in range(STEPS)]
+        assert mean(draws) == pytest.approx(timed.tokens_per_step, rel=0.04)
+        assert timed.known == ("chat",)
+
+
+def test_the_process_reads_what_the_lab_writes_and_a_head_of_which_nothing_is_published_says_where_its_step_is_from() -> (
+    None
+):
+    one = emulated(load(ROOT / "experiments" / "qwen3-4b-dflash.yaml"))["qwen-dflash"]
+    assert read(one.options[-1]) == one.timed
+    assert read(one.options[-1]).scaled(2).step_s(15, 1) == pytest.approx(2 * 0.0296, rel=0.01)
+    head = emulated(load(ROOT / "experiments" / "llama-3.3-70b-native.yaml"))["llama-eagle3"]
+    assert head.timed is not None
+    assert (head.timed.known, head.timed.tokens_per_step) == ((), None)
+    assert head.caution is not None
+    assert "(a forecast)" in head.caution

@@ -1,14 +1,18 @@
-"""Each claim is met by a run that bears it out, and missed by one that does not."""
+"""Each claim is met by a run that bears it out, and missed by one that does not; what a run leaves behind says on what it was
+measured, and what it had to show."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.real.claims import Scope, Sweep, judge
-from tests.lab.real.made_up import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, summary
+from lab.real.lab_results import FILE_NAME, TINY, labelled, save
+from tests.lab.real.made_up import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, results, summary
 
 
 def _missed(*, short: bool = False, found: dict[str, Any] | None = None, **others: Any) -> list[str]:
@@ -18,12 +22,9 @@ def _missed(*, short: bool = False, found: dict[str, Any] | None = None, **other
     return [claim.text for claim in claims if not claim.met]
 
 
-def test_a_good_run_meets_every_claim() -> None:
+def test_a_good_run_meets_every_claim_and_of_other_models_only_the_machinery_is_judged() -> None:
     assert _missed() == []
     assert _missed(short=True, advice=None) == []
-
-
-def test_of_other_models_only_the_machinery_is_judged() -> None:
     claims = judge(summary(), SWEEP, AGREEMENTS, None, scope="machinery")
     assert [claim.text.partition(" ")[0] for claim in claims] == ["every", "vLLM's"]
 
@@ -52,16 +53,12 @@ def test_what_does_not_depend_on_time_is_judged_in_both(
     assert any(said in text for text in missed)
 
 
-def test_a_run_that_stopped_early_is_not_complete() -> None:
+def test_a_run_that_stopped_early_and_counters_that_differ_from_chunks_are_noticed() -> None:
     found = summary()
     found["run"]["complete"] = False
     assert _missed(found=found) == ["every arm answers every request"]
-
-
-def test_counters_that_differ_from_chunks_are_noticed() -> None:
-    off = (replace(AGREEMENTS[0], streamed=5.06),)
-    assert any("counters" in text for text in _missed(agreements=off))
-    assert any("counters" in text for text in _missed(agreements=()))
+    for agreements in ((replace(AGREEMENTS[0], streamed=5.06),), ()):
+        assert any("counters" in text for text in _missed(agreements=agreements))
 
 
 @pytest.mark.parametrize(
@@ -84,17 +81,27 @@ def test_a_short_run_notices_an_engine_that_is_far_too_slow(monkeypatch: pytest.
     assert [text for text in _missed(found=summary(), short=True) if "not slower" in text]
 
 
-@pytest.mark.parametrize(("off_by", "missed"), [(1.09, 0), (1.12, 3), (0.91, 0), (0.89, 3)])
-def test_advice_must_be_near_what_is_measured(off_by: float, missed: int) -> None:
-    found = [text for text in _missed(advice=advice(off_by=off_by)) if "advice" in text]
-    assert len(found) == missed
-
-
-def test_a_run_without_the_windows_misses_the_claims_about_advice() -> None:
-    assert len([text for text in _missed(advice=None) if "advice" in text]) == 3
+@pytest.mark.parametrize(("off_by", "missed"), [(1.09, 0), (1.12, 3), (0.91, 0), (0.89, 3), (None, 3)])
+def test_advice_must_be_there_and_near_what_is_measured(off_by: float | None, missed: int) -> None:
+    advised = advice(off_by=off_by) if off_by else None
+    assert len([text for text in _missed(advice=advised) if "advice" in text]) == missed
 
 
 def test_the_open_ended_class_does_not_count_as_structured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TOKENS_PER_STEP, "repetition", 3.0)
     monkeypatch.setitem(TOKENS_PER_STEP, "open-ended", 7.0)
     assert any("at least 5" in text for text in _missed(found=summary()))
+
+
+def test_claims_and_agreements_are_saved_and_the_summary_says_what_it_was_measured_on(tmp_path: Path) -> None:
+    found = results()
+    assert save(found, tmp_path).name == FILE_NAME
+    saved = json.loads((tmp_path / FILE_NAME).read_text(encoding="utf-8"))
+    assert saved["label"] == TINY
+    assert [claim["text"] for claim in saved["claims"]] == [claim.text for claim in found.claims]
+    assert saved["agreements"][0]["difference"] == 0.002
+    path, machine = tmp_path / "summary.json", {"label": TINY, "cpu": "A CPU"}
+    path.write_text(json.dumps(found.summary), encoding="utf-8")
+    named = labelled(tmp_path, machine)
+    assert named["run"]["machine"] == machine
+    assert json.loads(path.read_text(encoding="utf-8")) == named

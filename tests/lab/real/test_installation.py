@@ -32,24 +32,22 @@ GOOD = Machine(
         ({"system": "Darwin", "architecture": "arm64"}, "platform: .* Darwin arm64; .*--engine-command"),
         ({"cpu_flags": frozenset({"sse4_2"})}, "CPU: .*AVX2"),
         ({"disk_gib": 1.24}, "disk: 1.2 GiB are free, the engine needs 4.5; .*--home"),
+        ({"memory_gib": 4.0}, r"memory: 4.0 GiB are available, 8 servers need 13.5; .*--arms"),
     ],
 )
 def test_what_is_missing_is_named_with_a_remedy(change: dict[str, Any], said: str) -> None:
+    def judge(machine: Machine) -> None:
+        refuse_install(machine)
+        refuse_run(machine, servers=8)
+
+    judge(GOOD)
     with pytest.raises(Outside, match=said):
-        refuse_install(replace(GOOD, **change))
-
-
-def test_too_little_memory_for_so_many_servers_is_refused() -> None:
-    refuse_install(GOOD)
-    refuse_run(GOOD, servers=8)
-    with pytest.raises(Outside, match=r"memory: 4.0 GiB are available, 8 servers need 13.5; .*--arms"):
-        refuse_run(replace(GOOD, memory_gib=4.0), servers=8)
+        judge(replace(GOOD, **change))
 
 
 def test_this_machine_can_be_examined_from_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
     found = look(tmp_path / "not" / "yet")
-    assert found.disk_gib > 0
-    assert found.memory_gib > 0
+    assert min(found.disk_gib, found.memory_gib) > 0
     assert found.cores >= 1
 
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -57,22 +57,16 @@ ARM = Container(
     startup_s=PATIENCE_S,
 )
 FOLDERS = {"/checkpoints/target": "/here/target"}
-
-
-def _python(script: str) -> Engine:
-    """What stands for vLLM."""
-    return Engine(command=(sys.executable, "-c", textwrap.dedent(script)), folders=FOLDERS)
+Reach = Callable[[int], None]
 
 
 def _running(
-    folder: Path,
-    arms: Sequence[Container] = (ARM,),
-    engine: Engine | None = None,
-    counts: list[int] | None = None,
+    folder: Path, arms: Sequence[Container] = (ARM,), *, script: str = SERVER, reach: Reach = lambda _: None
 ) -> AbstractContextManager[dict[str, str]]:
-    """Servers with a child of their own, as vLLM has."""
-    reached = [] if counts is None else counts
-    return running(arms, (engine or _python(SERVER)).launch, logs=folder, at_once=1, reach=reached.append)
+    """Servers of a script that stands for vLLM, as a rule with a child of their own, as vLLM has."""
+    command = (sys.executable, "-c", textwrap.dedent(script))
+    launch = Engine(command=command, folders=FOLDERS).launch
+    return running(arms, launch, logs=folder, at_once=1, reach=reach)
 
 
 def _child(log: Path) -> int:
@@ -99,7 +93,7 @@ def test_servers_are_healthy_within_and_gone_after_even_with_an_error(tmp_path: 
     counts: list[int] = []
     with (
         suppress(KeyboardInterrupt),
-        _running(tmp_path, [replace(ARM, arm=name) for name in "ab"], counts=counts) as urls,
+        _running(tmp_path, [replace(ARM, arm=name) for name in "ab"], reach=counts.append) as urls,
     ):
         with urllib.request.urlopen(f"{urls['b']}/models") as answer:
             assert answer.status == 200
@@ -128,17 +122,18 @@ def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_p
     assert _gone(_child(tmp_path / "arm.log"))
 
 
-@pytest.mark.parametrize(
-    ("engine", "said"),
-    [
-        (_python("raise ValueError('no such model')"), r"arm arm: .* exit 1: ValueError: no such model"),
-        (Engine(command=["/no/such/vllm"], folders=FOLDERS), r"arm arm: .*/no/such/vllm"),
-    ],
-)
-def test_a_server_that_ends_is_reported_with_its_last_error(
-    engine: Engine, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(Refusal, match=said), _running(tmp_path, engine=engine):
+def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> None:
+    failing = "raise ValueError('no such model')"
+    with (
+        pytest.raises(Refusal, match=r"arm arm: .* exit 1: ValueError: no such model"),
+        _running(tmp_path, script=failing),
+    ):
+        pass
+    absent = Engine(command=["/no/such/vllm"], folders=FOLDERS).launch
+    with (
+        pytest.raises(Refusal, match=r"arm arm: .*/no/such/vllm"),
+        running([ARM], absent, logs=tmp_path, at_once=1),
+    ):
         pass
 
 
@@ -173,14 +168,10 @@ def servers(tiny: Experiment) -> dict[str, Container]:
     return containers(read(tiny, ROOT / "manifests"))
 
 
-@pytest.fixture(scope="module")
-def engine(tiny: Experiment) -> Engine:
-    return Engine(command=["docker", "exec", "box", "vllm"], folders=mounted_folders(tiny, {}))
-
-
-def test_only_folders_host_and_port_differ_from_the_rendered_command(
-    engine: Engine, servers: dict[str, Container]
+def test_only_folders_host_and_port_differ_from_what_is_rendered_and_threads_are_pinned(
+    tiny: Experiment, servers: dict[str, Container]
 ) -> None:
+    engine = Engine(command=["docker", "exec", "box", "vllm"], folders=mounted_folders(tiny, {}))
     for name, server in servers.items():
         argv = engine.argv(server, 4711)
         assert argv[:5] == ["docker", "exec", "box", "vllm", "serve"]
@@ -192,26 +183,19 @@ def test_only_folders_host_and_port_differ_from_the_rendered_command(
         draft = str(CHECKPOINTS / ("weak-draft" if name == "tiny-weak" else "draft"))
         assert [new for _, new in drafts] == [{**old, "model": draft} for old, _ in drafts]
         assert len(drafts) == (name != "tiny")
-
-
-def test_the_rendered_probe_asks_the_server_on_its_own_port(servers: dict[str, Container]) -> None:
+    environment = engine.environment(servers["tiny"])
+    assert environment.items() >= servers["tiny"].environment.items()
+    pinned = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    assert environment.items() >= pinned.items()
     words = local_probe(servers["tiny"], 4711)
     assert (words[0], words[-1]) == (sys.executable, "lab/target")
     assert "127.0.0.1:4711" in words[2]
     assert ":8000" not in words[2]
 
 
-def test_the_rendered_environment_stays_and_threads_are_pinned(
-    engine: Engine, servers: dict[str, Container]
+def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place_and_further_options_come_last(
+    tiny: Experiment, servers: dict[str, Container]
 ) -> None:
-    environment = engine.environment(servers["tiny"])
-    assert environment.items() >= servers["tiny"].environment.items()
-    assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
-    assert environment["OMP_NUM_THREADS"] == "1"
-    assert environment["HF_HUB_OFFLINE"] == "1"
-
-
-def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place(tiny: Experiment) -> None:
     with pytest.raises(
         Refusal, match=r"--weights: 'lab/big' is not a model of lab-tiny; its models are lab/target, "
     ):
@@ -222,11 +206,6 @@ def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place(tiny: Exp
     assert label_of(real, {}) == "measured on this machine, Qwen/Qwen3-32B"
     assert label_of(tiny, {}) == TINY
     assert label_of(tiny, {"lab/target": "x"}).startswith("measured on this machine, x")
-
-
-def test_models_of_a_hub_may_be_fetched_and_further_options_come_last_where_they_count(
-    tiny: Experiment, servers: dict[str, Container]
-) -> None:
     folders = mounted_folders(tiny, {"lab/target": "Qwen/Qwen3-32B", "lab/draft": "Qwen/Qwen3-1.7B"})
     engine = Engine(command=["vllm"], folders=folders, options=["--dtype", "bfloat16"])
     argv = engine.argv(servers["tiny-sd-k15"], 1)

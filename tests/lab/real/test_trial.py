@@ -10,31 +10,11 @@ from typing import Any
 import pytest
 
 from experiment import Experiment, load
-from experiment.finding import Refusal
-from lab import programs
-from lab.programs import load_arms
 from lab.real import installation
 from lab.real.__main__ import main
 from lab.real.trial import sweep_of
 from tests.conftest import ROOT
 from tests.lab.real.test_installation import GOOD
-
-
-def test_a_failed_benchmark_is_one_line_with_its_last_message_and_where_the_others_are(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(
-        Refusal, match=r"^benchmark run ended with exit 2: .*absent\.json.*; see .*benchmark\.log$"
-    ):
-        load_arms(tmp_path / "absent.json", {"tiny": "http://127.0.0.1:1/v1"}, out=tmp_path, less={})
-
-
-def test_what_shortens_the_plan_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    monkeypatch.setattr(programs, "benchmark", lambda words, **_: asked.append(words))
-    load_arms(Path("p"), {"a": "u"}, out=Path("o"), less={"requests": 8, "warmup": 0, "max-tokens": None})
-    words = "run --plan p --out o --arm a=u --requests 8 --warmup 0"
-    assert [" ".join(one) for one in asked] == [words]
 
 
 @pytest.fixture(autouse=True)
@@ -81,20 +61,18 @@ def test_what_cannot_be_run_is_refused_before_anything_is_installed(
     assert not home.exists()
 
 
-def test_the_sweep_is_the_arms_with_the_better_draft_and_a_short_run_has_one_window(tiny: Experiment) -> None:
+def test_the_sweep_is_the_arms_with_the_better_draft_and_one_batch_and_a_short_run_has_one_window(
+    tiny: Experiment, tmp_path: Path
+) -> None:
+    arms = {k: f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)}
     sweep = sweep_of(tiny)
-    assert sweep.baseline == "tiny"
-    assert sweep.arms == {k: f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)}
+    assert (sweep.baseline, sweep.arms) == ("tiny", arms)
     assert sweep_of(tiny, short=True).arms == {7: sweep.main}
-
-
-def test_a_sweep_has_one_batch(tmp_path: Path) -> None:
     text = (ROOT / "experiments" / "lab-tiny.yaml").read_text(encoding="utf-8")
-    (tmp_path / "two.yaml").write_text(
-        text.replace("max_num_seqs: 4", "max_num_seqs: [4, 8]"), encoding="utf-8"
-    )
-    two = load(tmp_path / "two.yaml")
-    assert sweep_of(two).arms == {k: f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)}
+    path = tmp_path / "two.yaml"
+    path.write_text(text.replace("max_num_seqs: 4", "max_num_seqs: [4, 8]"), encoding="utf-8")
+    two = load(path)
+    assert sweep_of(two).arms == arms
     further = sweep_of(two, ["tiny-sd-k3-b8", "tiny-sd-k5-b8"])
     assert (further.baseline, further.arms) == ("tiny-b8", {3: "tiny-sd-k3-b8", 5: "tiny-sd-k5-b8"})
 
