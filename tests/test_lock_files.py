@@ -37,3 +37,10 @@ def test_the_lock_file_of_node_has_the_version_that_is_asked_for() -> None:
     locked = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     for name, version in asked["devDependencies"].items():
         assert locked[""]["devDependencies"][name] == locked[f"node_modules/{name}"]["version"] == version
+
+
+def test_lock_files_name_no_index_and_no_machine() -> None:
+    node, python = ROOT / "package-lock.json", ROOT.glob("requirements*.txt")
+    for path in (node, *python, *(asked.with_suffix(".txt") for asked in ASKED)):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"--(extra-)?index|--find-links|https?://|file:", text), path.name

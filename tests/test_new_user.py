@@ -32,9 +32,7 @@ def clone(tmp_path: Path) -> Path:
     subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True, capture_output=True)
     locked = hashlib.sha256(b"".join((folder / name).read_bytes() for name in LOCKED)).hexdigest()
     installed = (ROOT / ".venv" / "setup.sha256").read_text(encoding="utf-8").strip()
-    assert installed == locked, (
-        "the clone would install what the lock files say into .venv; run: scripts/setup"
-    )
+    assert installed == locked, "the clone would install into .venv; run: scripts/setup"
     for name in (".venv", "node_modules"):
         (folder / name).symlink_to((ROOT / name).resolve())
     return folder
@@ -42,17 +40,9 @@ def clone(tmp_path: Path) -> Path:
 
 def typed(line: str, *, folder: Path) -> str:
     """What a command prints, which must succeed."""
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TRNSPEC"))
-    }
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TRNSPEC"))}
     done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+        ["bash", "-c", line], cwd=folder, env=kept, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, f"{line}\n{done.stderr}"
     return done.stdout

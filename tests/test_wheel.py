@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,23 +83,22 @@ def _run(program: Path, *words: object, cwd: Path) -> subprocess.CompletedProces
 
 @pypi
 def test_the_wheel_holds_every_committed_file_of_its_rooms_and_no_other(empty: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [empty / "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, ROOT], check=True, timeout=120
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOMS],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    wheel = (empty / "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, ROOT)
+    subprocess.run(wheel, check=True, timeout=120)
+    (made,) = tmp_path.glob("*.whl")
+    held = {name for name in zipfile.ZipFile(made).namelist() if ".dist-info/" not in name}
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOMS]
+    listed = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True)
     assert held == {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
 
 
 @pypi
-def test_an_experiment_is_checked(installed: Path, tmp_path: Path) -> None:
+def test_an_experiment_is_checked_and_prompts_are_made_of_an_access_log(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert "check" in _run(installed / "trnspec", "--help", cwd=tmp_path).stdout
+    shown = _run(installed / "pip", "show", "trn2-speculative-decoding", cwd=tmp_path).stdout
+    assert f"Version: {benchmark.__version__}\n" in shown
     (tmp_path / "prompts").symlink_to(REFERENCE.parent / "prompts")
     mine = tmp_path / "mine.yaml"
     mine.write_text(REFERENCE.read_text(encoding="utf-8"), encoding="utf-8")
@@ -110,6 +110,10 @@ def test_an_experiment_is_checked(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("mine.yaml")
+    (tmp_path / "log.jsonl").write_text('{"timestamp": 1500, "input_length": 20, "output_length": 5}\n')
+    done = _run(installed / "trnspec", "prompts", "log.jsonl", "--log", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["max_tokens"] == 5
 
 
 @pypi
@@ -142,14 +146,6 @@ def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tm
 
 
 @pypi
-def test_prompts_are_made_of_an_access_log(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text('{"timestamp": 1500, "input_length": 20, "output_length": 5}\n')
-    done = _run(installed / "trnspec", "prompts", "log.jsonl", "--log", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["max_tokens"] == 5
-
-
-@pypi
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - WORKING))
 def test_a_verb_that_needs_more_says_so_in_one_line(verb: str, installed: Path, tmp_path: Path) -> None:
     done = _run(installed / "trnspec", verb, cwd=tmp_path)
@@ -160,27 +156,17 @@ def test_a_verb_that_needs_more_says_so_in_one_line(verb: str, installed: Path, 
 
 
 @pypi
-def test_help_lists_the_verbs_and_tells_which_version_is_installed(installed: Path, tmp_path: Path) -> None:
-    assert "check" in _run(installed / "trnspec", "--help", cwd=tmp_path).stdout
-    shown = _run(installed / "pip", "show", "trn2-speculative-decoding", cwd=tmp_path).stdout
-    assert f"Version: {benchmark.__version__}\n" in shown
-
-
-@pypi
 def test_it_installs_from_a_source_distribution(installed: Path, tmp_path: Path) -> None:
+    def run(*words: object, **more: Any) -> None:
+        subprocess.run([str(word) for word in words], check=True, timeout=120, **more)
+
     (builder,) = PROJECT["build-system"]["requires"]
-    pip = installed / "pip"
-    tools = tmp_path / "tools"
-    subprocess.run([pip, "install", "--quiet", "--target", tools, builder], check=True, timeout=120)
+    pip, tools = installed / "pip", tmp_path / "tools"
+    run(pip, "install", "--quiet", "--target", tools, builder)
+    build = ("-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(tools)}
-    subprocess.run(
-        [installed / "python", "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path],
-        cwd=ROOT,
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    run(installed / "python", *build, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     (source,) = tmp_path.glob("*.tar.gz")
-    subprocess.run([pip, "uninstall", "--quiet", "--yes", "trn2-speculative-decoding"], check=True)
-    subprocess.run([pip, "install", "--quiet", source], check=True, timeout=120)
+    run(pip, "uninstall", "--quiet", "--yes", "trn2-speculative-decoding")
+    run(pip, "install", "--quiet", source)
     assert _run(installed / "trnspec", "check", REFERENCE, cwd=tmp_path).returncode == 0

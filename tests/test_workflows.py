@@ -15,49 +15,35 @@ from tests.conftest import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yaml"))
-BIN = ROOT / ".venv" / "bin"
 
 
 def _read(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = yaml.load(
-        path.read_text(encoding="utf-8"), yaml.BaseLoader
-    )  # where `on` stays a word
+    """As YAML in which `on` stays a word."""
+    data: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
     return data
+
+
+def _run(tool: str, words: str, *paths: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(ROOT / ".venv" / "bin" / tool), *words.split(), *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_every_workflow_fits_the_schema_of_github() -> None:
     assert len(WORKFLOWS) == len(list(FOLDER.iterdir())) == 3
-    command = [
-        str(BIN / "check-jsonschema"),
-        "--builtin-schema",
-        "vendor.github-workflows",
-        *map(str, WORKFLOWS),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _run("check-jsonschema", "--builtin-schema vendor.github-workflows", *WORKFLOWS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_security_linter_finds_nothing_and_sees_what_it_should(tmp_path: Path) -> None:
-    assert _found([FOLDER]) == []
+    def found(path: Path) -> set[str]:
+        done = _run("zizmor", "--offline --no-config --persona auditor --format json", path)
+        return {one["ident"] for one in json.loads(done.stdout)}
+
+    assert found(FOLDER) == set()
     weak = (FOLDER / "ci.yaml").read_text(encoding="utf-8")
     weak = re.sub(r"@[0-9a-f]{40}.*", "@v7", weak).replace("run: .ci/run", "run: echo ${{ github.head_ref }}")
     (tmp_path / "weak.yaml").write_text(weak, encoding="utf-8")
-    assert {"unpinned-uses", "template-injection"} <= set(_found([tmp_path / "weak.yaml"]))
-
-
-def _found(paths: list[Path]) -> list[str]:
-    command = [
-        str(BIN / "zizmor"),
-        "--offline",
-        "--no-config",
-        "--persona",
-        "auditor",
-        "--format",
-        "json",
-        *map(str, paths),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [one["ident"] for one in json.loads(done.stdout)]
+    assert {"unpinned-uses", "template-injection"} <= found(tmp_path / "weak.yaml")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -84,12 +70,7 @@ def test_what_may_write_a_comment_runs_one_module_of_main() -> None:
 
 
 def test_an_action_has_one_version_everywhere() -> None:
-    used = {
-        step["uses"]
-        for path in WORKFLOWS
-        for job in _read(path)["jobs"].values()
-        for step in job["steps"]
-        if "uses" in step
-    }
+    jobs = [job for path in WORKFLOWS for job in _read(path)["jobs"].values()]
+    used = {step["uses"] for job in jobs for step in job["steps"] if "uses" in step}
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", one) for one in used)
     assert len({one.partition("@")[0] for one in used}) == len(used) == 2

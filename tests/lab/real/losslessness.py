@@ -75,7 +75,7 @@ class Seeds:
             nonce = str(asked.get("messages", [{}])[-1].get("content", ""))[1:7]
             chance = random.Random(f"{arm}/{nonce}")
             if asked.get("stream") and chance.random() < RATES[arm]:
-                text, tokens = await self.seeded(http, asked, arm=arm, nonce=nonce, chance=chance)
+                text, tokens = await self.seeded(http, asked, arm, nonce, chance)
                 return await _streamed(request, text, tokens)
             headers = {"Content-Type": "application/json"}
             async with http.request(
@@ -88,13 +88,7 @@ class Seeds:
                 return answer
 
     async def seeded(
-        self,
-        http: aiohttp.ClientSession,
-        asked: dict[str, Any],
-        *,
-        arm: str,
-        nonce: str,
-        chance: random.Random,
+        self, http: aiohttp.ClientSession, asked: dict[str, Any], arm: str, nonce: str, chance: random.Random
     ) -> tuple[str, int]:
         """The engine's answer up to some token, a wrong one, and what the engine writes after it."""
         plain = {k: v for k, v in asked.items() if k not in ("stream", "stream_options")}
@@ -104,32 +98,26 @@ class Seeds:
         listed = {one["token"]: one["logprob"] for one in steps[at]["top_logprobs"]}
         strangers = sorted({step["token"] for step in steps} - set(listed))
         nearest = [t for t in listed if t != steps[at]["token"]][: chance.choice((1, 4))]
-        wrong = chance.choice(
-            [t for t in (strangers if chance.random() < 0.5 else nearest) if "<" not in t] or nearest
-        )
+        far = chance.random() < 0.5
+        wrong = chance.choice([t for t in (strangers if far else nearest) if "<" not in t] or nearest)
         text = "".join(step["token"] for step in steps[:at]) + wrong
-        going_on = {"role": "assistant", "content": text}
-        more = plain | {
-            "messages": [*plain["messages"], going_on],
-            "max_tokens": plain["max_tokens"] - at - 1,
-        }
         rest = await _post(
-            http, self.engine, more | {"add_generation_prompt": False, "continue_final_message": True}
+            http, self.engine, _going_on(plain, text) | {"max_tokens": plain["max_tokens"] - at - 1}
         )
         gap = steps[at]["logprob"] - listed.get(wrong, min(listed.values()))
-        known = (
-            wrong in listed or gap > MARGIN_NATS
-        )  # else more than 20 tokens lie within the margin, perhaps this one
-        truth = {
-            "arm": arm,
-            "nonce": nonce,
-            "token": steps[at]["token"],
-            "wrong": wrong,
-            "gap": gap if known else None,
-        }
+        # Else more than 20 tokens lie within the margin, perhaps this one.
+        known = wrong in listed or gap > MARGIN_NATS
+        truth = {"arm": arm, "nonce": nonce, "token": steps[at]["token"], "wrong": wrong}
+        truth["gap"] = gap if known else None
         with self.truths.open("a") as lines:
             lines.write(json.dumps(truth) + "\n")
         return text + rest["choices"][0]["message"]["content"], plain["max_tokens"]
+
+
+def _going_on(body: dict[str, Any], answer: str) -> dict[str, Any]:
+    """The request with which the engine goes on behind this beginning of an answer."""
+    messages = [*body["messages"], {"role": "assistant", "content": answer}]
+    return body | {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
 
 
 async def _streamed(request: web.Request, text: str, tokens: int) -> web.StreamResponse:
@@ -199,14 +187,8 @@ async def _should_be(engine: str, plan: Plan, found: Judged) -> dict[tuple[str, 
             prompt = next(p for p in plan.prompts if p.id == case.ours.prompt_id)
             messages = [dict(m) for m in prompt.messages or ()]
             messages[-1]["content"] = f"[{case.ours.nonce}] {messages[-1]['content']}"
-            body: dict[str, Any] = {
-                "model": plan.model,
-                "max_tokens": 1,
-                "temperature": 0,
-                "prompt_logprobs": 5,
-            }
-            body["messages"] = [*messages, {"role": "assistant", "content": case.theirs}]
-            body |= {"add_generation_prompt": False, "continue_final_message": True, "return_token_ids": True}
+            body = {"model": plan.model, "max_tokens": 1, "temperature": 0, "messages": messages}
+            body = _going_on(body, case.theirs) | {"prompt_logprobs": 5, "return_token_ids": True}
             said = await _post(http, engine, body)
             start = case.ours.prompt_tokens or 0
             places = zip(said["prompt_token_ids"][start:], said["prompt_logprobs"][start:], strict=True)
@@ -260,9 +242,8 @@ class Bench:
             options = ("--dtype", formats[container.arm])
             return Engine(command=self.command, folders=self.folders, options=options).launch(container, port)
 
-        chosen = [
-            replace(self.containers["tiny-weak" if name == "wrong" else "tiny"], arm=name) for name in formats
-        ]
+        arms = {name: self.containers["tiny-weak" if name == "wrong" else "tiny"] for name in formats}
+        chosen = [replace(container, arm=name) for name, container in arms.items()]
         with running(chosen, launch, logs=self.out / "logs", at_once=1) as urls:
             yield urls
 
@@ -320,14 +301,8 @@ def main(argv: list[str] | None = None) -> int:
     command = [str(install(options.home, machine=look(options.home), python=None, say=print))]
     files = rendered(EXPERIMENT, experiment, options.out / "manifests")
     plan = mounted_plan(files)
-    plan = plan.model_copy(
-        update={
-            "requests": -(-options.pairs // len(plan.classes)),
-            "max_tokens": options.max_tokens,
-            "concurrency": (4,),
-            "warmup": 0,
-        }
-    )
+    changes = {"max_tokens": options.max_tokens, "concurrency": (4,), "warmup": 0}
+    plan = plan.model_copy(update={"requests": -(-options.pairs // len(plan.classes)), **changes})
     bench = Bench(options.out, command, mounted_folders(experiment, {}), containers(files), plan)
     fine = []
     for kind in ("bfloat16", "float32"):
