@@ -49,103 +49,91 @@ def experiment() -> Experiment:
     return load(ROOT / "experiments" / "qwen3-32b.yaml")
 
 
+def _changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
+    """The experiment under another name, on a cluster of which this is said."""
+    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update=cluster))
+
+
 @pytest.fixture(scope="session")
 def opened(experiment: Experiment) -> Experiment:
-    """The same with nodes to start, room for two, a public endpoint, AWS reached inside the network."""
-    cluster = experiment.cluster.model_copy(
-        update={
-            "admin_cidrs": ("203.0.113.7/32",),
-            "nodes": 1,
-            "max_nodes": 2,
-            "kubernetes": "1.36",
-            "network": Network(nat_gateways=2, interface_endpoints=True),
-        }
-    )
+    """The reference with nodes to start, room for two, a public endpoint, AWS reached inside the network."""
     settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
-    return replace(experiment, name="opened", cluster=cluster, benchmark=settings)
+    return _changed(
+        replace(experiment, benchmark=settings),
+        "opened",
+        admin_cidrs=("203.0.113.7/32",),
+        nodes=1,
+        max_nodes=2,
+        kubernetes="1.36",
+        network=Network(nat_gateways=2, interface_endpoints=True),
+    )
 
 
 @pytest.fixture(scope="session")
 def rented(experiment: Experiment) -> Experiment:
     """The same on a capacity block in the second zone, devices by the device plugin, weights from another
     bucket, an arm promoted that scales."""
-    cluster = experiment.cluster.model_copy(
-        update={
-            "off_at_utc": "23:45",
-            "capacity": Capacity(
-                kind="capacity-block",
-                reservation_id="cr-0123456789abcdef0",
-                availability_zone="us-east-2b",
-                ends_at="2026-12-01T11:30:00Z",
-            ),
-        }
+    block = Capacity(
+        kind="capacity-block",
+        reservation_id="cr-0123456789abcdef0",
+        availability_zone="us-east-2b",
+        ends_at="2026-12-01T11:30:00Z",
     )
-    serving = experiment.baseline.serving.model_copy(
-        update={"allocation": "device-plugin", "logical_nc_config": 1}
-    )
+    plugin = {"allocation": "device-plugin", "logical_nc_config": 1}
+    serving = experiment.baseline.serving.model_copy(update=plugin)
     target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
-    return replace(experiment, name="rented", cluster=cluster, arms=arms, serve=serve)
+    promoted = replace(experiment, arms=arms, serve=serve)
+    return _changed(promoted, "rented", off_at_utc="23:45", capacity=block)
 
 
 @pytest.fixture(scope="session")
 def later(experiment: Experiment) -> Experiment:
     """The reference, changed under what is deployed: another first zone, a reservation there, and whatever else may
     move."""
-    cluster = experiment.cluster.model_copy(
-        update={
-            "kubernetes": "1.36",
-            "admin_cidrs": ("203.0.113.7/32",),
-            "availability_zones": ("us-east-2c", "us-east-2a"),
-            "nodes": 1,
-            "max_nodes": 3,
-            "capacity": Capacity(
-                kind="reservation",
-                reservation_id="cr-0123456789abcdef0",
-                availability_zone="us-east-2c",
-            ),
-            "network": Network(nat_gateways=3, interface_endpoints=True),
-            "off_at_utc": "05:00",
-        }
+    reserved = Capacity(
+        kind="reservation", reservation_id="cr-0123456789abcdef0", availability_zone="us-east-2c"
     )
-    return replace(experiment, cluster=cluster)
+    return _changed(
+        experiment,
+        experiment.name,
+        kubernetes="1.36",
+        admin_cidrs=("203.0.113.7/32",),
+        availability_zones=("us-east-2c", "us-east-2a"),
+        nodes=1,
+        max_nodes=3,
+        capacity=reserved,
+        network=Network(nat_gateways=3, interface_endpoints=True),
+        off_at_utc="05:00",
+    )
 
 
 @pytest.fixture(scope="session")
 def within(experiment: Experiment) -> Experiment:
     """The reference in an existing VPC of an account that has wishes (`WANTED`), with a subnet in the zone that would be the third."""
-    network = Network(
-        vpc="vpc-0123456789abcdef0",
-        private_subnets={"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"},
-    )
-    zones = ("us-east-2c", "us-east-2a")
-    cluster = experiment.cluster.model_copy(update={"network": network, "availability_zones": zones})
-    return replace(experiment, name="within", cluster=cluster)
-
-
-def _in_a_cluster(experiment: Experiment, name: str, **said: object) -> Experiment:
-    there = {"existing": "team", "security_group": "sg-0123456789abcdef0", **said}
-    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update=there))
+    subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
+    network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
+    return _changed(experiment, "within", network=network, availability_zones=tuple(subnets))
 
 
 @pytest.fixture(scope="session")
 def joined(within: Experiment) -> Experiment:
     """The reference in an existing cluster that has nothing of what it needs."""
-    return _in_a_cluster(within, "joined")
+    return _changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
 
 
 @pytest.fixture(scope="session")
-def beside(within: Experiment) -> Experiment:
+def beside(joined: Experiment) -> Experiment:
     """Another in the same cluster, which has nearly everything by now, on Trn2 nodes of its own."""
     there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
-    return _in_a_cluster(within, "beside", provided=(*there, "amazon-cloudwatch-observability"))
+    return _changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"))
 
 
 @pytest.fixture(scope="session")
-def sharing(within: Experiment) -> Experiment:
+def sharing(joined: Experiment) -> Experiment:
     """A third, on the nodes of the first."""
-    return _in_a_cluster(within, "sharing", nodes_of="joined")
+    return _changed(joined, "sharing", nodes_of="joined")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from botocore.stub import Stubber
 from infra.handlers import build_image
 
 WANTED = {"Project": "images", "Repository": "tools", "Tag": "abc", "Uri": "registry/tools:abc"}
+SOUGHT = {"repositoryName": "tools", "imageIds": [{"imageTag": "abc"}]}
 ASKED = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Image"}
 
 
@@ -33,13 +34,10 @@ def cloudformation() -> Iterator[SimpleNamespace]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield SimpleNamespace(address=f"http://127.0.0.1:{server.server_port}/answer", answers=answers)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=[0.01]).start()
+        yield SimpleNamespace(address=f"http://127.0.0.1:{server.server_port}/answer", answers=answers)
+        server.shutdown()
 
 
 @pytest.fixture
@@ -55,17 +53,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         stub.assert_no_pending_responses()
 
 
-def _request(cloudformation: SimpleNamespace, kind: str = "Create") -> dict[str, Any]:
-    url = cloudformation.address
-    return {"RequestType": kind, **ASKED, "ResponseURL": url, "ResourceProperties": WANTED}
-
-
-def _asked_for_image(aws: SimpleNamespace, *, exists: bool) -> None:
-    said = {"repositoryName": "tools", "imageIds": [{"imageTag": "abc"}]}
-    if exists:
-        aws.ecr.add_response("describe_images", {"imageDetails": []}, said)
-    else:
-        aws.ecr.add_client_error("describe_images", "ImageNotFoundException", expected_params=said)
+def _requested(cloudformation: SimpleNamespace, kind: str = "Create") -> None:
+    event = {"RequestType": kind, **ASKED, "ResponseURL": cloudformation.address}
+    build_image.handle({**event, "ResourceProperties": WANTED}, None)
 
 
 def _ended(aws: SimpleNamespace, status: str, variables: list[dict[str, str]]) -> None:
@@ -88,7 +78,7 @@ def _ended(aws: SimpleNamespace, status: str, variables: list[dict[str, str]]) -
         ("FAILED", "FAILED", "build images:1 FAILED: see https://console/logs"),
     ],
 )
-def test_a_missing_image_is_built_and_the_answer_comes_when_the_build_has_ended(
+def test_a_missing_image_is_built_and_the_answer_comes_when_this_build_has_ended(
     aws: SimpleNamespace,
     cloudformation: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,13 +87,14 @@ def test_a_missing_image_is_built_and_the_answer_comes_when_the_build_has_ended(
     reason: str,
 ) -> None:
     """What the answer needs travels with the build."""
-    _asked_for_image(aws, exists=False)
+    aws.ecr.add_client_error("describe_images", "ImageNotFoundException", expected_params=SOUGHT)
     started: list[dict[str, Any]] = []
     monkeypatch.setattr(aws.clients["codebuild"], "start_build", lambda **said: started.append(said))
-    build_image.handle(_request(cloudformation), None)
-    assert cloudformation.answers == []
+    _requested(cloudformation)
     ((said),) = started
     assert said["projectName"] == "images"
+    _ended(aws, status, [])
+    assert cloudformation.answers == [], "a build of somebody else"
     _ended(aws, status, said["environmentVariablesOverride"])
     (answer,) = cloudformation.answers
     assert answer == {
@@ -115,28 +106,14 @@ def test_a_missing_image_is_built_and_the_answer_comes_when_the_build_has_ended(
     }
 
 
-def test_what_is_there_is_not_built_again_and_deleting_builds_nothing(
+def test_what_is_there_or_is_deleted_or_cannot_be_built_is_answered_at_once(
     aws: SimpleNamespace, cloudformation: SimpleNamespace
 ) -> None:
-    _asked_for_image(aws, exists=True)
-    for kind in ("Update", "Delete"):
-        build_image.handle(_request(cloudformation, kind), None)
-    assert [answer["Status"] for answer in cloudformation.answers] == ["SUCCESS", "SUCCESS"]
-
-
-def test_a_build_that_cannot_start_is_answered_at_once(
-    aws: SimpleNamespace, cloudformation: SimpleNamespace
-) -> None:
-    _asked_for_image(aws, exists=False)
+    aws.ecr.add_response("describe_images", {"imageDetails": []}, SOUGHT)
+    _requested(cloudformation, "Update")
+    _requested(cloudformation, "Delete")
+    aws.ecr.add_client_error("describe_images", "ImageNotFoundException", expected_params=SOUGHT)
     aws.codebuild.add_client_error("start_build", "AccountLimitExceededException", "too many builds")
-    build_image.handle(_request(cloudformation), None)
-    (answer,) = cloudformation.answers
-    assert answer["Status"] == "FAILED"
-    assert "too many builds" in answer["Reason"]
-
-
-def test_a_build_of_somebody_else_is_left_alone(
-    aws: SimpleNamespace, cloudformation: SimpleNamespace
-) -> None:
-    _ended(aws, "FAILED", [])
-    assert cloudformation.answers == []
+    _requested(cloudformation)
+    assert [one["Status"] for one in cloudformation.answers] == ["SUCCESS", "SUCCESS", "FAILED"]
+    assert "too many builds" in cloudformation.answers[-1]["Reason"]

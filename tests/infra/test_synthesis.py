@@ -135,7 +135,6 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("alarm_email: 'a@example.com,b@example.com'", "is not a mail address"),
         ("build_images: podman", "build_images = 'podman': builds nothing; write docker or codebuild"),
         ("workloads: argo", "workloads = 'argo': applies nothing; write stack or gitops"),
-        ("pipeline_role: me", f"pipeline_role = 'me': {NO_ARN}"),
         (
             f"admins: [{ADMIN}]\npipeline_role: {ADMIN}",
             "is among the admins too, and EKS keeps one access entry",
@@ -145,7 +144,6 @@ NO_ARN = "is not the ARN of an IAM role or user"
             "kms_key: alias/mine",
             "kms_key = 'alias/mine': is not the ARN of a KMS key; write one like arn:aws:kms:",
         ),
-        (f"kms_key: {KEY.replace('key/', 'alias/')}", "key/0a1b2c3d-..., not of an alias"),
         (
             "log_days: 100",
             "log_days = 100: CloudWatch keeps no logs for so long; use one of 1, 3, 5, 7, 14, 30,",
@@ -161,7 +159,6 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("tags: {experiment: y}", "'experiment' = 'y': is not a tag; write texts of letters"),
         ("tags: {cost-center: 4711}", "'cost-center' = 4711: is not a tag; write texts of letters"),
         ("admin: []", "deployment.yaml: 'admin' is not a key; use admins, alarm_email, "),
-        ("- admins", "has no keys and values; see the committed deployment.yaml"),
         ("", "deployment.yaml = None: has no keys and values"),
         ("admins: [", "is not valid YAML"),
         ("admins: &a [x]\npipeline_role: *a", "has an alias (*); write the value out"),
@@ -215,37 +212,11 @@ def _run(environment: Mapping[str, str], *deployment: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize(
-    ("context", "line"),
-    [
-        ({"experiment": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
-        ({"admins": ADMIN}, "context admins: the next deployment would not know it; write admins into"),
-    ],
-)
-def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts(
-    context: dict[str, str], line: str
-) -> None:
-    no_node = {"JSII_NODE": str(ROOT / "no-such-node")}
-    ended = _run({"CDK_CONTEXT_JSON": json.dumps(context), **no_node})
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(line)
-    assert ended.stderr.count("\n") == 1
-
-
-@pytest.fixture(scope="module")
-def validated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synth with CloudFormation validation."""
-    outdir = tmp_path_factory.mktemp("validated")
-    ended = _run({"CDK_VALIDATION": "true", "PYTHONHASHSEED": "1", "CDK_OUTDIR": str(outdir)})
-    assert ended.returncode == 0, ended.stderr
-    return outdir
-
-
-@pytest.mark.slow
-def test_cloudformation_validation_has_no_finding(validated: Path) -> None:
-    (report,) = json_of(validated / "validation-report.json")["pluginReports"]
-    assert (report["pluginName"], report["conclusion"]) == ("CloudFormation Validate", "success")
-    assert report["violations"] == []
+def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts() -> None:
+    context = json.dumps({"experiment": "nowhere.yaml"})
+    ended = _run({"CDK_CONTEXT_JSON": context, "JSII_NODE": str(ROOT / "no-such-node")})
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("nowhere.yaml: cannot be read")
 
 
 def _of_the_guide(number: int) -> str:
@@ -295,16 +266,20 @@ def test_cloudformation_validation_has_no_finding_in_what_exists(
 
 
 @pytest.mark.slow
-def test_two_synths_give_the_same_bytes(validated: Path, tmp_path: Path) -> None:
+def test_cloudformation_validation_has_no_finding_and_two_synths_give_the_same_bytes(tmp_path: Path) -> None:
     """And another region of who deploys is told, and changes nothing."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    ended = _run({"CDK_VALIDATION": "true", "PYTHONHASHSEED": "1", "CDK_OUTDIR": str(first)})
+    assert ended.returncode == 0, ended.stderr
+    (report,) = json_of(first / "validation-report.json")["pluginReports"]
+    assert (report["pluginName"], report["conclusion"]) == ("CloudFormation Validate", "success")
+    assert report["violations"] == []
     varied = {"CDK_VALIDATION": "false", "PYTHONHASHSEED": "2", "AWS_REGION": "eu-west-1"}
-    ended = _run({**varied, "CDK_OUTDIR": str(tmp_path)})
-    assert ended.returncode == 0
+    ended = _run({**varied, "CDK_OUTDIR": str(second)})
+    assert ended.returncode == 0, ended.stderr
     told = "AWS_REGION is eu-west-1; this deploys to us-east-2, the experiment's cluster.region"
     assert ended.stderr.splitlines().count(told) == 1
-    first, second = (
-        {path.name: path.read_bytes() for path in folder.glob("*.template.json")}
-        for folder in (validated, tmp_path)
-    )
-    assert len(first) == 7
-    assert first == second
+    templates = [path.name for path in first.glob("*.template.json")]
+    assert len(templates) == 7
+    assert [one for one in templates if (first / one).read_bytes() != (second / one).read_bytes()] == []
+    assert sorted(path.name for path in second.glob("*.template.json")) == sorted(templates)

@@ -166,13 +166,9 @@ def write_assembly(
     return folder
 
 
-def write_three_stacks(folder: Path) -> Path:
-    """The stacks above, listed in an order in which they could not be created."""
-    return write_assembly(
-        folder,
-        {
-            "workloads": (WORKLOADS, ("cluster",)),
-            "cluster": (CLUSTER, ("network",)),
-            "network": (NETWORK, ()),
-        },
-    )
+STACKS: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
+    "workloads": (WORKLOADS, ("cluster",)),
+    "cluster": (CLUSTER, ("network",)),
+    "network": (NETWORK, ()),
+}
+"""Listed in an order in which they could not be created."""

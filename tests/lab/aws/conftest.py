@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from lab.aws.rehearsal import Rehearsal, rehearse
-from tests.lab.aws.assemblies import REGION, write_three_stacks
+from tests.lab.aws.assemblies import REGION, STACKS, write_assembly
 
 
 @pytest.fixture(scope="session")
 def three_stacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_three_stacks(tmp_path_factory.mktemp("assembly"))
+    return write_assembly(tmp_path_factory.mktemp("assembly"), STACKS)
 
 
 @pytest.fixture(scope="session")

@@ -65,27 +65,22 @@ def rehearsed(real_assembly: Path) -> Rehearsal:
 
 def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(rehearsed: Rehearsal) -> None:
     """As data, but for the placeholders, which may stand for any text."""
-    rehearsal = rehearsed
-    assert not rehearsal.unresolved
-    assert not rehearsal.types(Outcome.NOT_MODELLED)
-    (neuron,) = [one for one in rehearsal.facts.node_groups if "taint aws.amazon.com/neuron=" in one]
+    assert not rehearsed.unresolved
+    assert not rehearsed.types(Outcome.NOT_MODELLED)
+    (neuron,) = [one for one in rehearsed.facts.node_groups if "taint aws.amazon.com/neuron=" in one]
     assert ": trn2" in neuron
     assert ", desired 0 (" in neuron
-    reviewed = [
-        one
-        for path in sorted((ROOT / "manifests" / "qwen3-32b").glob("*.yaml"))
-        for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    ]
-    assert len(reviewed) == len(rehearsal.facts.objects)
-    assert not_as_reviewed(reviewed, rehearsal.facts.objects) == ()
-    lines = account_lines(rehearsal)
-    assert max(map(len, lines)) <= 100
-    alarms, schedules = (
-        [one for one in rehearsal.resources if one.type == kind]
-        for kind in ("AWS::CloudWatch::Alarm", "AWS::Scheduler::Schedule")
-    )
-    assert len(rehearsal.facts.alarms) == len(alarms) > 0
-    assert len(rehearsal.facts.schedules) == len(schedules) > 0
+    reviewed = [one for path in (ROOT / "manifests" / "qwen3-32b").glob("*.yaml") for one in _documents(path)]
+    assert len(reviewed) == len(rehearsed.facts.objects)
+    assert not_as_reviewed(reviewed, rehearsed.facts.objects) == ()
+    assert max(map(len, account_lines(rehearsed))) <= 100
+    made = rehearsed.types(Outcome.CREATED)
+    assert len(rehearsed.facts.alarms) == made["AWS::CloudWatch::Alarm"]
+    assert len(rehearsed.facts.schedules) == made["AWS::Scheduler::Schedule"]
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
 def test_gitops_gets_what_the_workloads_stack_would_have_applied(
@@ -105,19 +100,16 @@ def test_gitops_gets_what_the_workloads_stack_would_have_applied(
         done = subprocess.run(verb, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     folder = clone / "apps/qwen"
-    kustomization = yaml.safe_load((folder / KUSTOMIZATION).read_text(encoding="utf-8"))
-    found = [
-        one
-        for name in kustomization["resources"]
-        for one in yaml.safe_load_all((folder / name).read_text(encoding="utf-8"))
-    ]
+    (kustomization,) = _documents(folder / KUSTOMIZATION)
+    found = [one for name in kustomization["resources"] for one in _documents(folder / name)]
     waves = [int(one["metadata"]["annotations"].pop(WAVE)) for one in found]
     for one in found:
         if not one["metadata"]["annotations"]:
             del one["metadata"]["annotations"]
     assert found == list(rehearsed.facts.objects)
     assert waves == sorted(waves)
-    source = yaml.safe_load((folder / APPLICATION).read_text(encoding="utf-8"))["spec"]["source"]
+    (application,) = _documents(folder / APPLICATION)
+    source = application["spec"]["source"]
     assert source["repoURL"] == "https://git.example.com/team/fleet.git"
     assert source["path"] == "apps/qwen"
 

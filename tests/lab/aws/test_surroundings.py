@@ -11,7 +11,7 @@ import pytest
 
 from experiment import load
 from lab.aws.moto_server import client, rehearsal_server
-from lab.aws.surroundings import Remains, listed, put_there, remains
+from lab.aws.surroundings import listed, put_there, remains
 from tests.conftest import REFERENCE
 from tests.lab.aws.assemblies import REGION
 
@@ -24,23 +24,19 @@ def client_of() -> Iterator[ClientOf]:
         yield partial(client, endpoint=endpoint, region=REGION)
 
 
-def test_a_new_thing_is_left_and_a_changed_or_missing_one_is_disturbed() -> None:
-    before = {"a": "1", "b": "2", "c": "3"}
-    found = remains(before, {"a": "1", "b": "other", "d": "4"})
-    assert found == Remains(before=3, left=("d",), disturbed=("b", "c"))
-
-
-def test_a_rule_that_is_added_to_a_group_is_seen(client_of: ClientOf) -> None:
-    ec2 = client_of("ec2")
+def test_what_is_new_is_left_and_what_is_changed_or_missing_is_disturbed(client_of: ClientOf) -> None:
+    ec2, sns = client_of("ec2"), client_of("sns")
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     group = ec2.create_security_group(VpcId=vpc, GroupName="theirs", Description="theirs")["GroupId"]
+    old = sns.create_topic(Name="old")["TopicArn"]
     before = listed(client_of)
     rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "10.9.0.0/16"}]}
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
-    client_of("sns").create_topic(Name="new")
+    new = sns.create_topic(Name="new")["TopicArn"]
+    sns.delete_topic(TopicArn=old)
     found = remains(before, listed(client_of))
-    assert found.disturbed == (f"ec2 SecurityGroups: {group}",)
-    assert [name.rpartition(":")[2] for name in found.left] == ["new"]
+    assert found.disturbed == (f"ec2 SecurityGroups: {group}", f"sns Topics: {old}")
+    assert (found.left, found.before) == ((f"sns Topics: {new}",), len(before))
 
 
 def test_an_experiment_is_written_that_names_what_is_there(client_of: ClientOf, tmp_path: Path) -> None:

@@ -50,6 +50,18 @@ def test_the_stand_in_for_docker_knows_no_image_and_notes_what_it_is_asked_for(t
     assert pushed(log) == ("registry/images:abc",)
 
 
+@pytest.fixture
+def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A command line that says with what it was called."""
+    path = tmp_path / "cdk"
+    script = '#!/bin/sh\necho cdk "$@" "$AWS_ENDPOINT_URL" "$AWS_PROFILE" "$CDK_DOCKER"\n'
+    path.write_text(script, encoding="utf-8")
+    path.chmod(0o755)
+    monkeypatch.setenv("AWS_PROFILE", "of-the-user")
+    monkeypatch.setattr(toolkit, "CDK", path)
+    return path
+
+
 def deploy(folder: Path) -> list[str]:
     """What it reports, with what lies between the two commands."""
     heard: list[str] = []
@@ -66,19 +78,7 @@ def deploy(folder: Path) -> list[str]:
     return heard
 
 
-@pytest.fixture
-def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A command line that says with what it was called."""
-    path = tmp_path / "cdk"
-    script = '#!/bin/sh\necho cdk "$@" "$AWS_ENDPOINT_URL" "$AWS_PROFILE" "$CDK_DOCKER"\n'
-    path.write_text(script, encoding="utf-8")
-    path.chmod(0o755)
-    monkeypatch.setenv("AWS_PROFILE", "of-the-user")
-    monkeypatch.setattr(toolkit, "CDK", path)
-    return path
-
-
-def test_bootstrap_comes_first_then_all_stacks_without_change_sets_and_without_the_users_profile(
+def test_bootstrap_comes_first_then_all_stacks_twice_without_change_sets_and_without_the_users_profile(
     cdk: Path, tmp_path: Path
 ) -> None:
     heard = deploy(tmp_path)
@@ -88,97 +88,84 @@ def test_bootstrap_comes_first_then_all_stacks_without_change_sets_and_without_t
         "cdk deploy --all --method direct",
         "cdk deploy --all --method direct",
     ]
-    bootstrapped = (tmp_path / "bootstrap.log").read_text(encoding="utf-8")
+    bootstrapped, called, again = (
+        (tmp_path / f"{name}.log").read_text(encoding="utf-8")
+        for name in ("bootstrap", "deploy", "deploy-again")
+    )
     assert bootstrapped.startswith(heard[0])
-    called = (tmp_path / "deploy.log").read_text(encoding="utf-8")
     assert called.startswith(heard[2])
     assert "experiment=x.yaml" in called
     assert f"--app .venv/bin/python app.py {tmp_path / 'lasts.yaml'} " in called
     assert called.endswith(f"http://localhost:1  {STAND_IN}\n")
-    again = (tmp_path / "deploy-again.log").read_text(encoding="utf-8")
     assert f" --app {tmp_path / 'cdk.out'} " in again, "what is deployed again is the same assembly"
 
 
-def test_a_command_that_fails_is_one_line_with_its_reason(cdk: Path, tmp_path: Path) -> None:
+def test_a_command_that_fails_is_one_line_with_its_reason_and_without_it_the_remedy_is_named(
+    cdk: Path, tmp_path: Path
+) -> None:
     script = "#!/bin/sh\necho fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1\n"
     cdk.write_text(script, encoding="utf-8")
     with pytest.raises(Refusal, match=r"cdk bootstrap: exit 1: .*no such subnet") as caught:
         deploy(tmp_path)
     assert "\n" not in str(caught.value)
     assert "--keep DIR keeps the whole log" in str(caught.value)
-
-
-def test_without_the_command_line_the_remedy_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(toolkit, "CDK", tmp_path / "cdk")
+    cdk.unlink()
     with pytest.raises(Refusal, match="run scripts/setup"):
         deploy(tmp_path)
 
 
+Asking = Callable[[str, dict[str, Any]], int]
+
+
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Callable[[str, dict[str, Any]], int]]:
+def asked() -> Iterator[Asking]:
     """How many roles were asked, of these in a stack of that name."""
     with rehearsal_server() as endpoint:
-        cloudformation, iam = (
-            client(name, endpoint=endpoint, region=REGION) for name in ("cloudformation", "iam")
-        )
-        policies = deploy_policies(cloudformation)
+        of = partial(client, endpoint=endpoint, region=REGION)
+        policies = deploy_policies(of("cloudformation"))
         assert policies.flags[1::2] == (EXECUTION, "speculation-boundary")
         for arn in (EXECUTION, BOUNDARY):
-            assert iam.get_policy(PolicyArn=arn)["Policy"]["Arn"] == arn
+            assert of("iam").get_policy(PolicyArn=arn)["Policy"]["Arn"] == arn
         numbers = count()
 
         def ask(stack: str, roles: dict[str, Any]) -> int:
             template = {"Resources": roles}
             name = f"roles-{next(numbers)}"
             made = StackTemplate(name=name, body=json.dumps(template), template=template, tags={})
-            create(made, cloudformation)
-            resources = account_of(made, cloudformation, region=REGION)
-            return check_roles([replace(one, stack=stack) for one in resources], policies, iam)
+            create(made, of("cloudformation"))
+            resources = account_of(made, of("cloudformation"), region=REGION)
+            return check_roles([replace(one, stack=stack) for one in resources], policies, of("iam"))
 
         yield ask
 
 
 def carrying(policies: list[str], boundary: str = "") -> dict[str, Any]:
     body = role("cloudformation.amazonaws.com")
-    properties = {**body["Properties"], "ManagedPolicyArns": policies}
-    return {**body, "Properties": properties | ({"PermissionsBoundary": boundary} if boundary else {})}
+    body["Properties"] |= {"ManagedPolicyArns": policies}
+    body["Properties"] |= {"PermissionsBoundary": boundary} if boundary else {}
+    return body
 
 
-def test_a_bootstrap_and_stacks_within_the_committed_policies_pass(
-    asked: Callable[[str, dict[str, Any]], int],
-) -> None:
+def test_a_bootstrap_and_stacks_within_the_committed_policies_pass(asked: Asking) -> None:
     roles = {EXECUTION_ROLE: carrying([EXECUTION], BOUNDARY), "LookupRole": carrying([READING])}
     assert asked(BOOTSTRAP_STACK, roles) == 2
     assert asked("qwen3-32b-nodes", {"Node": carrying([READING], BOUNDARY)}) == 1
 
 
 @pytest.mark.parametrize(
-    ("stack", "name", "policies", "boundary", "said"),
+    ("name", "policies", "boundary", "said"),
     [
-        (
-            BOOTSTRAP_STACK,
-            EXECUTION_ROLE,
-            [EXECUTION, ADMINISTRATOR],
-            BOUNDARY,
-            "policies: .*AdministratorAccess",
-        ),
-        (BOOTSTRAP_STACK, EXECUTION_ROLE, [], BOUNDARY, "policies: none, not .*speculation-execution"),
-        (BOOTSTRAP_STACK, EXECUTION_ROLE, [EXECUTION], "", "permissions boundary: none, not .*boundary"),
-        (BOOTSTRAP_STACK, EXECUTION_ROLE, [EXECUTION], EXECUTION, "permissions boundary: .*execution, not"),
-        (BOOTSTRAP_STACK, "LookupRole", [ADMINISTRATOR], "", "for reading: .*AdministratorAccess, not none"),
-        ("other", "Node", [READING], "", r"^stack other: role .*: permissions boundary: none"),
+        (EXECUTION_ROLE, [EXECUTION, ADMINISTRATOR], BOUNDARY, "policies: .*AdministratorAccess"),
+        (EXECUTION_ROLE, [], BOUNDARY, "policies: none, not .*speculation-execution"),
+        (EXECUTION_ROLE, [EXECUTION], "", "permissions boundary: none, not .*boundary"),
+        (EXECUTION_ROLE, [EXECUTION], EXECUTION, "permissions boundary: .*execution, not"),
+        ("LookupRole", [ADMINISTRATOR], "", "for reading: .*AdministratorAccess, not none"),
+        ("Node", [READING], "", r"^stack other: role .*: permissions boundary: none"),
     ],
 )
 def test_a_role_that_could_do_more_is_refused_in_one_line(
-    asked: Callable[[str, dict[str, Any]], int],
-    stack: str,
-    name: str,
-    policies: list[str],
-    boundary: str,
-    said: str,
+    asked: Asking, name: str, policies: list[str], boundary: str, said: str
 ) -> None:
     with pytest.raises(Refusal, match=said) as caught:
-        asked(stack, {name: carrying(policies, boundary)})
+        asked("other" if name == "Node" else BOOTSTRAP_STACK, {name: carrying(policies, boundary)})
     assert "\n" not in str(caught.value)
