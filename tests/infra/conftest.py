@@ -22,7 +22,7 @@ from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import Lasting
 from infra.synthesis import build_app
 from tests.infra.findings import Finding, findings
-from tests.infra.templates import Deployment
+from tests.infra.templates import Deployment, Deployments
 
 gc.set_threshold(100_000, 50, 50)
 """A synth makes many objects that all stay: looking for garbage among them took a sixth of these tests' time."""
@@ -173,24 +173,15 @@ def _synthesized(request: pytest.FixtureRequest) -> Iterator[Path]:
         yield Path(outdir)
 
 
-def _deployed(stage: str = "") -> Any:
-    @pytest.fixture(scope="session")
-    def read(_synthesized: Path) -> Deployment:
-        return Deployment.read(_synthesized / f"assembly-{stage}" if stage else _synthesized, prefix=stage)
-
-    return read
-
-
-deployment = _deployed()
-"""What the reference experiment deploys."""
-open_deployment, rented_deployment, small_deployment, within_deployment = (
-    _deployed(stage) for stage in ("opened", "rented", "small", "within")
-)
-joined_deployment, beside_deployment, sharing_deployment = (
-    _deployed(stage) for stage in ("joined", "beside", "sharing")
-)
-later_deployment = _deployed("later")
-"""What the reference deploys once it was changed."""
+@pytest.fixture(scope="session")
+def made(_synthesized: Path) -> Deployments:
+    """What the experiments deploy."""
+    variants = {
+        name: Deployment.read(_synthesized / f"assembly-{name}", name)
+        for name in Deployments._fields
+        if name != "reference"
+    }
+    return Deployments(reference=Deployment.read(_synthesized), **variants)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "111122223333"
@@ -108,6 +108,20 @@ class Deployment:
         for stack, template in self.templates.items():
             for logical_id, body in template["Resources"].items():
                 yield Resource(stack, logical_id, body)
+
+
+class Deployments(NamedTuple):
+    """What the reference experiment deploys, and its variants: `conftest.py` says how each differs."""
+
+    reference: Deployment
+    opened: Deployment
+    rented: Deployment
+    small: Deployment
+    within: Deployment
+    joined: Deployment
+    beside: Deployment
+    sharing: Deployment
+    later: Deployment
 
 
 def _name(role: Resource) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra.templates import Deployment, resolved
+from tests.infra.templates import Deployment, Deployments, resolved
 
 TABLE = """
 reference | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPublicAccess | false
@@ -67,6 +67,7 @@ reference | network | AWS::EC2::NatGateway | # | 1
 opened | network | AWS::EC2::NatGateway | # | 2
 reference | network | AWS::EC2::Subnet | MapPublicIpOnLaunch | false
 reference | network | AWS::EC2::FlowLog | TrafficType | ALL
+reference | network | AWS::Lambda::Function | # | 0
 opened | network | AWS::EC2::VPCEndpoint {VpcEndpointType: Interface} | PrivateDnsEnabled | true
 reference | * | AWS::S3::Bucket | PublicAccessBlockConfiguration | {BlockPublicAcls: true, BlockPublicPolicy: true, IgnorePublicAcls: true, RestrictPublicBuckets: true}
 reference | * | AWS::S3::Bucket | OwnershipControls | {Rules: [{ObjectOwnership: BucketOwnerEnforced}]}
@@ -100,10 +101,9 @@ them, `@` is beside the properties; JSON within a property is read on the way.""
 
 
 @pytest.mark.parametrize("row", TABLE.strip().splitlines())
-def test_a_property_is_as_it_was_decided(row: str, request: pytest.FixtureRequest) -> None:
+def test_a_property_is_as_it_was_decided(row: str, made: Deployments) -> None:
     which, stack, selected, path, value = (cell.strip() for cell in row.split(" | "))
-    name = {"reference": "deployment", "opened": "open_deployment"}.get(which, f"{which}_deployment")
-    deployment: Deployment = request.getfixturevalue(name)
+    deployment: Deployment = getattr(made, which)
     type_, _, chosen = selected.partition(" ")
     wanted, properties = yaml.safe_load(value), yaml.safe_load(chosen) if chosen else {}
     resources = deployment.resources(type_, None if stack == "*" else stack, **properties)

@@ -16,7 +16,7 @@ from experiment.model import Capacity
 from experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
-from tests.infra.templates import REGION, ROOT, Deployment, Resource, json_of, resolved
+from tests.infra.templates import REGION, ROOT, Deployment, Deployments, Resource, json_of, resolved
 
 DEPLOYED = ROOT / "tests" / "data" / "deployed" / "2026-11-22.json"
 RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
@@ -62,16 +62,16 @@ def deployed() -> Deployment:
 
 
 @pytest.fixture(scope="module")
-def upgraded(deployed: Deployment, deployment: Deployment) -> list[tuple[Resource, Resource]]:
+def upgraded(deployed: Deployment, made: Deployments) -> list[tuple[Resource, Resource]]:
     """Resources that CloudFormation makes again, the new one before it deletes the old one."""
-    return made_again(deployed, deployment)
+    return made_again(deployed, made.reference)
 
 
 def test_zones_purchase_and_version_make_only_the_trn2_group_again_and_what_is_made_again_has_another_name(
-    deployment: Deployment, later_deployment: Deployment, upgraded: list[tuple[Resource, Resource]]
+    made: Deployments, upgraded: list[tuple[Resource, Resource]]
 ) -> None:
     """The new one comes before the old one goes, and of one name there cannot be two."""
-    replaced = made_again(deployment, later_deployment)
+    replaced = made_again(made.reference, made.later)
     assert [(before.stack, before.type) for before, _ in replaced] == [("nodes", "AWS::EKS::Nodegroup")]
     assert {(before.stack, before.type) for before, _ in upgraded} >= {
         ("nodes", "AWS::IAM::Role"),
@@ -83,7 +83,7 @@ def test_zones_purchase_and_version_make_only_the_trn2_group_again_and_what_is_m
 
 
 def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators_keep_their_places(
-    deployment: Deployment, open_deployment: Deployment, later_deployment: Deployment
+    made: Deployments,
 ) -> None:
     """EKS refuses any other subnets: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html."""
     first, second = (
@@ -91,18 +91,18 @@ def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators
             one.logical_id: (one.properties["AvailabilityZone"], one.properties["CidrBlock"])
             for one in found.resources("AWS::EC2::Subnet")
         }
-        for found in (deployment, later_deployment)
+        for found in (made.reference, made.later)
     )
     assert first == second
     before, after = (
         found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"]
-        for found in (deployment, later_deployment)
+        for found in (made.reference, made.later)
     )
     assert before == after
     assert len(before) == 3
-    (entry,) = later_deployment.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
-    assert later_deployment.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=SECOND_ADMIN)
-    earlier = open_deployment.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
+    (entry,) = made.later.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
+    assert made.later.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=SECOND_ADMIN)
+    earlier = made.opened.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
     assert earlier.logical_id == entry.logical_id
 
 
@@ -138,9 +138,9 @@ def test_an_earlier_node_image_is_a_group_of_its_own(experiment: Experiment) -> 
     assert neuron_nodegroup(newer) == "qwen3-32b-trn2-a-on-demand-d2-29"
 
 
-def test_the_end_of_a_rental_stands_before_its_first_node(deployment: Deployment) -> None:
-    group = deployment.only("AWS::EKS::Nodegroup", "nodes")
-    ends = deployment.resources("AWS::Scheduler::Schedule")
+def test_the_end_of_a_rental_stands_before_its_first_node(made: Deployments) -> None:
+    group = made.reference.only("AWS::EKS::Nodegroup", "nodes")
+    ends = made.reference.resources("AWS::Scheduler::Schedule")
     assert {end.logical_id for end in ends} <= set(group.waits_for)
 
 
@@ -149,10 +149,10 @@ def _keeps(resource: Resource) -> bool:
 
 
 def test_no_logical_id_becomes_another_type_and_what_moves_to_another_has_another_name(
-    deployed: Deployment, deployment: Deployment
+    deployed: Deployment, made: Deployments
 ) -> None:
     """CloudFormation refuses the first; and the new one is made before the old one goes."""
-    before, after = _by_id(deployed), _by_id(deployment)
+    before, after = _by_id(deployed), _by_id(made.reference)
     assert [one for one in before.keys() & after.keys() if before[one].type != after[one].type] == []
     old = {(one.type, str(name)) for one in before.values() for name in _names(one).values()}
     new = [one for place, one in after.items() if place not in before]
@@ -160,21 +160,21 @@ def test_no_logical_id_becomes_another_type_and_what_moves_to_another_has_anothe
 
 
 def test_nothing_that_is_retained_is_made_again_or_leaves_its_stack(
-    deployed: Deployment, deployment: Deployment, upgraded: list[tuple[Resource, Resource]]
+    deployed: Deployment, made: Deployments, upgraded: list[tuple[Resource, Resource]]
 ) -> None:
     """It would stay, with nothing that knows of it: weights, artifacts, results, keys."""
     assert [before.logical_id for before, _ in upgraded if _keeps(before)] == []
     kept = {place: one for place, one in _by_id(deployed).items() if _keeps(one)}
     assert len([one for one in kept.values() if one.type == "AWS::S3::Bucket"]) >= 3
-    assert kept.keys() <= _by_id(deployment).keys()
+    assert kept.keys() <= _by_id(made.reference).keys()
 
 
-def test_what_uses_a_renamed_role_follows_it_in_the_same_update(deployment: Deployment) -> None:
+def test_what_uses_a_renamed_role_follows_it_in_the_same_update(made: Deployments) -> None:
     """By reference, so that CloudFormation changes it between making the new role and deleting the old one."""
-    (role,) = (one for one in deployment.resources("AWS::IAM::Role") if "RoleName" in one.properties)
-    roles = [one["Target"]["RoleArn"] for one in deployment.properties("AWS::Scheduler::Schedule")]
+    (role,) = (one for one in made.reference.resources("AWS::IAM::Role") if "RoleName" in one.properties)
+    roles = [one["Target"]["RoleArn"] for one in made.reference.properties("AWS::Scheduler::Schedule")]
     assert roles == [{"Fn::GetAtt": [role.logical_id, "Arn"]}] * 2
-    policies = deployment.resources("AWS::IAM::Policy")
+    policies = made.reference.resources("AWS::IAM::Policy")
     stacks = {one.stack for one in policies if {"Ref": role.logical_id} in one.properties["Roles"]}
     assert stacks == {role.stack}, "another stack's policy would keep the old role"
 
@@ -195,17 +195,15 @@ LONGEST_ROLE = 64
 LONGEST_DASHBOARD = 255
 
 
-@pytest.mark.parametrize("which", ["deployment", "open_deployment", "rented_deployment"])
-def test_every_chosen_name_that_is_account_wide_carries_the_region(
-    request: pytest.FixtureRequest, which: str
-) -> None:
-    found = [
-        str(resolved(one.properties[ACCOUNT_WIDE[one.type]]))
-        for one in request.getfixturevalue(which).resources()
-        if one.type in ACCOUNT_WIDE and ACCOUNT_WIDE[one.type] in one.properties
-    ]
-    assert len(found) >= 5
-    assert [name for name in found if REGION not in name] == []
+def test_every_chosen_name_that_is_account_wide_carries_the_region(made: Deployments) -> None:
+    for deployment in (made.reference, made.opened, made.rented):
+        found = [
+            str(resolved(one.properties[ACCOUNT_WIDE[one.type]]))
+            for one in deployment.resources()
+            if one.type in ACCOUNT_WIDE and ACCOUNT_WIDE[one.type] in one.properties
+        ]
+        assert len(found) >= 5
+        assert [name for name in found if REGION not in name] == []
 
 
 @pytest.mark.parametrize("region", ["us-east-2", "ap-southeast-2", "ap-northeast-3"])

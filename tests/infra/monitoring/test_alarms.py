@@ -12,7 +12,7 @@ from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import Objectives, SearchedLoad
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
-from tests.infra.templates import Deployment, resolved
+from tests.infra.templates import Deployments, resolved
 
 BY_CLOUDWATCH_NAME = {metric.cloudwatch_name: metric for metric in BY_NAME.values()}
 INSIGHTS_QUERY = re.compile(
@@ -187,11 +187,11 @@ def test_nothing_alarms_before_the_first_run(experiment: Experiment) -> None:
             assert (state == "ALARM") == name.startswith("no-requests"), name
 
 
-def test_what_is_deployed_is_what_was_decided(deployment: Deployment, experiment: Experiment) -> None:
+def test_what_is_deployed_is_what_was_decided(made: Deployments, experiment: Experiment) -> None:
     deployed = {
         one.properties["AlarmName"]: one
         for type_ in ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm")
-        for one in deployment.resources(type_)
+        for one in made.reference.resources(type_)
     }
     decided = {alarm.name: alarm for alarm in alarms(experiment)}
     assert deployed.keys() == decided.keys()
@@ -207,14 +207,14 @@ def test_what_is_deployed_is_what_was_decided(deployment: Deployment, experiment
             assert properties["EvaluationPeriods"] * 300 <= 86_400
 
 
-def test_cloudwatch_may_publish_to_the_topic_under_its_key(deployment: Deployment) -> None:
-    topic = deployment.only("AWS::SNS::Topic", "observability")
+def test_cloudwatch_may_publish_to_the_topic_under_its_key(made: Deployments) -> None:
+    topic = made.reference.only("AWS::SNS::Topic", "observability")
     assert topic.properties["KmsMasterKeyId"]
-    key = deployment.only("AWS::KMS::Key", "observability").properties["KeyPolicy"]["Statement"]
+    key = made.reference.only("AWS::KMS::Key", "observability").properties["KeyPolicy"]["Statement"]
     (allowed,) = [one for one in key if one["Principal"] == {"Service": "cloudwatch.amazonaws.com"}]
     assert allowed["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
     assert resolved(allowed["Condition"]) == {"StringEquals": {"aws:SourceAccount": "111122223333"}}
-    policy = deployment.only("AWS::SNS::TopicPolicy", "observability")
+    policy = made.reference.only("AWS::SNS::TopicPolicy", "observability")
     effects = [(one["Effect"], one["Action"]) for one in policy.properties["PolicyDocument"]["Statement"]]
     assert ("Allow", "sns:Publish") in effects
     assert any(effect == "Deny" for effect, _ in effects), "transport without TLS"

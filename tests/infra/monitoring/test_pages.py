@@ -21,7 +21,7 @@ from infra.monitoring.pages import dashboard_pages, service_page
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.infra.monitoring.cloudwatch_rules import expanded, violations
-from tests.infra.templates import Deployment, resolved
+from tests.infra.templates import Deployments, resolved
 
 PUBLISHED_NAMES = {metric.cloudwatch_name: metric for metric in PUBLISHED}
 INSIGHTS_NAMES = {metric.name: metric for metric in INSIGHTS_METRICS}
@@ -68,10 +68,10 @@ def with_device_plugin(experiment: Experiment) -> Experiment:
 
 
 def test_the_deployed_bodies_are_the_generated_ones(
-    deployment: Deployment, experiment: Experiment, rented_deployment: Deployment, rented: Experiment
+    made: Deployments, experiment: Experiment, rented: Experiment
 ) -> None:
     prefix = "arn:aws:cloudwatch:us-east-2:111122223333:alarm"
-    for deployed, example in ((deployment, experiment), (rented_deployment, rented)):
+    for deployed, example in ((made.reference, experiment), (made.rented, rented)):
         arns = [f"{prefix}:{one.name}" for one in alarms(example)]
         pages = [*dashboard_pages(example, alarm_arns=arns), service_page(example)]
         found = [one.properties for one in deployed.resources("AWS::CloudWatch::Dashboard")]

@@ -10,7 +10,7 @@ from experiment.catalogue.node_images import NODE_IMAGES
 from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
 from infra.pins import ADDON_VERSIONS
 from tests.infra.conftest import ADMIN, PIPELINE
-from tests.infra.templates import Deployment, Resource, resolved
+from tests.infra.templates import Deployment, Deployments, Resource, resolved
 
 
 def _addon(deployment: Deployment, name: str) -> Resource:
@@ -24,13 +24,13 @@ def _groups(deployment: Deployment, beginning: str) -> set[str]:
 
 
 def test_secrets_are_encrypted_with_the_clusters_own_key_and_logs_go_to_a_group_that_exists_before(
-    deployment: Deployment,
+    made: Deployments,
 ) -> None:
-    cluster = deployment.only("AWS::EKS::Cluster")
+    cluster = made.reference.only("AWS::EKS::Cluster")
     (encryption,) = cluster.properties["EncryptionConfig"]
-    key = deployment.only("AWS::KMS::Key", "cluster")
+    key = made.reference.only("AWS::KMS::Key", "cluster")
     assert encryption["Provider"]["KeyArn"] == {"Fn::GetAtt": [key.logical_id, "Arn"]}
-    (group,) = _groups(deployment, "/aws/eks/qwen3-32b/cluster")
+    (group,) = _groups(made.reference, "/aws/eks/qwen3-32b/cluster")
     assert group in cluster.waits_for
 
 
@@ -42,21 +42,21 @@ def test_secrets_are_encrypted_with_the_clusters_own_key_and_logs_go_to_a_group_
     ],
 )
 def test_only_named_principals_enter_the_cluster(
-    deployment: Deployment, open_deployment: Deployment, principal: str, policy: str, scope: dict[str, Any]
+    made: Deployments, principal: str, policy: str, scope: dict[str, Any]
 ) -> None:
-    assert deployment.resources("AWS::EKS::AccessEntry", "cluster") == []
-    entry = open_deployment.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=principal).properties
+    assert made.reference.resources("AWS::EKS::AccessEntry", "cluster") == []
+    entry = made.opened.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=principal).properties
     (given,) = entry["AccessPolicies"]
     assert resolved(given["PolicyArn"]).endswith(f"/{policy}")
     assert given["AccessScope"] == scope
 
 
 def test_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
-    open_deployment: Deployment, opened: Experiment
+    made: Deployments, opened: Experiment
 ) -> None:
     role, binding = watching(opened)
     (group,) = binding["subjects"]
-    entry = open_deployment.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=PIPELINE).properties
+    entry = made.opened.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=PIPELINE).properties
     assert entry["KubernetesGroups"] == [group["name"]]
     seen = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert seen == {"nodes", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
@@ -64,14 +64,14 @@ def test_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
 
 
 def test_addons_are_pinned_for_every_version_and_those_that_nodes_need_come_before_them(
-    deployment: Deployment, open_deployment: Deployment
+    made: Deployments,
 ) -> None:
-    nodes = deployment.only("AWS::EKS::Nodegroup", "cluster")
-    assert all(_addon(deployment, name).logical_id in nodes.waits_for for name in BEFORE_NODES)
-    assert all(nodes.logical_id in _addon(deployment, name).waits_for for name in AFTER_NODES)
+    nodes = made.reference.only("AWS::EKS::Nodegroup", "cluster")
+    assert all(_addon(made.reference, name).logical_id in nodes.waits_for for name in BEFORE_NODES)
+    assert all(nodes.logical_id in _addon(made.reference, name).waits_for for name in AFTER_NODES)
     assert {*BEFORE_NODES} == {"vpc-cni", "kube-proxy", "eks-pod-identity-agent"}
     assert ADDON_VERSIONS.keys() == {image.kubernetes for image in NODE_IMAGES}
-    for found, kubernetes in ((deployment, "1.35"), (open_deployment, "1.36")):
+    for found, kubernetes in ((made.reference, "1.35"), (made.opened, "1.36")):
         addons = found.properties("AWS::EKS::Addon")
         versions = {addon["AddonName"]: addon["AddonVersion"] for addon in addons}
         assert versions == ADDON_VERSIONS[kubernetes]
@@ -79,38 +79,30 @@ def test_addons_are_pinned_for_every_version_and_those_that_nodes_need_come_befo
         assert versions.keys() == {*BEFORE_NODES, *AFTER_NODES}
 
 
-def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(
-    deployment: Deployment,
-) -> None:
-    rights = deployment.rights("cluster").items()
+def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(made: Deployments) -> None:
+    rights = made.reference.rights("cluster").items()
     ((write, *_),) = [statements for role, statements in rights if "ObservabilityRole" in role]
     prefix = "/aws/containerinsights/qwen3-32b/"
     arn = f"arn:aws:logs:us-east-2:111122223333:log-group:{prefix}"
     assert all(str(one).startswith(arn) for one in resolved(write["Resource"]))
-    groups = _groups(deployment, prefix)
+    groups = _groups(made.reference, prefix)
     assert len(groups) == 4
-    assert groups <= set(_addon(deployment, "amazon-cloudwatch-observability").waits_for)
+    assert groups <= set(_addon(made.reference, "amazon-cloudwatch-observability").waits_for)
 
 
-def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in_and_may_hold_sessions_only(
-    deployment: Deployment,
-) -> None:
-    group = deployment.only("AWS::AutoScaling::AutoScalingGroup").properties
+def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in(made: Deployments) -> None:
+    group = made.reference.only("AWS::AutoScaling::AutoScalingGroup").properties
     assert {"Key": "Name", "Value": "qwen3-32b-way-in", "PropagateAtLaunch": True} in group["Tags"]
-    groups = deployment.resources("AWS::EC2::SecurityGroup", "cluster")
+    groups = made.reference.resources("AWS::EC2::SecurityGroup", "cluster")
     (outwards,) = [one for one in groups if "WayIn" in one.logical_id]
     assert "SecurityGroupIngress" not in outwards.properties
-    to_endpoint = deployment.only("AWS::EC2::SecurityGroupIngress", "cluster").properties
+    to_endpoint = made.reference.only("AWS::EC2::SecurityGroupIngress", "cluster").properties
     for rule in (*outwards.properties["SecurityGroupEgress"], to_endpoint):
         assert (rule["FromPort"], rule["ToPort"]) == (443, 443)
     assert to_endpoint["SourceSecurityGroupId"] == {"Fn::GetAtt": [outwards.logical_id, "GroupId"]}
     assert to_endpoint["GroupId"]["Fn::GetAtt"][1] == "ClusterSecurityGroupId"
-    rights = deployment.rights("cluster").items()
-    ((statement,),) = [statements for role, statements in rights if "WayIn" in role]
-    assert {action.partition(":")[0] for action in statement["Action"]} == {"ssm", "ssmmessages"}
-    assert "ssm:GetParameter" not in statement["Action"]
 
 
-def test_the_command_for_kubectl_is_an_output(deployment: Deployment) -> None:
-    command = deployment.templates["cluster"]["Outputs"]["KubeconfigCommand"]["Value"]
+def test_the_command_for_kubectl_is_an_output(made: Deployments) -> None:
+    command = made.reference.templates["cluster"]["Outputs"]["KubeconfigCommand"]["Value"]
     assert command == "aws eks update-kubeconfig --name qwen3-32b --region us-east-2"

@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 from tests.infra.conftest import DESTINATION, KEY
-from tests.infra.templates import Deployment
+from tests.infra.templates import Deployments
 
 
-def test_the_named_key_is_used_where_keys_were_made(
-    within_deployment: Deployment, deployment: Deployment
-) -> None:
-    assert len(deployment.resources("AWS::KMS::Key")) == 3
-    assert within_deployment.resources("AWS::KMS::Key") == []
-    buckets = within_deployment.properties("AWS::S3::Bucket")
+def test_the_named_key_is_used_where_keys_were_made(made: Deployments) -> None:
+    assert len(made.reference.resources("AWS::KMS::Key")) == 3
+    assert made.within.resources("AWS::KMS::Key") == []
+    buckets = made.within.properties("AWS::S3::Bucket")
     used = [str(bucket["BucketEncryption"]).count(KEY) for bucket in buckets]
     assert sorted(used) == [0, 1, 1, 1]  # S3 writes access logs with its own key only
-    cluster = within_deployment.only("AWS::EKS::Cluster").properties
+    cluster = made.within.only("AWS::EKS::Cluster").properties
     assert cluster["EncryptionConfig"][0]["Provider"]["KeyArn"] == KEY
-    assert within_deployment.only("AWS::SNS::Topic").properties["KmsMasterKeyId"] == KEY
-    pods = within_deployment.rights("identity").values()
+    assert made.within.only("AWS::SNS::Topic").properties["KmsMasterKeyId"] == KEY
+    pods = made.within.rights("identity").values()
     assert [KEY in str(statements) for statements in pods] == [True] * 4
 
 
-def test_every_log_group_is_encrypted_kept_and_sent_as_the_account_wants(
-    within_deployment: Deployment, deployment: Deployment
-) -> None:
-    groups = within_deployment.resources("AWS::Logs::LogGroup")
+def test_every_log_group_is_encrypted_kept_and_sent_as_the_account_wants(made: Deployments) -> None:
+    groups = made.within.resources("AWS::Logs::LogGroup")
     assert len(groups) > 5
     assert {(one.properties["KmsKeyId"], one.properties["RetentionInDays"]) for one in groups} == {(KEY, 365)}
-    sent = within_deployment.properties("AWS::Logs::SubscriptionFilter")
+    sent = made.within.properties("AWS::Logs::SubscriptionFilter")
     assert {one["LogGroupName"]["Ref"] for one in sent} == {one.logical_id for one in groups}
     assert {(one["DestinationArn"], one["FilterPattern"]) for one in sent} == {(DESTINATION, "")}
-    plain = deployment.properties("AWS::Logs::LogGroup")
+    plain = made.reference.properties("AWS::Logs::LogGroup")
     assert {(one.get("KmsKeyId"), one["RetentionInDays"]) for one in plain} == {(None, 90)}
 
 
-def test_tags_are_on_every_stack_and_on_what_inherits_none(within_deployment: Deployment) -> None:
+def test_tags_are_on_every_stack_and_on_what_inherits_none(made: Deployments) -> None:
     wanted = {"experiment": "within", "cost-center": "4711"}
-    assert [one["properties"]["tags"] for one in within_deployment.artifacts.values()] == [wanted] * 6
-    templates = [
-        one["LaunchTemplateData"] for one in within_deployment.properties("AWS::EC2::LaunchTemplate")
-    ]
+    assert [one["properties"]["tags"] for one in made.within.artifacts.values()] == [wanted] * 6
+    templates = [one["LaunchTemplateData"] for one in made.within.properties("AWS::EC2::LaunchTemplate")]
     nodes = [one["TagSpecifications"] for one in templates if "TagSpecifications" in one]
     assert len(nodes) == 2
     tag = {"Key": "cost-center", "Value": "4711"}
     assert all(tag in kind["Tags"] for kinds in nodes for kind in kinds)
-    group = within_deployment.only("AWS::AutoScaling::AutoScalingGroup").properties
+    group = made.within.only("AWS::AutoScaling::AutoScalingGroup").properties
     assert {**tag, "PropagateAtLaunch": True} in group["Tags"]

@@ -17,7 +17,7 @@ from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
 from infra.stacks.workloads import WorkloadsStack
 from infra.synthesis import cdk_app
 from tests.infra.conftest import PIPELINE
-from tests.infra.templates import STACKS, Deployment, Properties, json_of, resolved
+from tests.infra.templates import STACKS, Deployment, Deployments, Properties, json_of, resolved
 
 RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
 OF_CLUSTER = (
@@ -37,12 +37,12 @@ def _handlers(found: Deployment) -> list[Properties]:
 
 
 def test_in_a_vpc_that_exists_everything_stands_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(
-    within_deployment: Deployment, within: Experiment, assembly: Path
+    made: Deployments, within: Experiment, assembly: Path
 ) -> None:
-    network, found = within.cluster.network, within_deployment
+    network, found = within.cluster.network, made.within
     assert {*found.templates} == {*STACKS} - {"network"}
-    made = {one.type for one in found.resources() if one.type.startswith("AWS::EC2::")}
-    assert made == {*RULES, "AWS::EC2::SecurityGroup", "AWS::EC2::LaunchTemplate"}
+    types = {one.type for one in found.resources() if one.type.startswith("AWS::EC2::")}
+    assert types == {*RULES, "AWS::EC2::SecurityGroup", "AWS::EC2::LaunchTemplate"}
     subnets = [*network.private_subnets.values()]
     assert found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"] == subnets
     assert all(one["SubnetIds"] == subnets for one in _handlers(found))
@@ -57,9 +57,9 @@ def test_in_a_vpc_that_exists_everything_stands_in_its_named_subnets_and_nothing
 
 
 def test_what_is_made_in_the_cluster_names_it_and_changes_nothing_of_it(
-    joined_deployment: Deployment, joined: Experiment
+    made: Deployments, joined: Experiment
 ) -> None:
-    found = joined_deployment
+    found = made.joined
     assert {*found.templates} == {*STACKS} - {"network", "cluster"}
     there = [one for kind in OF_CLUSTER for one in found.properties(kind)]
     assert len(there) > 10
@@ -81,29 +81,24 @@ def _addons(found: Deployment, key: str = "AddonName") -> set[str]:
 
 
 def test_only_what_the_cluster_lacks_is_installed_and_software_of_somebody_else_is_not_overwritten(
-    deployment: Deployment,
-    joined_deployment: Deployment,
-    beside_deployment: Deployment,
-    sharing_deployment: Deployment,
+    made: Deployments,
 ) -> None:
     every = {*BEFORE_NODES, *AFTER_NODES}
-    assert _addons(joined_deployment) == every & {*INSTALLABLE}
-    assert _addons(joined_deployment).isdisjoint({"vpc-cni", "kube-proxy", "coredns", "metrics-server"})
-    assert _addons(beside_deployment) == {"eks-node-monitoring-agent"}
-    for found, charts in ((joined_deployment, 1), (beside_deployment, 0)):
+    assert _addons(made.joined) == every & {*INSTALLABLE}
+    assert _addons(made.joined).isdisjoint({"vpc-cni", "kube-proxy", "coredns", "metrics-server"})
+    assert _addons(made.beside) == {"eks-node-monitoring-agent"}
+    for found, charts in ((made.joined, 1), (made.beside, 0)):
         assert len(found.resources("Custom::AWSCDK-EKS-HelmChart")) == charts
-    assert len(beside_deployment.resources("AWS::EKS::Nodegroup")) == 1  # no system nodes
-    assert not beside_deployment.resources("AWS::Logs::LogGroup", "nodes")
-    assert "nodes" not in sharing_deployment.templates
-    assert not _addons(sharing_deployment)
-    assert _addons(deployment, "ResolveConflicts") == {"OVERWRITE"}
-    assert _addons(joined_deployment, "ResolveConflicts") == {"NONE"}
+    assert len(made.beside.resources("AWS::EKS::Nodegroup")) == 1  # no system nodes
+    assert not made.beside.resources("AWS::Logs::LogGroup", "nodes")
+    assert "nodes" not in made.sharing.templates
+    assert not _addons(made.sharing)
+    assert _addons(made.reference, "ResolveConflicts") == {"OVERWRITE"}
+    assert _addons(made.joined, "ResolveConflicts") == {"NONE"}
 
 
-def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(
-    deployment: Deployment, joined_deployment: Deployment
-) -> None:
-    for found, wanted in ((deployment, 0), (joined_deployment, 2)):
+def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(made: Deployments) -> None:
+    for found, wanted in ((made.reference, 0), (made.joined, 2)):
         roles = [one for one in found.resources("AWS::IAM::Role", "nodes") if "ec2.amazonaws" in str(one)]
         assert roles
         assert sum("AmazonEKS_CNI_Policy" in str(one) for one in roles) == wanted
@@ -127,22 +122,17 @@ def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_o
 
 
 def test_pods_find_the_nodes_of_their_own_experiment_and_those_of_another_where_they_are_the_same(
-    joined_deployment: Deployment,
-    beside_deployment: Deployment,
-    sharing_deployment: Deployment,
-    joined: Experiment,
-    sharing: Experiment,
-    experiment: Experiment,
+    made: Deployments, joined: Experiment, sharing: Experiment, experiment: Experiment
 ) -> None:
     labels = {
         one["Labels"][NODE_ROLE_LABEL]
-        for found in (joined_deployment, beside_deployment)
+        for found in (made.joined, made.beside)
         for one in found.properties("AWS::EKS::Nodegroup")
     }
     assert labels == {"joined-neuron", "joined-system", "beside-neuron"}
-    assert _selected(joined_deployment) == {"joined-neuron", "joined-system"}
-    assert _selected(beside_deployment) == {"beside-neuron", "system"}, "the cluster's have the plain label"
-    assert _selected(sharing_deployment) == {"joined-neuron", "joined-system"}
+    assert _selected(made.joined) == {"joined-neuron", "joined-system"}
+    assert _selected(made.beside) == {"beside-neuron", "system"}, "the cluster's have the plain label"
+    assert _selected(made.sharing) == {"joined-neuron", "joined-system"}
     assert neuron_nodegroup(sharing) == neuron_nodegroup(joined) != neuron_nodegroup(experiment)
 
 
@@ -161,10 +151,8 @@ def _values(value: Any, key: str) -> set[str]:
     return own.union(*(_values(one, key) for one in inner))
 
 
-def test_names_of_experiments_in_one_cluster_do_not_collide(
-    joined_deployment: Deployment, beside_deployment: Deployment, sharing_deployment: Deployment
-) -> None:
-    named = [_names(found) for found in (joined_deployment, beside_deployment, sharing_deployment)]
+def test_names_of_experiments_in_one_cluster_do_not_collide(made: Deployments) -> None:
+    named = [_names(found) for found in (made.joined, made.beside, made.sharing)]
     assert all(len(names) > 40 for names in named)
     first, second, third = named
     assert first & second == first & third == second & third == set()
@@ -177,12 +165,10 @@ def _names(found: Deployment) -> set[str]:
     return of_aws | {f"{kind} {meta.get('namespace')} {meta['name']}" for kind, meta in objects}
 
 
-def test_alarms_of_a_shared_cluster_say_nothing_about_nodes_of_others(
-    joined_deployment: Deployment, sharing_deployment: Deployment
-) -> None:
+def test_alarms_of_a_shared_cluster_say_nothing_about_nodes_of_others(made: Deployments) -> None:
     first, second = (
         {one["AlarmName"].split("-", 1)[1] for one in found.properties("AWS::CloudWatch::Alarm")}
-        for found in (joined_deployment, sharing_deployment)
+        for found in (made.joined, made.sharing)
     )
     assert "paid-nodes" not in first | second
     assert first - second == {"switch-off-failed"}  # the schedules are those of whose the nodes are

@@ -10,7 +10,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from tests.infra.templates import Deployment, as_list, resolved
+from tests.infra.templates import Deployment, Deployments, as_list, resolved
 
 
 def _statements(deployment: Deployment, account: str) -> list[dict[str, Any]]:
@@ -48,25 +48,25 @@ FOREIGN = {
 
 @pytest.mark.parametrize("account", RIGHTS)
 def test_pods_have_these_rights_only_and_their_fetch_alone_reads_weights_of_another_bucket(
-    deployment: Deployment, rented_deployment: Deployment, account: str
+    made: Deployments, account: str
 ) -> None:
-    rights = _rights(deployment, account)
+    rights = _rights(made.reference, account)
     assert {(action.partition(":")[2], resource.removesuffix("/*")) for action, resource in rights} == {
         (action, where)
         for entry in RIGHTS[account].split("; ")
         for where, _, actions in [entry.partition(": ")]
         for action in actions.split(", ")
     }
-    more = {right for right in _rights(rented_deployment, account) - rights if "my-models" in right[1]}
+    more = {right for right in _rights(made.rented, account) - rights if "my-models" in right[1]}
     assert more == (FOREIGN if account == "fetch" else set())
 
 
 def test_what_is_listed_and_published_is_narrowed_to_folders_and_the_namespace_of_the_experiment(
-    deployment: Deployment, rented_deployment: Deployment
+    made: Deployments,
 ) -> None:
-    (listing,) = [one for one in _statements(rented_deployment, "fetch") if "Condition" in one]
+    (listing,) = [one for one in _statements(made.rented, "fetch") if "Condition" in one]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/mine/*"]}}
-    statements = _statements(deployment, "benchmark")
+    statements = _statements(made.reference, "benchmark")
     (listing,) = [one for one in statements if one["Action"] == "s3:ListBucket"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["plans/*", "runs/*"]}}
     (publish,) = [one for one in statements if one.get("Sid") == "PublishMetrics"]
@@ -74,7 +74,7 @@ def test_what_is_listed_and_published_is_narrowed_to_folders_and_the_namespace_o
 
 
 def test_pods_may_use_the_addresses_that_their_manifests_name(
-    deployment: Deployment, experiment: Experiment
+    made: Deployments, experiment: Experiment
 ) -> None:
     named = {
         (str(pod["serviceAccountName"]), address)
@@ -87,7 +87,9 @@ def test_pods_may_use_the_addresses_that_their_manifests_name(
     for account, address in named:
         bucket, _, key = address.removeprefix("s3://").partition("/")
         purpose = bucket.removeprefix(f"{experiment.name}-").partition("-")[0]
-        allowed = [resource for action, resource in _rights(deployment, account) if action == "s3:GetObject"]
+        allowed = [
+            resource for action, resource in _rights(made.reference, account) if action == "s3:GetObject"
+        ]
         assert any(fnmatch(f"{purpose}/{key}", resource) for resource in allowed), (account, address)
 
 
@@ -101,13 +103,13 @@ def _pods(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_rendered_service_account_has_a_role_of_its_own(
-    deployment: Deployment, experiment: Experiment
+    made: Deployments, experiment: Experiment
 ) -> None:
     accounts = [
         item for file in render(experiment) for item in file.objects if item["kind"] == "ServiceAccount"
     ]
     rendered = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in accounts}
-    associations = deployment.properties("AWS::EKS::PodIdentityAssociation")
-    made = {(one["Namespace"], one["ServiceAccount"]) for one in associations}
-    assert rendered <= made == {(experiment.name, name) for name in RIGHTS}
+    associations = made.reference.properties("AWS::EKS::PodIdentityAssociation")
+    given = {(one["Namespace"], one["ServiceAccount"]) for one in associations}
+    assert rendered <= given == {(experiment.name, name) for name in RIGHTS}
     assert len({str(one["RoleArn"]) for one in associations}) == len(associations)

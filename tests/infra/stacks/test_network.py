@@ -6,13 +6,13 @@ from pathlib import Path
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
 from infra.settings import SERVICES
-from tests.infra.templates import ROOT, Deployment, json_of
+from tests.infra.templates import ROOT, Deployments, json_of
 
 
 def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_for_more(
-    deployment: Deployment, experiment: Experiment
+    made: Deployments, experiment: Experiment
 ) -> None:
-    subnets = deployment.resources("AWS::EC2::Subnet")
+    subnets = made.reference.resources("AWS::EC2::Subnet")
     zones = [subnet.properties["AvailabilityZone"] for subnet in subnets]
     assert sorted(zones) == sorted(ZONES[experiment.cluster.region] * 2)
     public = [IPv4Network(one.properties["CidrBlock"]) for one in subnets if "public" in one.logical_id]
@@ -20,14 +20,12 @@ def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_f
     assert min(public).network_address == behind_six_private
 
 
-def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(
-    deployment: Deployment,
-) -> None:
+def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(made: Deployments) -> None:
     """Where the cloud provider looks: https://docs.aws.amazon.com/eks/latest/userguide/network-load-balancing.html."""
-    ways = {one["RouteTableId"]["Ref"]: one for one in deployment.properties("AWS::EC2::Route")}
-    joined = deployment.properties("AWS::EC2::SubnetRouteTableAssociation")
+    ways = {one["RouteTableId"]["Ref"]: one for one in made.reference.properties("AWS::EC2::Route")}
+    joined = made.reference.properties("AWS::EC2::SubnetRouteTableAssociation")
     tables = {one["SubnetId"]["Ref"]: one["RouteTableId"]["Ref"] for one in joined}
-    for subnet in deployment.resources("AWS::EC2::Subnet"):
+    for subnet in made.reference.resources("AWS::EC2::Subnet"):
         tags = {tag["Key"]: tag["Value"] for tag in subnet.properties["Tags"]}
         private = tags["aws-cdk:subnet-type"] == "Private"
         assert tags.get("kubernetes.io/role/internal-elb") == ("1" if private else None)
@@ -47,26 +45,14 @@ def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
     assert environments == {"aws://unknown-account/us-east-2"}
 
 
-def test_flow_logs_may_be_written_to_their_group_alone_and_nothing_runs_in_a_lambda(
-    deployment: Deployment,
-) -> None:
-    (statements,) = deployment.rights("network").values()
-    group = deployment.only("AWS::Logs::LogGroup", "network")
-    allowed = [str(one["Resource"]) for one in statements]
-    assert any(group.logical_id in resource for resource in allowed)
-    assert "*" not in allowed
-    types = {resource.type for resource in deployment.resources(stack="network")}
-    assert not {name for name in types if "Lambda" in name or name.startswith("Custom::")}
-
-
-def test_services_of_aws_are_reached_inside_the_network_on_request(open_deployment: Deployment) -> None:
-    endpoints = open_deployment.properties("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface")
+def test_services_of_aws_are_reached_inside_the_network_on_request(made: Deployments) -> None:
+    endpoints = made.opened.properties("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface")
     assert [one["ServiceName"] for one in endpoints] == [f"com.amazonaws.us-east-2.{one}" for one in SERVICES]
     assert {"ecr.api", "ecr.dkr", "eks-auth", "ssmmessages", "sts"} <= {*SERVICES}
     # In the two zones that the experiment names: an endpoint bills by zone.
     assert all(len(endpoint["SubnetIds"]) == 2 for endpoint in endpoints)
-    group = open_deployment.only("AWS::EC2::SecurityGroup", "network").properties
+    group = made.opened.only("AWS::EC2::SecurityGroup", "network").properties
     (rule,) = group["SecurityGroupIngress"]
-    network = open_deployment.only("AWS::EC2::VPC").properties["CidrBlock"]
+    network = made.opened.only("AWS::EC2::VPC").properties["CidrBlock"]
     https = (network, 443, 443, "tcp")
     assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == https

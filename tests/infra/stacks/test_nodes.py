@@ -16,7 +16,7 @@ from botocore.stub import Stubber
 from experiment import Experiment
 from experiment.naming import daily_schedule
 from infra.stacks.nodes import TARGET, block_expression, daily_expression
-from tests.infra.templates import Deployment, Properties, resolved
+from tests.infra.templates import Deployment, Deployments, Properties, resolved
 
 
 def _group(deployment: Deployment) -> Properties:
@@ -32,50 +32,48 @@ def _schedules(deployment: Deployment) -> list[Properties]:
     return deployment.properties("AWS::Scheduler::Schedule")
 
 
-def test_every_network_card_has_one_efa_interface_whose_group_lets_in_itself_alone(
-    deployment: Deployment,
-) -> None:
-    interfaces = _launch(deployment)["NetworkInterfaces"]
+def test_every_network_card_has_one_efa_interface_whose_group_lets_in_itself_alone(made: Deployments) -> None:
+    interfaces = _launch(made.reference)["NetworkInterfaces"]
     assert [i["NetworkCardIndex"] for i in interfaces] == list(range(16))
     assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 15, "the first carries IP"
     assert [i["DeviceIndex"] for i in interfaces] == [0] + [1] * 15
-    group = {"Fn::GetAtt": [deployment.only("AWS::EC2::SecurityGroup", "nodes").logical_id, "GroupId"]}
+    group = {"Fn::GetAtt": [made.reference.only("AWS::EC2::SecurityGroup", "nodes").logical_id, "GroupId"]}
     for kind, other in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
-        rule = deployment.only(f"AWS::EC2::SecurityGroup{kind}", "nodes").properties
+        rule = made.reference.only(f"AWS::EC2::SecurityGroup{kind}", "nodes").properties
         assert (rule["GroupId"], rule[other], rule["IpProtocol"]) == (group, group, "-1")
     assert all(group in interface["Groups"] for interface in interfaces)
 
 
 def test_an_instance_without_efa_has_its_security_group_alone_and_no_place_of_its_own(
-    small_deployment: Deployment,
+    made: Deployments,
 ) -> None:
-    launch = _launch(small_deployment)
+    launch = _launch(made.small)
     assert launch["InstanceType"] == "trn2.3xlarge"
     assert "NetworkInterfaces" not in launch
     (group,) = launch["SecurityGroupIds"]
     assert "ClusterSecurityGroupId" in str(group)
-    assert _group(small_deployment)["ScalingConfig"]["MaxSize"] > 1
+    assert _group(made.small)["ScalingConfig"]["MaxSize"] > 1
     assert "Placement" not in launch
 
 
-def test_nodes_and_disks_say_whose_they_are(deployment: Deployment) -> None:
-    specifications = _launch(deployment)["TagSpecifications"]
+def test_nodes_and_disks_say_whose_they_are(made: Deployments) -> None:
+    specifications = _launch(made.reference)["TagSpecifications"]
     assert [entry["ResourceType"] for entry in specifications] == ["instance", "volume"]
     assert all({"Key": "experiment", "Value": "qwen3-32b"} in entry["Tags"] for entry in specifications)
 
 
 def test_local_disks_become_one_and_the_device_plugin_alone_finds_the_logical_cores_in_a_file(
-    deployment: Deployment, rented_deployment: Deployment, small_deployment: Deployment
+    made: Deployments,
 ) -> None:
-    for found in (deployment, rented_deployment):
+    for found in (made.reference, made.rented):
         (part,) = _parts(found, "application/node.eks.aws")
         (config,) = [document for document in yaml.safe_load_all(part) if document]
         assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
         assert config["spec"] == {"instance": {"localStorage": {"strategy": "RAID0"}}}
-    for found, size in ((rented_deployment, 1), (small_deployment, 2)):
+    for found, size in ((made.rented, 1), (made.small, 2)):
         (script,) = _parts(found, "text/x-shellscript")
         assert f"echo NEURON_LOGICAL_NC_CONFIG={size} > /opt/aws/neuron/logical_nc_config" in script
-    assert _parts(deployment, "text/x-shellscript") == []
+    assert _parts(made.reference, "text/x-shellscript") == []
 
 
 def _parts(deployment: Deployment, kind: str) -> list[str]:
@@ -88,26 +86,26 @@ def _parts(deployment: Deployment, kind: str) -> list[str]:
 
 
 def test_reserved_nodes_start_in_the_zone_of_their_reservation_and_others_close_together(
-    rented_deployment: Deployment, later_deployment: Deployment, open_deployment: Deployment
+    made: Deployments,
 ) -> None:
-    for deployment, zone in ((rented_deployment, "us-east-2b"), (later_deployment, "us-east-2c")):
+    for deployment, zone in ((made.rented, "us-east-2b"), (made.later, "us-east-2c")):
         (subnet,) = _group(deployment)["Subnets"]
         network = deployment.templates["network"]
         exports = {one["Export"]["Name"]: one["Value"]["Ref"] for one in network["Outputs"].values()}
         placed = network["Resources"][exports[subnet["Fn::ImportValue"]]]
         assert placed["Properties"]["AvailabilityZone"] == zone
         assert "Placement" not in _launch(deployment)
-    placement = open_deployment.only("AWS::EC2::PlacementGroup", Strategy="cluster")
-    assert _launch(open_deployment)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
+    placement = made.opened.only("AWS::EC2::PlacementGroup", Strategy="cluster")
+    assert _launch(made.opened)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
 
 
 def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_ends(
-    deployment: Deployment, rented_deployment: Deployment, experiment: Experiment
+    made: Deployments, experiment: Experiment
 ) -> None:
-    daily, again = _schedules(deployment)
+    daily, again = _schedules(made.reference)
     assert (daily["ScheduleExpression"], daily["Name"]) == ("cron(0 22 * * ? *)", daily_schedule(experiment))
     assert (again["ScheduleExpression"], again.get("Name")) == ("cron(30 22 * * ? *)", None)
-    expressions = {schedule["ScheduleExpression"] for schedule in _schedules(rented_deployment)}
+    expressions = {schedule["ScheduleExpression"] for schedule in _schedules(made.rented)}
     assert expressions == {"cron(45 23 * * ? *)", "cron(15 0 * * ? *)", "at(2026-12-01T10:30:00)"}
 
 
@@ -123,10 +121,10 @@ def test_a_block_that_ends_just_after_midnight_is_left_the_day_before() -> None:
     assert block_expression("2026-12-01T00:30:00Z") == "at(2026-11-30T23:30:00)"
 
 
-def test_eks_accepts_what_the_schedules_say_about_the_group_that_is_deployed(deployment: Deployment) -> None:
+def test_eks_accepts_what_the_schedules_say_about_the_group_that_is_deployed(made: Deployments) -> None:
     eks = boto3.client("eks", region_name="us-east-2", aws_access_key_id="none", aws_secret_access_key="none")
-    group, cluster = _group(deployment), deployment.only("AWS::EKS::Cluster").properties
-    for schedule in _schedules(deployment):
+    group, cluster = _group(made.reference), made.reference.only("AWS::EKS::Cluster").properties
+    for schedule in _schedules(made.reference):
         assert schedule["Target"]["Arn"] == TARGET
         said = _as_the_api_spells(json.loads(schedule["Target"]["Input"]))
         assert said == {
@@ -148,13 +146,13 @@ def _as_the_api_spells(value: Any) -> Any:
 
 
 def test_schedules_of_this_group_and_account_alone_may_change_the_group_and_keep_what_failed(
-    deployment: Deployment,
+    made: Deployments,
 ) -> None:
     name = "qwen3-32b-us-east-2-trn2-off"
-    role = deployment.only("AWS::IAM::Role", "nodes", RoleName=name).properties
-    queue = deployment.only("AWS::SQS::Queue").logical_id
+    role = made.reference.only("AWS::IAM::Role", "nodes", RoleName=name).properties
+    queue = made.reference.only("AWS::SQS::Queue").logical_id
     group = "nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand-d2-28/*"
-    assert [(one["Action"], resolved(one["Resource"])) for one in deployment.rights("nodes")[name]] == [
+    assert [(one["Action"], resolved(one["Resource"])) for one in made.reference.rights("nodes")[name]] == [
         ("eks:UpdateNodegroupConfig", f"arn:aws:eks:us-east-2:111122223333:{group}"),
         ("sqs:SendMessage", f"<{queue}.Arn>"),
     ]
@@ -166,8 +164,8 @@ def test_schedules_of_this_group_and_account_alone_may_change_the_group_and_keep
             "aws:SourceArn": "arn:aws:scheduler:us-east-2:111122223333:schedule-group/qwen3-32b-off",
         }
     }
-    schedules = deployment.only("AWS::Scheduler::ScheduleGroup", Name="qwen3-32b-off")
-    for one in deployment.resources("AWS::Scheduler::Schedule"):
+    schedules = made.reference.only("AWS::Scheduler::ScheduleGroup", Name="qwen3-32b-off")
+    for one in made.reference.resources("AWS::Scheduler::Schedule"):
         assert one.properties["GroupName"] == "qwen3-32b-off"
         assert schedules.logical_id in one.waits_for
         assert one.properties["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue, "Arn"]}

@@ -8,19 +8,19 @@ import pytest
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.naming import ACCOUNT_PLACEHOLDER, STALE_TAG, bucket
-from tests.infra.templates import ACCOUNT, Deployment, resolved
+from tests.infra.templates import ACCOUNT, Deployments, resolved
 
 PURPOSES = ("checkpoints", "artifacts", "results")
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_a_bucket_is_encrypted_and_logged_and_keeps_what_is_in_use_at_a_falling_price(
-    deployment: Deployment, experiment: Experiment, purpose: str
+    made: Deployments, experiment: Experiment, purpose: str
 ) -> None:
     name = bucket(experiment, purpose, ACCOUNT)
-    found = deployment.only("AWS::S3::Bucket", "storage", BucketName=name).properties
+    found = made.reference.only("AWS::S3::Bucket", "storage", BucketName=name).properties
     (encryption,) = found["BucketEncryption"]["ServerSideEncryptionConfiguration"]
-    key = deployment.only("AWS::KMS::Key", "storage")
+    key = made.reference.only("AWS::KMS::Key", "storage")
     assert encryption["ServerSideEncryptionByDefault"] == {
         "SSEAlgorithm": "aws:kms",
         "KMSMasterKeyID": {"Fn::GetAtt": [key.logical_id, "Arn"]},
@@ -38,12 +38,10 @@ def test_a_bucket_is_encrypted_and_logged_and_keeps_what_is_in_use_at_a_falling_
     )
 
 
-def test_every_bucket_refuses_plain_http_and_old_tls_and_drops_unfinished_uploads(
-    deployment: Deployment,
-) -> None:
-    policies = deployment.properties("AWS::S3::BucketPolicy")
+def test_every_bucket_refuses_plain_http_and_old_tls_and_drops_unfinished_uploads(made: Deployments) -> None:
+    policies = made.reference.properties("AWS::S3::BucketPolicy")
     statements = {one["Bucket"]["Ref"]: one["PolicyDocument"]["Statement"] for one in policies}
-    for found in deployment.resources("AWS::S3::Bucket"):
+    for found in made.reference.resources("AWS::S3::Bucket"):
         denied = [one["Condition"] for one in statements[found.logical_id] if one["Effect"] == "Deny"]
         assert {"Bool": {"aws:SecureTransport": "false"}} in denied
         assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied
@@ -53,11 +51,11 @@ def test_every_bucket_refuses_plain_http_and_old_tls_and_drops_unfinished_upload
 
 
 def test_names_are_those_that_the_manifests_mount_and_write_to(
-    deployment: Deployment, experiment: Experiment
+    made: Deployments, experiment: Experiment
 ) -> None:
-    buckets = deployment.properties("AWS::S3::Bucket")
-    made = {str(resolved(found["BucketName"])) for found in buckets if "BucketName" in found}
+    buckets = made.reference.properties("AWS::S3::Bucket")
+    named = {str(resolved(found["BucketName"])) for found in buckets if "BucketName" in found}
     text = json.dumps([list(file.objects) for file in render(experiment)])
     text = text.replace(ACCOUNT_PLACEHOLDER, ACCOUNT)
     pattern = rf"{experiment.name}-(?:{'|'.join(PURPOSES)})-{ACCOUNT}-[a-z0-9-]*[a-z0-9]"
-    assert set(re.findall(pattern, text)) == made
+    assert set(re.findall(pattern, text)) == named

@@ -15,7 +15,7 @@ from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, output_of, tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.constructs.images import IMAGES, Image, images_in
-from tests.infra.templates import ACCOUNT, ROOT, Deployment, Resource, resolved
+from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, Resource, resolved
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM = "Custom::AWSCDK-EKS-HelmChart"
@@ -50,15 +50,15 @@ def _of_codebuild(deployment: Deployment) -> dict[str, Resource]:
 
 
 def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
-    deployment: Deployment, experiment: Experiment, open_deployment: Deployment, opened: Experiment
+    made: Deployments, experiment: Experiment, opened: Experiment
 ) -> None:
-    images = _of_codebuild(open_deployment)
+    images = _of_codebuild(made.opened)
     tags = {name: found.properties["Tag"] for name, found in images.items()}
     built = {name: f"<{found.logical_id}.Uri>" for name, found in images.items()} | tags_in_names(tags)
-    by_docker = _built_by_docker(deployment)
+    by_docker = _built_by_docker(made.reference)
     for found, example, values in (
-        (deployment, experiment, with_tags(by_docker)),
-        (open_deployment, opened, built),
+        (made.reference, experiment, with_tags(by_docker)),
+        (made.opened, opened, built),
     ):
         files = render(example)
         assert {image.placeholder for image in images_in(files)} <= values.keys()
@@ -69,51 +69,49 @@ def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
     assert {address.rpartition(":")[2] for address in by_docker.values()}.isdisjoint(tags.values())
 
 
-def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(
-    deployment: Deployment, rented_deployment: Deployment
-) -> None:
-    for earlier, later in pairwise([deployment.only(HELM), *deployment.resources(MANIFEST)]):
+def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(made: Deployments) -> None:
+    for earlier, later in pairwise([made.reference.only(HELM), *made.reference.resources(MANIFEST)]):
         assert earlier.logical_id in later.waits_for
-    charts = {one.properties["Release"]: one for one in rented_deployment.resources(HELM)}
+    charts = {one.properties["Release"]: one for one in made.rented.resources(HELM)}
     assert charts["neuron"].logical_id in charts["keda"].waits_for
 
 
 def test_with_gitops_the_stack_brings_drivers_and_images_and_says_where_the_images_are(
-    rented_deployment: Deployment, deployment: Deployment
+    made: Deployments,
 ) -> None:
-    assert rented_deployment.resources(MANIFEST) == []
-    assert [one["Release"] for one in rented_deployment.properties(HELM)] == ["neuron", "keda"]
-    outputs = rented_deployment.templates["workloads"]["Outputs"]
-    built = _built_by_docker(rented_deployment)
+    assert made.rented.resources(MANIFEST) == []
+    assert [one["Release"] for one in made.rented.properties(HELM)] == ["neuron", "keda"]
+    outputs = made.rented.templates["workloads"]["Outputs"]
+    built = _built_by_docker(made.rented)
     assert {name: resolved(one["Value"]) for name, one in outputs.items()} == {
         output_of(name): address for name, address in built.items()
     }
-    assert "Outputs" not in deployment.templates["workloads"]
+    assert "Outputs" not in made.reference.templates["workloads"]
 
 
 def test_roles_nodes_and_buckets_stand_before_the_first_pod(
-    deployment: Deployment, experiment: Experiment
+    made: Deployments, experiment: Experiment
 ) -> None:
     """A pod is given its role when it starts; and what goes first on the way down comes last on the way up."""
-    artifacts = deployment.artifacts
+    artifacts = made.reference.artifacts
     before = {"storage", "identity", "nodes", "cluster", "network"}
     assert before <= set(artifacts["workloads"]["dependencies"])
     assert "cluster" in artifacts["nodes"]["dependencies"], "add-ons come before the Trn2 nodes"
     names = {part: one["properties"]["stackName"] for part, one in artifacts.items()}
-    assert names == {part: f"{experiment.name}-{part}" for part in deployment.templates}
+    assert names == {part: f"{experiment.name}-{part}" for part in made.reference.templates}
 
 
 def test_nothing_is_applied_before_the_provider_may_enter_the_cluster_whose_private_endpoint_it_reaches(
-    deployment: Deployment,
+    made: Deployments,
 ) -> None:
-    entry = deployment.only("AWS::EKS::AccessEntry", "workloads")
-    for found in (deployment.only(HELM), *deployment.resources(MANIFEST)):
+    entry = made.reference.only("AWS::EKS::AccessEntry", "workloads")
+    for found in (made.reference.only(HELM), *made.reference.resources(MANIFEST)):
         assert entry.logical_id in found.waits_for
     (policy,) = entry.properties["AccessPolicies"]
     assert policy["AccessScope"] == {"Type": "cluster"}
     assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
     provider = entry.properties["PrincipalArn"]["Fn::GetAtt"][0]
-    lambdas = deployment.properties("AWS::Lambda::Function", "workloads")
+    lambdas = made.reference.properties("AWS::Lambda::Function", "workloads")
     assert {"Fn::GetAtt": [provider, "Arn"]} in [function["Role"] for function in lambdas]
     for function in lambdas:
         inside = function["VpcConfig"]
@@ -157,10 +155,10 @@ def test_what_an_image_installs_is_pinned_with_hashes_and_what_it_copies_is_in_i
 
 
 def test_only_what_is_copied_reaches_the_builder_for_the_system_nodes(
-    deployment: Deployment, assembly: Path
+    made: Deployments, assembly: Path
 ) -> None:
     images = {image.dockerfile: image for image in IMAGES}
-    assets = deployment.assets["workloads"]["dockerImages"].values()
+    assets = made.reference.assets["workloads"]["dockerImages"].values()
     assert assets
     for asset in assets:
         source = asset["source"]
@@ -176,10 +174,10 @@ def test_only_what_is_copied_reaches_the_builder_for_the_system_nodes(
 
 
 def test_codebuild_builds_each_image_for_its_own_repository_and_tags_it_with_the_hash_of_its_sources(
-    open_deployment: Deployment,
+    made: Deployments,
 ) -> None:
     """Versions of one image never push out another that is in use, because no other is counted in its repository."""
-    found = open_deployment
+    found = made.opened
     images, assets = found.properties("Custom::ContainerImage"), found.assets["workloads"]
     for one in images:
         assert one["Tag"] in assets["files"]
@@ -202,15 +200,15 @@ def test_codebuild_builds_each_image_for_its_own_repository_and_tags_it_with_the
 
 
 def test_a_failed_build_pushes_nothing_and_the_end_of_each_is_told_to_who_started_it(
-    open_deployment: Deployment,
+    made: Deployments,
 ) -> None:
-    projects = open_deployment.properties("AWS::CodeBuild::Project")
+    projects = made.opened.properties("AWS::CodeBuild::Project")
     for project in projects:
         phases = json.loads(project["Source"]["BuildSpec"])["phases"]
         succeeded, push = phases["post_build"]["commands"]
         assert succeeded == 'test "$CODEBUILD_BUILD_SUCCEEDING" = 1'
         assert push.startswith("docker push")
-    rules = open_deployment.properties("AWS::Events::Rule")
+    rules = made.opened.properties("AWS::Events::Rule")
     assert len(rules) == len(projects)
     for rule in rules:
         assert rule["EventPattern"]["source"] == ["aws.codebuild"]
