@@ -222,7 +222,7 @@ _LATER = (
     *_OF_A_REPLAY,
 )
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before."""
-_JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered")
+_JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered", "config_keys")
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
 
 

@@ -13,12 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-TABLES = {
-    "nxdi-v0": ("nxdi-0.6.10598", "NeuronConfig"),
-    "nxdi-v1": ("nxdi-4bcdc54-2026-07", "NeuronConfig"),
-    "native": ("native-2.33", "neuron_config"),
-}
-"""By dialect: the file, and the table in it."""
 DECIDED = {
     "batch_size": "serving.max_num_seqs",
     "ctx_batch_size": "the server, one prompt at a time",
@@ -59,8 +53,8 @@ TILE = 128
 SEGMENTS = (512, 1024, 2048, 4096, 8192)
 
 
-def native_value(key: str, value: Any, *, sequences: int, tokens: int) -> str | None:
-    """What the native plugin asks of a key that it would refuse this value for; `None` where nothing is wrong.
+def native_value(table: str, key: str, value: Any, *, sequences: int, tokens: int) -> str | None:
+    """What the native plugin with this table asks of a key that it would refuse this value for; `None` where nothing is wrong.
 
     Configuration reference (2026-08-13) and decode-context-length-bucketing (2026-06-23) of the plugin's documentation; the prompt's
     largest bucket is the whole context here.
@@ -78,18 +72,17 @@ def native_value(key: str, value: Any, *, sequences: int, tokens: int) -> str | 
         return f"null, or ascending multiples of {TILE} below {tokens}"
     if key == "kv_segment_size_buckets" and not (ascending and set(value) <= {*SEGMENTS}):
         return f"null, or ascending numbers of {', '.join(map(str, SEGMENTS))}"
-    if key == "on_device_sampling_config" and not (
-        isinstance(value, dict) and value and value.keys() <= known_keys("native", key)
-    ):
-        return f"null, or a mapping of {', '.join(sorted(known_keys('native', key)))}"
+    if key == "on_device_sampling_config":
+        known = known_keys(table, key)
+        if not (isinstance(value, dict) and value and value.keys() <= known):
+            return f"null, or a mapping of {', '.join(sorted(known))}"
     return None
 
 
 @cache
-def known_keys(dialect: str, inside: str = "") -> frozenset[str]:
-    """Every key of the dialect's configuration, or of a mapping inside it; none where it has no Neuron configuration."""
-    if dialect not in TABLES:
+def known_keys(table: str, mapping: str = "neuron_config") -> frozenset[str]:
+    """Every key of a runtime's Neuron configuration, or of a mapping inside it; none where the runtime has no table."""
+    if not table:
         return frozenset()
-    file, table = TABLES[dialect]
-    path = Path(__file__).parent / "neuron_config" / f"{file}.json"
-    return frozenset(json.loads(path.read_text(encoding="utf-8"))[inside or table])
+    path = Path(__file__).parent / "neuron_config" / f"{table}.json"
+    return frozenset(json.loads(path.read_text(encoding="utf-8"))[mapping])

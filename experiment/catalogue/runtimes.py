@@ -143,6 +143,8 @@ class Runtime:
     """Empty where the runtime has none."""
     nxd_inference: str = ""
     """Empty where the image carries none."""
+    config_keys: str = ""
+    """The table in `neuron_config/` of the keys that the image's Neuron configuration knows; empty where it has none."""
     greedy_speculation_only: bool = True
     """Whether a speculating server ignores the temperature of a request."""
     lab_only: bool = False
@@ -197,6 +199,7 @@ NXDI_VLLM_0_9_1 = Runtime(
     vllm="0.9.1",
     neuron_sdk="2.26.1",
     nxd_inference="0.6.10598",
+    config_keys="nxdi-0.6.10598",
     runtime_library="2.28.23.0",
     support=(
         Support(
@@ -257,6 +260,7 @@ NXDI_VLLM_0_16 = Runtime(
     vllm="0.16.0",
     neuron_sdk="2.31.1",
     nxd_inference="0.10",
+    config_keys="nxdi-4bcdc54-2026-07",
     runtime_library="2.33.10.0",
     support=(_ENDS,),
     drivers=LIBRARIES_FROM_2_33,
@@ -287,6 +291,7 @@ NATIVE_VLLM_0_29 = Runtime(
     dialect="native",
     vllm="0.29.0",
     neuron_sdk="2.33.0",
+    config_keys="native-2.33",
     runtime_library="2.35.30.0",
     longest_context=_SINGLE_SHOT_TOKENS,
     support=(

@@ -153,7 +153,8 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
     for arm in file.arms:
         if (runtime := RUNTIMES.get(arm.runtime)) is None:
             continue
-        known = known_keys(runtime.dialect)
+        table = runtime.config_keys
+        known = known_keys(table)
         for key, value in arm.engine.items():
             where = f"{arm.at}.engine.{key}"
             if key in DECIDED and key in known:
@@ -166,7 +167,7 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 yield Finding(where, value, why, remedy, rests_on=(arm.runtime_at,))
             elif runtime.dialect == "native":
                 sequences, tokens = arm.max_num_seqs, file.serving.max_model_len
-                if asked := native_value(key, value, sequences=sequences, tokens=tokens):
+                if asked := native_value(table, key, value, sequences=sequences, tokens=tokens):
                     why = f"is refused by runtime {arm.runtime}"
                     yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
 

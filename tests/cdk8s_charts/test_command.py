@@ -14,19 +14,13 @@ from cdk8s_charts.parity import options
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.batch import batch_argv
 from experiment import Arm, compilation, load
+from experiment.catalogue.engine_keys import known_keys
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import artifact_key, compile_config, compiler_environment
 from tests.cdk8s_charts.objects import RENDERED, experiment_at
 from tests.conftest import ROOT
 from tests.experiment.edits import EAGLE, SPECULATION, both, put
 
-OPTIONS = {"nxdi-v0": "0.9.1", "nxdi-v1": "0.16.0", "native": "0.29.0", "vllm": "0.32.0"}
-"""Version of vLLM behind each dialect."""
-NEURON_KEYS = {
-    "nxdi-v0": ("nxdi-0.6.10598", "NeuronConfig", "OnDeviceSamplingConfig"),
-    "nxdi-v1": ("nxdi-4bcdc54-2026-07", "NeuronConfig", "OnDeviceSamplingConfig"),
-    "native": ("native-2.33", "neuron_config", "on_device_sampling_config"),
-}
 ARMS = {f"{path.stem}-{arm.name}": arm for path in RENDERED for arm in experiment_at(path).arms}
 SERVED = [pytest.param(arm, id=name) for name, arm in ARMS.items() if not arm.batch_only]
 
@@ -37,12 +31,13 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def _known_options(arm: Arm) -> dict[str, Any]:
-    return _table(f"tests/data/vllm-options/{OPTIONS[arm.runtime.dialect]}.json")
+    return _table(f"tests/data/vllm-options/{arm.runtime.vllm}.json")
 
 
-def test_the_experiments_speak_every_dialect() -> None:
-    assert {arm.runtime.dialect for arm in ARMS.values()} == OPTIONS.keys()
-    assert {runtime.dialect for runtime in RUNTIMES.values()} == OPTIONS.keys()
+def test_the_experiments_speak_every_dialect_and_every_runtime_has_its_table_of_options() -> None:
+    assert {arm.runtime.dialect for arm in ARMS.values()} == {one.dialect for one in RUNTIMES.values()}
+    tables = {path.stem for path in (ROOT / "tests/data/vllm-options").iterdir()}
+    assert tables == {one.vllm for one in RUNTIMES.values()}
 
 
 @pytest.mark.parametrize("arm", SERVED)
@@ -81,14 +76,13 @@ def test_every_key_of_a_neuron_config_is_known_to_its_reader(arm: Arm) -> None:
 
 
 def _keys_are_known(arm: Arm) -> None:
-    config = compile_config(arm)
-    if arm.runtime.dialect == "vllm":
-        assert config == {}
-        return
-    file, whole, sampling = NEURON_KEYS[arm.runtime.dialect]
-    known = _table(f"experiment/catalogue/neuron_config/{file}.json")
-    assert config.keys() <= {*known[whole]}
-    assert (config["on_device_sampling_config"] or {}).keys() <= {*known[sampling]}
+    config, table = compile_config(arm), arm.runtime.config_keys
+    assert bool(config) == bool(table)
+    for mapping, keys in (
+        ("neuron_config", config),
+        ("on_device_sampling_config", config.get("on_device_sampling_config")),
+    ):
+        assert (keys or {}).keys() <= known_keys(table, mapping)
 
 
 @pytest.mark.parametrize(

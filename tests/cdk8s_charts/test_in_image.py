@@ -18,9 +18,9 @@ from cdk8s_charts import in_image
 from cdk8s_charts.vllm_command import compile_argv, serve_argv
 from cdk8s_charts.workloads import proofs
 from experiment import load
+from experiment.catalogue.runtimes import RUNTIMES, Runtime
 from experiment.compilation import compile_config
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
-from tests.cdk8s_charts.test_command import NEURON_KEYS, OPTIONS
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
@@ -59,7 +59,7 @@ class NeuronConfig:
     def __init__(self, **given):
         if given.get("torch_dtype", "bfloat16") not in ("bfloat16", "float16"):
             raise AssertionError("Unsupported dtype: " + given["torch_dtype"])
-        for name in TABLE["NeuronConfig"]:
+        for name in TABLE["neuron_config"]:
             setattr(self, name, given.pop(name, None))
 """
 NATIVE = """
@@ -93,18 +93,18 @@ def _table(path: Path) -> str:
 class Image:
     """What the interpreter of an image can import, and what its Job is asked."""
 
-    def __init__(self, root: Path, dialect: str, arms: list[dict[str, Any]]) -> None:
+    def __init__(self, root: Path, runtime: Runtime, arms: list[dict[str, Any]]) -> None:
         self.site, self.arms = root / "site", json.loads(json.dumps(arms))
-        table = _table(DATA / "vllm-options" / f"{OPTIONS[dialect]}.json")
+        table = _table(DATA / "vllm-options" / f"{runtime.vllm}.json")
         self.module("vllm.utils", "import argparse\nFlexibleArgumentParser = argparse.ArgumentParser\n")
         self.module("vllm.entrypoints.openai.cli_args", table + CLI)
         self.module("vllm.engine.arg_utils", table + ARG_UTILS)
         self.module("vllm.config", CONFIG)
-        if dialect == "native":
+        if runtime.dialect == "native":
             self.module("vllm_neuron.model.neuron_config", NATIVE)
             self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
         else:
-            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{NEURON_KEYS[dialect][0]}.json")
+            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{runtime.config_keys}.json")
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
 
     def module(self, name: str, text: str) -> None:
@@ -140,7 +140,7 @@ def _image(folder: Path, name: str = "qwen3-32b") -> Image:
     """Of the first runtime of an experiment."""
     experiment = load(ROOT / "experiments" / f"{name}.yaml")
     runtime = proofs.runtimes(experiment)[0]
-    return Image(folder, runtime.dialect, proofs.asked(experiment, runtime))
+    return Image(folder, runtime, proofs.asked(experiment, runtime))
 
 
 def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -177,7 +177,8 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         assert program == Path(in_image.__file__).read_text(encoding="utf-8")
         arms = [arm for text in texts for arm in json.loads(text)]
         told += [arm["name"] for arm in arms]
-        assert Image(tmp_path / pod.name, arms[0]["dialect"], arms).ask() == (in_image.TAKEN, [])
+        (runtime,) = (one for one in RUNTIMES.values() if one.image == container["image"])
+        assert Image(tmp_path / pod.name, runtime, arms).ask() == (in_image.TAKEN, [])
     names = [arm.name for arm in experiment_at(path).served_arms if arm.serving.devices]
     assert sorted(told) == sorted(names)
 
