@@ -47,12 +47,8 @@ EngineArgs = dataclasses.make_dataclass("EngineArgs", [(name, object, None) for 
 """
 CONFIG = """
 import dataclasses
-@dataclasses.dataclass
-class SpeculativeConfig:
-    model: str = ""
-    method: str = ""
-    num_speculative_tokens: int = 0
-    max_model_len: int = 0
+names = ("model", "method", "num_speculative_tokens", "max_model_len")
+SpeculativeConfig = dataclasses.make_dataclass("SpeculativeConfig", names)
 """
 NXDI = """
 class NeuronConfig:
@@ -63,16 +59,12 @@ class NeuronConfig:
             setattr(self, name, given.pop(name, None))
 """
 NATIVE = """
-import dataclasses
-@dataclasses.dataclass
-class NeuronConfig:
-    num_batched_tokens_buckets: object = None
-    num_seqs_buckets: object = None
-    decode_context_length_buckets: object = None
-    on_device_sampling_config: object = None
+import types
+BUCKETS = ("num_batched_tokens_buckets", "num_seqs_buckets", "decode_context_length_buckets")
+class NeuronConfig(types.SimpleNamespace):
     @classmethod
     def from_dict(cls, given):
-        return cls(**{field.name: given.get(field.name) for field in dataclasses.fields(cls)})
+        return cls(**{name: given.get(name) for name in (*BUCKETS, "on_device_sampling_config")})
 """
 BUCKETS = """
 def ends(buckets, most):

@@ -32,21 +32,14 @@ class Block(nn.Module):  # of Medusa and of NxD Inference alike
     def forward(self, x):
         return x + nn.functional.silu(self.linear(x))
 
-def head():
-    return nn.Sequential(Block(), nn.Linear(8, 12, bias=False))
-
-class Reader(nn.Module):  # NxD Inference's names
-    def __init__(self, count):
-        super().__init__()
-        for number in range(count):
-            setattr(self, f"medusa_head_{number}", head())
+def heads(count):
+    return [nn.Sequential(Block(), nn.Linear(8, 12, bias=False)) for _ in range(count)]
 
 base = Path(sys.argv[2])
-(base / "target").mkdir()
+for name in ("target", "heads"):
+    (base / name).mkdir()
 (base / "target" / "config.json").write_text("{}")
-(base / "heads").mkdir()
-torch.manual_seed(1)
-published = nn.ModuleList([head() for _ in range(5)])
+published = nn.ModuleList(heads(5))
 if sys.argv[3] == "pt":
     torch.save(published.state_dict(), base / "heads" / "medusa_lm_head.pt")
 else:
@@ -54,11 +47,11 @@ else:
     save_file(published.state_dict(), base / "heads" / "medusa_lm_head.safetensors")
 for _ in range(2):  # a pod that was cut off begins again
     join(base / "target", base / "heads", base / "out", 4)
-reader = Reader(4)
+reader = nn.ModuleDict({f"medusa_head_{number}": head for number, head in enumerate(heads(4))})  # NxD Inference's names
 reader.load_state_dict(torch.load(base / "out" / "medusa_heads.pt", map_location="cpu"), strict=True)
 x = torch.randn(3, 8)
 for number in range(4):
-    assert torch.equal(getattr(reader, f"medusa_head_{number}")(x), published[number](x))
+    assert torch.equal(reader[f"medusa_head_{number}"](x), published[number](x))
 assert (base / "out" / "config.json").read_text() == "{}"
 assert sorted(path.name for path in (base / "out").iterdir()) == ["config.json", "medusa_heads.pt"]
 """

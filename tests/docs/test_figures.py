@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -31,52 +30,38 @@ def _cells(row: str) -> list[str]:
 
 
 def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
-    shown = between(DOCS / "operations.md", "cost")
-    trn2 = running(reference)[0].usd_per_hour
-    first, later = (run_price(reference, to_compile=number).hours for number in (2, 0))
-    for figure in (trn2, per_hour(idle(reference)), per_hour(running(reference))):
-        assert f"| {figure:.2f} an hour |" in shown
-    for hours in (first, later):
-        assert f"{hours:.2f} Trn2 hours | {hours * per_hour(running(reference)):.2f} |" in shown
-
-
-def test_what_an_answer_costs_is_what_is_predicted(reference: Experiment, tmp_path: Path) -> None:
-    text = _guide("questions.md")
+    operations = DOCS / "operations.md"
+    hour, table = per_hour(running(reference)), between(operations, "cost")
+    for figure in (running(reference)[0].usd_per_hour, per_hour(idle(reference)), hour):
+        assert f"| {figure:.2f} an hour |" in table
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
-    assert (
-        f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
-        in text
-    )
+    for one in (first, later):
+        assert f"{one.hours:.2f} Trn2 hours | {one.hours * hour:.2f} |" in table
+    said = f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
+    assert said in _guide("questions.md")
+    baselines = run_price(load(REFERENCE.with_name("qwen3-32b-baselines.yaml")))
+    assert f"about ${baselines.usd:.0f}" in _guide("where-the-time-goes.md")
+
+    ten_commands = between(operations, "ten")
+    (block,) = [block for block in command_blocks(operations) if block.text in ten_commands]
+    assert len(block.commands) <= 10
+    assert later.hours <= 2
+
+
+def test_what_a_small_experiment_costs_is_what_is_predicted(tmp_path: Path) -> None:
     prompts = ROOT / "experiments" / "prompts" / "general.jsonl"
-    (tmp_path / "small.yaml").write_text(
-        compose("small", model="Qwen/Qwen3-8B", prompts=prompts, folder=tmp_path)[0]
-    )
+    text, *_ = compose("small", model="Qwen/Qwen3-8B", prompts=prompts, folder=tmp_path)
+    (tmp_path / "small.yaml").write_text(text)
     small = load(tmp_path / "small.yaml")
     assert (small.instance.name, small.cluster.max_nodes) == ("trn2.3xlarge", 2)
-    assert f"predicted at ${run_price(small).usd:.2f}." in text
-
-
-def test_the_words_are_in_order_and_each_is_told_in_two_sentences() -> None:
-    rows = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("|---|---|\n")[2].splitlines()
-    words = [_cells(row)[0] for row in rows]
-    assert words == sorted(words, key=str.lower)
-    assert len(words) == len(set(words)) > 30
-    assert all(1 <= len(re.findall(r"[.]( |$)", _cells(row)[1])) <= 2 for row in rows)
+    assert f"predicted at ${run_price(small).usd:.2f}." in _guide("questions.md")
 
 
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
     sweep = load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml"))
-    hours = {part.step: part.hours for part in run_price(sweep, to_compile=16).parts}
-    assert hours["compile"] == 4 * COMPILE_H
-    fewer = {part.step: part.hours for part in run_price(sweep, to_compile=3).parts}
-    assert fewer["compile"] == COMPILE_H
-
-
-def test_from_account_to_answer_takes_ten_commands_and_two_trn2_hours(reference: Experiment) -> None:
-    text = between(DOCS / "operations.md", "ten")
-    (block,) = [block for block in command_blocks(DOCS / "operations.md") if block.text in text]
-    assert len(block.commands) <= 10
-    assert run_price(reference, to_compile=0).hours <= 2
+    for number, turns in ((16, 4), (3, 1)):
+        parts = run_price(sweep, to_compile=number).parts
+        assert [part.hours for part in parts if part.step == "compile"] == [turns * COMPILE_H]
 
 
 def test_the_windows_shown_are_those_advised(
@@ -98,32 +83,21 @@ def test_the_windows_shown_are_those_advised(
         assert int(recommended) == cells[name]["recommended_k"]
 
 
-def test_the_parts_of_the_reference_step_are_those_of_the_forecast() -> None:
+def test_the_parts_of_the_reference_step_are_those_of_the_forecast(reference: Experiment) -> None:
     by, own = published_forecaster(), of_row(PUBLISHED)
     step, text = by.plain(own), _guide("where-the-time-goes.md")
     assert step.likely_s is not None
     assert step.high_s is not None
-    for part in (
-        own.bound_s,
-        by.fit.layer_s * own.shape.layers,
-        by.fit.cache_factor * own.cache_s,
-        step.likely_s,
-    ):
+    layers_s, cache_s = by.fit.layer_s * own.shape.layers, by.fit.cache_factor * own.cache_s
+    for part in (own.bound_s, layers_s, cache_s, step.likely_s):
         assert f"| {part * 1000:.1f} |" in text
     assert f"{step.low_s * 1000:.1f} to {step.high_s * 1000:.1f}" in text
     assert f"{PUBLISHED.tpot_s / step.likely_s:.1f} times" in text
     for name in ("where-the-time-goes.md", "reproduce.md", "../README.md"):
         assert f"{step.likely_s * 1000:.1f}" in _guide(name), name
 
-
-def test_what_drafting_must_yield_is_that_of_the_forecast(reference: Experiment) -> None:
-    step, text = expected_of(reference, reference.arms[1]).drafted, _guide("where-the-time-goes.md")
-    assert step is not None
-    assert step.likely is not None
-    assert f"about {step.likely:.1f} tokens a step" in text
-    assert f"factor of about {step.most_tokens / step.likely:.1f}" in text
-
-
-def test_the_price_of_the_baselines_is_that_of_its_run() -> None:
-    run = run_price(load(REFERENCE.with_name("qwen3-32b-baselines.yaml")))
-    assert f"about ${run.usd:.0f}" in _guide("where-the-time-goes.md")
+    drafted = expected_of(reference, reference.arms[1]).drafted
+    assert drafted is not None
+    assert drafted.likely is not None
+    assert f"about {drafted.likely:.1f} tokens a step" in text
+    assert f"factor of about {drafted.most_tokens / drafted.likely:.1f}" in text

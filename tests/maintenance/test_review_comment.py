@@ -86,12 +86,8 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     github.address = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    run = {
-        "id": 5,
-        "head_sha": COMMIT,
-        "head_branch": "feature/one",
-        "head_repository": {"owner": {"login": "someone"}},
-    }
+    owner = {"owner": {"login": "someone"}}
+    run = {"id": 5, "head_sha": COMMIT, "head_branch": "feature/one", "head_repository": owner}
     (tmp_path / "event.json").write_text(json.dumps({"workflow_run": run}), encoding="utf-8")
     monkeypatch.setenv("GITHUB_EVENT_PATH", str(tmp_path / "event.json"))
     monkeypatch.setenv("GITHUB_REPOSITORY", "example/project")
@@ -102,13 +98,15 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
     server.server_close()
 
 
-def test_the_first_review_becomes_a_comment_and_the_token_stays_with_github(github: GitHub) -> None:
+def test_the_newest_review_becomes_a_comment_and_the_token_stays_with_github(github: GitHub) -> None:
+    github.artifacts = [{"id": 32, "size_in_bytes": 9}, *github.artifacts]
+    github.packed[32] = packed("review.md", b"Nothing changes any more.")
     assert main() == 0
     ((method, path, text),) = github.written
     assert (method, path) == ("POST", f"{REPOSITORY}/issues/7/comments")
     assert text.startswith(MARK)
     assert COMMIT in text
-    assert text.endswith("Nothing changes.")
+    assert text.endswith("Nothing changes any more.")
     assert github.tokens_elsewhere == [None]
 
 
@@ -119,13 +117,6 @@ def test_a_later_review_replaces_its_own_comment_and_no_other(github: GitHub) ->
     github.comments = [by_hand, *[of_another_job] * 40, ours]
     assert main() == 0
     assert [one[:2] for one in github.written] == [("PATCH", f"{REPOSITORY}/issues/comments/3")]
-
-
-def test_of_several_attempts_the_newest_review_is_posted(github: GitHub) -> None:
-    github.artifacts = [{"id": 32, "size_in_bytes": 9}, *github.artifacts]
-    github.packed[32] = packed("review.md", b"again")
-    assert main() == 0
-    assert github.written[0][2].endswith("again")
 
 
 @pytest.mark.parametrize(
