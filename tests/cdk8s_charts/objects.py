@@ -126,6 +126,10 @@ def words(container: Object) -> Iterator[str]:
     yield from (str(entry.get("value", "")) for entry in container.get("env") or ())
 
 
+def mounts(container: Object) -> list[Object]:
+    return container.get("volumeMounts") or []
+
+
 def quantity(value: Any) -> float:
     """`100m`, `1.5Gi` or a plain number."""
     text = str(value)

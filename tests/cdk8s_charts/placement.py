@@ -221,24 +221,14 @@ def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
     )
     # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt); root volume of infra/settings.py
     small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_VOLUME_GIB)
+    free_of_system = _without_residents(small, "system")
+    free = _without_residents(large, "neuron") | {NEURON_RESOURCE: 0 if by_claims else instance.devices}
+    labels, taints = _labels(instance.name, "neuron"), ((NEURON_TAINT_KEY, "NoSchedule"),)
     neuron = tuple(
-        Node(
-            f"trn2-{number}",
-            _labels(instance.name, "neuron"),
-            ((NEURON_TAINT_KEY, "NoSchedule"),),
-            _without_residents(large, "neuron") | {NEURON_RESOURCE: 0 if by_claims else instance.devices},
-            instance,
-            by_claims,
-        )
-        for number in range(neuron_nodes)
+        Node(f"trn2-{number}", labels, taints, free, instance, by_claims) for number in range(neuron_nodes)
     )
     system = tuple(
-        Node(
-            f"system-{number}",
-            _labels(SYSTEM_INSTANCE_TYPE, "system"),
-            (),
-            _without_residents(small, "system"),
-        )
+        Node(f"system-{number}", _labels(SYSTEM_INSTANCE_TYPE, "system"), (), free_of_system)
         for number in range(SYSTEM_NODES)
     )
     return neuron + system
@@ -254,8 +244,8 @@ def _labels(instance: str, role: str) -> dict[str, str]:
 
 
 def _without_residents(offered: Amounts, role: str) -> Amounts:
-    standing = [one for one in RESIDENTS.values() if one[2] in ("", role)]
-    taken = _sum(_amounts({"cpu": cpu, "memory": mib * 2**20}, pods=1) for cpu, mib, _ in standing)
+    standing = [(cpu, mib) for cpu, mib, of in RESIDENTS.values() if of in ("", role)]
+    taken = _sum(_amounts({"cpu": cpu, "memory": mib * 2**20}, pods=1) for cpu, mib in standing)
     return {name: offered[name] - taken[name] for name in RESOURCES}
 
 

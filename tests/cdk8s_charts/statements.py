@@ -19,7 +19,7 @@ from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer
 from tests.cdk8s_charts.immutable import FIELDS, at
-from tests.cdk8s_charts.objects import Object, Pod, named, pods_of, quantity, words
+from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
 
 Statement = Callable[[Experiment, list[Object]], Iterator[str]]
 _WITHOUT_NAMESPACE = {"Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
@@ -63,25 +63,23 @@ def a_name_changes_with_what_cannot_be_changed(_: Experiment, objects: list[Obje
 
 
 def what_is_named_exists(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
-    known = {"secretKeyRef": {experiment.token_secret, experiment.baseline.serving.api_key_secret}}
-    for kind in ("ServiceAccount", "PriorityClass", "PersistentVolumeClaim", "ConfigMap"):
-        known[kind] = {*named(objects, kind)}
+    kinds = ("ServiceAccount", "PriorityClass", "PersistentVolumeClaim", "ConfigMap")
+    known: set[tuple[str, str | None]] = {(kind, name) for kind in kinds for name in named(objects, kind)}
+    known |= {("Secret", experiment.token_secret), ("Secret", experiment.baseline.serving.api_key_secret)}
     for pod in pods_of(objects):
-        wanted = [("ServiceAccount", pod.spec.get("serviceAccountName"))]
-        wanted += [("PriorityClass", pod.spec["priorityClassName"])]
+        wanted = [("PriorityClass", pod.spec["priorityClassName"])]
+        wanted += [("ServiceAccount", pod.spec.get("serviceAccountName"))]
         for volume in pod.volumes.values():
             if claim := volume.get("persistentVolumeClaim"):
                 wanted.append(("PersistentVolumeClaim", claim["claimName"]))
             if config := volume.get("configMap"):
                 wanted.append(("ConfigMap", config["name"]))
-        for container in pod.containers:
-            for mount in container.get("volumeMounts") or ():
-                if mount["name"] not in pod.volumes:
-                    yield f"{pod}: mounts {mount['name']}"
-            for entry in container.get("env") or ():
-                if secret := (entry.get("valueFrom") or {}).get("secretKeyRef"):
-                    wanted.append(("secretKeyRef", secret["name"]))
-        yield from (f"{pod}: {kind} {name}" for kind, name in wanted if name not in known[kind])
+        for entry in (entry for container in pod.containers for entry in container.get("env") or ()):
+            if secret := (entry.get("valueFrom") or {}).get("secretKeyRef"):
+                wanted.append(("Secret", secret["name"]))
+        mounted = {mount["name"] for container in pod.containers for mount in mounts(container)}
+        yield from (f"{pod}: {kind} {name}" for kind, name in wanted if (kind, name) not in known)
+        yield from (f"{pod}: mounts {name}" for name in mounted - pod.volumes.keys())
 
 
 def volumes_and_claims_are_pairs(_: Experiment, objects: list[Object]) -> Iterator[str]:
@@ -138,15 +136,9 @@ def claims_are_declared_and_used(experiment: Experiment, objects: list[Object]) 
     """A misspelt group or selector is admitted and then never satisfied; nothing says so."""
     templates = named(objects, "ResourceClaimTemplate")
     for pod in pods_of(objects):
-        held = {
-            claim["name"]: claim["resourceClaimTemplateName"]
-            for claim in pod.spec.get("resourceClaims") or ()
-        }
-        used = [
-            claim
-            for container in pod.containers
-            for claim in (container.get("resources") or {}).get("claims") or ()
-        ]
+        claims = pod.spec.get("resourceClaims") or ()
+        held = {claim["name"]: claim["resourceClaimTemplateName"] for claim in claims}
+        used = [claim for one in pod.containers for claim in one["resources"].get("claims") or ()]
         if {claim["name"] for claim in used} != held.keys() or not set(held.values()) <= templates.keys():
             yield f"{pod}: holds {held}, uses {used}"
             continue
@@ -186,7 +178,7 @@ def volumes_fit_what_their_pod_may_use(_: Experiment, objects: list[Object]) -> 
                 disk += quantity(source["sizeLimit"])
             else:
                 for container in pod.containers:
-                    mounted = name in {mount["name"] for mount in container.get("volumeMounts") or ()}
+                    mounted = name in {mount["name"] for mount in mounts(container)}
                     memory = quantity(container["resources"]["limits"]["memory"])
                     if mounted and quantity(source["sizeLimit"]) >= memory:
                         yield f"{pod}: {name} is as large as the memory of {container['name']}"
@@ -249,10 +241,8 @@ def servers_wait_at_0_and_are_asked_when_they_are_ready(
         startup = server.get("startupProbe", {})
         if len({"httpGet", "exec"} & startup.keys()) != 1:
             yield f"{pod}: startupProbe"
-        if (
-            startup.get("failureThreshold", 3) * startup.get("periodSeconds", 10)
-            > spec["progressDeadlineSeconds"]
-        ):
+        given_s = startup.get("failureThreshold", 3) * startup.get("periodSeconds", 10)
+        if given_s > spec["progressDeadlineSeconds"]:
             yield f"{pod}: is given up before its startup probe"
         for name in ("readinessProbe", "livenessProbe"):
             probe = server.get(name, {})
@@ -261,7 +251,7 @@ def servers_wait_at_0_and_are_asked_when_they_are_ready(
             if probe.get("timeoutSeconds", 1) > probe.get("periodSeconds", 10):
                 yield f"{pod}: {name} overlaps itself"
         for container in pod.containers:
-            for mount in container.get("volumeMounts") or ():
+            for mount in mounts(container):
                 stored = mount["mountPath"].startswith(("/checkpoints", "/artifacts"))
                 if stored and not mount.get("readOnly"):
                     yield f"{pod}: may write to {mount['mountPath']}"
@@ -270,9 +260,7 @@ def servers_wait_at_0_and_are_asked_when_they_are_ready(
 def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     """An artifact that loads wins over every flag, so a wrong folder would be served without a word."""
     deployments = {pod.name: pod for pod in pods_of(objects) if pod.kind == "Deployment"}
-    for arm in experiment.served_arms:
-        if arm.runtime.lab_only:
-            continue
+    for arm in (arm for arm in experiment.served_arms if not arm.runtime.lab_only):
         key, pod = artifact_key(arm), deployments[arm.name]
         if (pod.metadata.get("annotations") or {}).get("speculation.trn2/artifact-key") != key:
             yield f"{pod}: annotation"
