@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
+from reprlib import repr as shown
 from typing import Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from benchmark.addresses import url_problem
 
 MOST_LEVELS, MOST_DEPTH = 64, 32
+_MOST_PROBLEMS = 20
 LEFT_OUT = Field(exclude_if=lambda value: not value)
 """A plan file does not have the key where it says nothing."""
 UNLESS_NONE = Field(exclude_if=lambda value: value is None)
@@ -94,3 +98,41 @@ class Part(BaseModel):
     def to_dict(self, *, exclude_unset: bool = False) -> dict[str, Any]:
         """As a plan file has it; `exclude_unset` leaves out what was not given."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=exclude_unset)
+
+
+def in_words(
+    where: str,
+    part: type[Part],
+    content: Mapping[str, Any],
+    error: ValidationError,
+    with_own_lines: Collection[str],
+) -> list[str]:
+    """What pydantic found, a line for each wrong field of `part`, unknown keys first; none for what is inside the keys `with_own_lines`."""
+    fields = {field.alias or name: field for name, field in part.model_fields.items()}
+    wrong: dict[str, None] = {}
+    for found in error.errors(include_url=False, include_input=False, include_context=False):
+        key, *inside = found["loc"]
+        # Wrong entries of a part make a list seem too short.
+        if not (key in with_own_lines and inside) and not (
+            found["type"] == "too_short" and content[str(key)]
+        ):
+            wrong[str(key)] = None
+    known = ", ".join(fields)
+    lines = [f"{where}{_key(key)}: unknown; known are {known}" for key in wrong if key not in fields]
+    for key in filter(wrong.__contains__, fields):
+        if key == "url":
+            lines.append(f"{where}{key}: {url_problem(content.get(key))}")
+        else:
+            value = shown(content[key]) if key in content else "missing"
+            lines.append(f"{where}{key}: {value}; must be {fields[key].description}")
+    return lines
+
+
+def one_line(problems: list[str]) -> str:
+    """All problems, of many the first."""
+    more = len(problems) - _MOST_PROBLEMS
+    return "; ".join([*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _key(key: str) -> str:
+    return key if key.isidentifier() and len(key) < 60 else shown(key)

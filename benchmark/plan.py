@@ -28,17 +28,19 @@ from benchmark.limits import (
     asked_by_user,
     cell_requests,
     held_to,
+    in_words,
     items,
     levels,
     must_be,
     number,
+    one_line,
     shallow,
     whole,
 )
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
-_MOST_ARMS, _MOST_PROBLEMS = 64, 20
+_MOST_ARMS = 64
 _MOST_SECONDS, _MOST_USD = 1e6, 1e6
 OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
@@ -201,7 +203,7 @@ class Plan(Part):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if found := list(_contradictions(self)):
-            raise PlanError(_one_line(found))
+            raise PlanError(one_line(found))
         return self
 
     @property
@@ -340,7 +342,7 @@ def from_dict(content: Any) -> Plan:
     try:
         return Plan.model_validate(content)
     except ValidationError as error:
-        problems = _told("", Plan, content, error)
+        problems = in_words("", Plan, content, error, _PARTS)
     entries = [("search", content["search"])] if isinstance(content.get("search"), dict) else []
     for key in ("arms", "prompts"):
         listed = content[key] if isinstance(content.get(key), list) else ()
@@ -353,36 +355,11 @@ def from_dict(content: Any) -> Plan:
         try:
             part.model_validate(entry)
         except ValidationError as error:
-            problems += _told(f"{where}.", part, entry, error)
-    raise PlanError(_one_line(problems))
+            problems += in_words(f"{where}.", part, entry, error, _PARTS)
+    raise PlanError(one_line(problems))
 
 
 _PARTS: dict[Any, type[Part]] = {"arms": Arm, "prompts": Prompt, "search": Search}
-
-
-def _told(where: str, part: type[Part], content: dict[str, Any], error: ValidationError) -> list[str]:
-    """What pydantic found, in our words: a line for each wrong field of `part`, unknown keys first."""
-    fields = {field.alias or name: field for name, field in part.model_fields.items()}
-    wrong: dict[str, None] = {}
-    for found in error.errors(include_url=False, include_input=False, include_context=False):
-        key, *inside = found["loc"]
-        # Wrong entries of a part have lines of their own, and make a list seem too short.
-        if not (key in _PARTS and inside) and not (found["type"] == "too_short" and content[str(key)]):
-            wrong[str(key)] = None
-    known = ", ".join(fields)
-    lines = [f"{where}{_key(key)}: unknown; known are {known}" for key in wrong if key not in fields]
-    for key in filter(wrong.__contains__, fields):
-        if key == "url":
-            lines.append(f"{where}{key}: {url_problem(content.get(key))}")
-        else:
-            value = shown(content[key]) if key in content else "missing"
-            lines.append(f"{where}{key}: {value}; must be {fields[key].description}")
-    return lines
-
-
-def _one_line(problems: list[str]) -> str:
-    more = len(problems) - _MOST_PROBLEMS
-    return "; ".join([*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _contradictions(plan: Plan) -> Iterable[str]:
@@ -444,7 +421,3 @@ def _against_search(plan: Plan, search: Search) -> Iterable[str]:
 
 def _repeated(values: Iterable[Any]) -> list[Any]:
     return sorted(value for value, times in Counter(values).items() if times > 1)
-
-
-def _key(key: str) -> str:
-    return key if key.isidentifier() and len(key) < 60 else shown(key)
