@@ -9,7 +9,7 @@ from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
-from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key, serve_config
+from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -97,10 +97,3 @@ def test_jobs_and_folders_are_named_after_what_they_make(reference: Experiment) 
         names += [naming.compile_job(each) for each in experiment.arms]
         assert len(set(names)) == len(names)
         assert all(len(name) <= 63 - len("-0a1b2c3d") and name == naming.slug(name) for name in names)
-
-
-def test_a_server_is_told_plain_values_only(reference: Experiment) -> None:
-    for arm in reference.arms:
-        assert all(
-            isinstance(value, bool | int) or key == "padding_side" for key, value in serve_config(arm).items()
-        )

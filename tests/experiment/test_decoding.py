@@ -39,15 +39,8 @@ def _drafted(mode: str, k: int, at_once: int, target: Configuration = QWEN) -> D
 
 def test_no_row_is_dropped() -> None:
     """To make a forecast look better."""
-    numbered = [f"P{n}" for n in (*range(1, 11), 15, 18, 19)]
-    lengths = [
-        f"{n}{k}-{length}" for n in (11, 12, 13, 14) for k in ("", "k") for length in ("short", "long")
-    ]
-    lengths += [f"16-{tokens}" for tokens in (2048, 4096, 8192, 16384, 32768)] + ["17-1024", "17-4096"]
-    assert {row.row for row in PLAIN} == {*numbered, *(f"P{length}" for length in lengths)}
-    drafted = "S1 S2 S3 S4 S5-1 S5-2 S5-3 S5-4 S5-5 S5-6 S6 S6-4 S7 S7-4 S8 S9"
-    assert [row.row for row in DRAFTED] == drafted.split()
-    assert (len(PLAIN), len(HEALTHY), len(NOT_DENSE)) == (36, 26, 4)
+    assert (len(PLAIN), len(HEALTHY), len(DRAFTED), len(NOT_DENSE)) == (36, 26, 16, 4)
+    assert len({row.row for row in PLAIN} | {row.row for row in DRAFTED}) == 36 + 16
 
 
 def test_a_model_is_forecast_by_the_others_as_well_as_the_guide_says() -> None:

@@ -104,6 +104,8 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
     two = part(load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8])))))
     assert one.assumption.startswith("2 arms, a search of at most 12 cells")
     assert two.assumption.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")
+    three = part(load(variation(put("serving.max_num_seqs", [4, 8, 16]))))
+    assert three.hours == pytest.approx(3 * part(load(variation(both()))).hours)
     long = load(variation(put("benchmark.duration", "3h")))
     assert 3 < part(long).hours < 4
     assert "3h of loading" in as_text(long)

@@ -79,13 +79,10 @@ def test_a_head_has_its_targets_width_and_few_of_its_weights_and_may_be_trained_
     assert head.parameters < target.parameters / 10
 
 
-def test_weights_of_another_folder_are_other_weights(variation: Variation) -> None:
+def test_weights_of_a_bucket_go_by_their_folder_and_need_no_token(variation: Variation) -> None:
     folders = ("s3://my-bucket/run-1", "s3://my-bucket/run-2", "s3://my-bucket/run-2/")
     arms = [load(variation(put("target", MINE | {"weights": folder}))).baseline for folder in folders]
     assert len({artifact_key(arm) for arm in arms}) == len({weights_path(arm.target) for arm in arms}) == 2
-
-
-def test_a_gated_model_from_a_bucket_needs_no_token(variation: Variation) -> None:
     llama = {"model": "meta-llama/Llama-3.3-70B-Instruct", "weights": "s3://my-bucket/llama"}
     draft = {"model": "meta-llama/Llama-3.2-1B-Instruct", "weights": "s3://my-bucket/llama-1b"}
     load(variation(both(put("target", llama), put(DRAFT, draft))))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from experiment import Experiment, load
 from experiment.arms import digest
 from experiment.compilation import artifact_key, compile_config
-from experiment.cost import run_price
 from experiment.expected import concurrent_sequences
 from experiment.placement import batches, nodes_needed, place
 from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
@@ -59,7 +56,9 @@ def test_a_value_of_a_list_means_what_it_means_alone(reference: Experiment, vari
     assert keys(_windows(7)) == keys(put("serving.max_num_seqs", [4])) == keys()
     assert digest(load(variation(put("serving.max_num_seqs", [4])))) == digest(reference)
     assert keys(SIZES)[:4] == keys() + keys(put("serving.max_num_seqs", 8))
-    sizes = load(variation(both(SIZES, put("benchmark.concurrency", [4, 12]))))
+    loads, served = put("benchmark.concurrency", [4, 12]), put("serve", {"arm": "qwen-sd-vllm-b8"})
+    figure = {"arm": "qwen-sd-vllm-b16", "metric": "speed_up", "concurrency": 4, "value": 2.0, "source": "me"}
+    sizes = load(variation(both(SIZES, loads, served, put("expect", {"figures": [figure]}))))
     assert [compile_config(arm)["batch_size"] for arm in sizes.arms] == [4, 4, 8, 8, 16, 16]
     waiting = [concurrent_sequences(sizes, arm) for arm in sizes.arms]
     assert waiting == [4, 4, 8, 8, 12, 12], "a load above an arm's batch waits at that arm alone"
@@ -95,24 +94,3 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_its_baseline_too(
         for device in range(entry.devices)
     ]
     assert len(set(taken)) == len(taken), "no device twice in a batch"
-
-
-def test_more_sizes_are_more_to_measure_and_the_price_says_so(
-    reference: Experiment, variation: Variation
-) -> None:
-    one, three = run_price(reference), run_price(load(variation(SIZES)))
-    hours = [{part.step: part.hours for part in price.parts} for price in (one, three)]
-    for step in ("load", "benchmark"):
-        assert hours[1][step] == pytest.approx(3 * hours[0][step])
-    assert three.usd > one.usd
-
-
-def test_an_arm_of_a_further_size_can_be_served_and_expected_of(variation: Variation) -> None:
-    figure: dict[str, Any] = {"metric": "speed_up", "concurrency": 4, "value": 2.0, "source": "me"}
-    chosen = both(
-        put("serve", {"arm": "qwen-sd-vllm-b8"}),
-        put("expect", {"figures": [figure | {"arm": "qwen-sd-vllm-b16"}]}),
-    )
-    found = load(variation(both(SIZES, chosen)))
-    assert found.serve is not None
-    assert found.serve.arm == "qwen-sd-vllm-b8"

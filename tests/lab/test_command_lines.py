@@ -78,21 +78,19 @@ def test_an_experiment_for_the_other_command_is_refused_with_its_name(
     assert re.search(said, capsys.readouterr().err)
 
 
-def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_comes_from_the_environment_and_leads_to_an_own_experiment_and_that_one_to_aws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TRNSPEC_EXPERIMENT", "experiments/mine.yaml")
     assert demo._parser("trnspec").parse_args([]).experiment == Path("experiments/mine.yaml")
     assert rehearse._parser("trnspec").parse_args(["other.yaml"]).experiment == Path("other.yaml")
     monkeypatch.delenv("TRNSPEC_EXPERIMENT")
     assert demo._parser("trnspec").parse_args([]).experiment == REFERENCE
-
-
-def test_the_reference_leads_to_an_own_experiment_and_that_one_to_aws() -> None:
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
-    for path, shown_as in (
-        (REFERENCE.with_name("mine.yaml"), "experiments/mine.yaml"),
-        (Path("/my files/own.yaml"), "'/my files/own.yaml'"),
-    ):
-        assert demo._next(path) == f"./trnspec forecast {shown_as} --acceptance shares.json"
+    asked = "--acceptance shares.json"
+    mine, far = REFERENCE.with_name("mine.yaml"), Path("/my files/own.yaml")
+    assert demo._next(mine) == f"./trnspec forecast experiments/mine.yaml {asked}"
+    assert demo._next(far) == f"./trnspec forecast '/my files/own.yaml' {asked}"
 
 
 def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_path: Path) -> None:

@@ -106,13 +106,6 @@ async def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_wit
     assert len({event["id"] for event in (role, *chunks, last)}) == 1
 
 
-@served(BASELINE)
-async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(session: Session) -> None:
-    *chunks, _ = await _events(session, "/v1/completions", _completion(stream_options=USAGE))
-    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == list(range(1, 65))
-    assert chunks[0]["object"] == "text_completion"
-
-
 @served()
 async def test_usage_is_sent_only_where_asked_for(session: Session) -> None:
     for options, on_each, at_the_end in (
@@ -132,21 +125,26 @@ async def test_usage_is_sent_only_where_asked_for(session: Session) -> None:
 
 def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> None:
     texts: list[str] = []
+    ignored = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5, "no_such_field": [1]}
 
     async def use(session: Session) -> None:
         events = await _events(session, "/v1/chat/completions", _chat())
         texts.append("".join(event["choices"][0]["delta"]["content"] for event in events))
-        ignored = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5, "no_such_field": [1]}
-        _, whole = await _post(session, "/v1/chat/completions", _chat(**ignored))
-        assert whole["object"] == "chat.completion"
-        assert whole["usage"]["completion_tokens"] == 64
-        assert whole["choices"][0]["finish_reason"] == "length"
-        texts.append(whole["choices"][0]["message"]["content"])
+        _, chat = await _post(session, "/v1/chat/completions", _chat(**ignored))
         _, whole = await _post(session, "/v1/completions", _completion())
-        texts.append(whole["choices"][0]["text"])
+        texts.extend((chat["choices"][0]["message"]["content"], whole["choices"][0]["text"]))
+        assert (chat["object"], chat["usage"]["completion_tokens"]) == ("chat.completion", 64)
+        assert chat["choices"][0]["finish_reason"] == "length"
 
-    for argv in (BASELINE, SPECULATIVE):
-        served(argv)(use)()
+    async def use_plain(session: Session) -> None:
+        body = _completion(stream_options=USAGE)
+        *chunks, _ = await _events(session, "/v1/completions", body)
+        assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == list(range(1, 65))
+        assert chunks[0]["object"] == "text_completion"
+        await use(session)
+
+    served(BASELINE)(use_plain)()
+    served()(use)()
     assert len(texts) == 6
     assert len(set(texts)) == 1
 
@@ -282,7 +280,9 @@ async def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees
         stream.close()
 
 
-def test_the_rendered_argv_decides_names_slots_length_and_speculation() -> None:
+def test_the_argv_decides_names_slots_length_and_speculation_and_what_has_no_published_timings_is_refused() -> (
+    None
+):
     arm = parse_argv(SPECULATIVE)
     assert arm.model == "/checkpoints/Qwen/Qwen3-32B"
     assert arm.served_names == ("Qwen/Qwen3-32B",)
@@ -295,22 +295,16 @@ def test_the_rendered_argv_decides_names_slots_length_and_speculation() -> None:
     assert (arm.max_model_len, arm.max_num_seqs) == (512, 4), (
         "unknown options are accepted, the last mention counts"
     )
-
-
-@pytest.mark.parametrize(
-    ("config", "override", "method"),
-    [
+    for config, override, method in (
         ({"method": "ngram"}, {}, "ngram"),
         ({}, {"enable_eagle_speculation": True}, "eagle"),
         ({}, {"enable_fused_speculation": False}, "vanilla"),
-    ],
-)
-def test_what_has_no_published_timings_is_refused_in_one_line(
-    config: Json, override: Json, method: str
-) -> None:
-    config |= {"model": "/d", "num_speculative_tokens": 7}
-    options = ["--speculative-config", json.dumps(config), "--override-neuron-config", json.dumps(override)]
-    with pytest.raises(Misuse, match=f"method '{method}' has no published timings") as caught:
-        parse_argv([*BASELINE, *options])
-    assert "\n" not in str(caught.value)
-    assert parse_argv([*BASELINE, *options], heads=True).speculative_tokens == 7, "where its steps are given"
+    ):
+        drafting = json.dumps({**config, "model": "/d", "num_speculative_tokens": 7})
+        words = ["--speculative-config", drafting, "--override-neuron-config", json.dumps(override)]
+        with pytest.raises(Misuse, match=f"method '{method}' has no published timings") as caught:
+            parse_argv([*BASELINE, *words])
+        assert "\n" not in str(caught.value)
+        assert parse_argv([*BASELINE, *words], heads=True).speculative_tokens == 7, (
+            "where its steps are given"
+        )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from lab.emulator.texts import (
     NATURAL_LENGTH_TOKENS,
     PromptClasses,
@@ -37,20 +35,17 @@ def test_a_prompt_is_known_by_its_end_the_longest_known_one_wins_and_an_unknown_
     assert classes.beyond(["json", "code"]) == ["poems"]
 
 
-@pytest.mark.parametrize("prompt_class", [*sorted(NATURAL_LENGTH_TOKENS), "poems"])
-def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_told_not_to(
-    prompt_class: str,
-) -> None:
-    natural = NATURAL_LENGTH_TOKENS.get(prompt_class, NATURAL_LENGTH_TOKENS["open-ended"])
-    for max_tokens in (1, 64, natural):
-        answer = write_answer("[7f3a2c] Do: it", prompt_class, max_tokens=max_tokens)
-        assert (len(answer.pieces), answer.finish_reason) == (max_tokens, "length")
-        assert all(piece.strip() for piece in answer.pieces)
-    answer = write_answer("p", prompt_class, max_tokens=natural + 1)
-    assert (len(answer.pieces), answer.finish_reason) == (natural, "stop")
-    forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
-    assert (len(forced.pieces), forced.finish_reason) == (natural + 1, "length")
-    assert forced.pieces[:natural] == answer.pieces, "more tokens continue the same text"
+def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_told_not_to() -> None:
+    for prompt_class, natural in [*NATURAL_LENGTH_TOKENS.items(), ("poems", 700)]:
+        for max_tokens in (1, 64, natural):
+            answer = write_answer("[7f3a2c] Do: it", prompt_class, max_tokens=max_tokens)
+            assert (len(answer.pieces), answer.finish_reason) == (max_tokens, "length")
+            assert all(piece.strip() for piece in answer.pieces)
+        answer = write_answer("p", prompt_class, max_tokens=natural + 1)
+        assert (len(answer.pieces), answer.finish_reason) == (natural, "stop")
+        forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
+        assert (len(forced.pieces), forced.finish_reason) == (natural + 1, "length")
+        assert forced.pieces[:natural] == answer.pieces, "more tokens continue the same text"
 
 
 def test_a_text_follows_from_its_prompt_and_a_prompt_token_is_four_bytes() -> None:

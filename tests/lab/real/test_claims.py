@@ -88,8 +88,8 @@ def test_advice_must_be_there_and_near_what_is_measured(off_by: float | None, mi
 
 
 def test_the_open_ended_class_does_not_count_as_structured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TOKENS_PER_STEP, "repetition", 3.0)
-    monkeypatch.setitem(TOKENS_PER_STEP, "open-ended", 7.0)
+    for name, tokens in (("repetition", 3.0), ("open-ended", 7.0)):
+        monkeypatch.setitem(TOKENS_PER_STEP, name, tokens)
     assert any("at least 5" in text for text in _missed(found=summary()))
 
 

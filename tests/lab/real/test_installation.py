@@ -1,7 +1,5 @@
-"""A machine that cannot run the engine is told so in one line before anything is fetched.
-
-Each step of the installation is done once, and what fails says so in one line. Nothing is fetched here.
-"""
+"""A machine that cannot run the engine is told so before anything is fetched; each step of the installation is done once, and what
+fails says so in one line. Nothing is fetched here."""
 
 from __future__ import annotations
 
@@ -51,15 +49,16 @@ def test_this_machine_can_be_examined_from_a_folder_that_does_not_exist_yet(tmp_
     assert found.cores >= 1
 
 
-@pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The steps that were carried out; a step fails once when its name stands in `failing`."""
-    found: list[str] = []
+def test_an_interrupted_installation_goes_on_where_it_stopped_and_a_finished_one_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    said: list[str] = []
 
     def step(name: str) -> installing.Step:
         def carry_out(home: Path, _python: str | None) -> None:
-            found.append(name)
-            if name == "two" and found.count("two") == 1:
+            done.append(name)
+            if done == ["one", "two"]:
                 raise Outside("pip: no network; see the log")
             (home / "venv/bin").mkdir(parents=True, exist_ok=True)
             (home / "venv/bin/vllm").touch()
@@ -67,13 +66,6 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return carry_out
 
     monkeypatch.setattr(installing, "STEPS", {name: step(name) for name in ("one", "two", "three")})
-    return found
-
-
-def test_an_interrupted_installation_goes_on_where_it_stopped_and_a_finished_one_does_nothing(
-    tmp_path: Path, done: list[str]
-) -> None:
-    said: list[str] = []
     with pytest.raises(Outside, match="no network"):
         installing.install(tmp_path, machine=GOOD, python=None, say=said.append)
     assert any("third party" in line for line in said), "the rebuild is named as such"

@@ -75,9 +75,3 @@ def test_the_sweep_is_the_arms_with_the_better_draft_and_one_batch_and_a_short_r
     assert sweep_of(two).arms == arms
     further = sweep_of(two, ["tiny-sd-k3-b8", "tiny-sd-k5-b8"])
     assert (further.baseline, further.arms) == ("tiny-b8", {3: "tiny-sd-k3-b8", 5: "tiny-sd-k5-b8"})
-
-
-def test_enough_is_asked_one_at_a_time_and_greedily_for_the_claims(tiny: Experiment) -> None:
-    assert tiny.benchmark.temperature == 0
-    assert tiny.benchmark.concurrency == (1,)
-    assert tiny.benchmark.requests * len(tiny.classes) >= 100
