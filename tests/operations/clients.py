@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -18,11 +20,31 @@ REGION = "us-east-2"
 moto.eks.utils.Session = cache(boto3.Session)  # type: ignore[attr-defined] # which moto imports by name
 
 
-@cache
 def shared_client(service: str, region: str = REGION) -> Any:
     """With made-up keys, in the region of the reference experiment or another."""
+    return _client(service, region)
+
+
+@cache
+def _client(service: str, region: str) -> Any:
     retries: Any = {"total_max_attempts": 1}
     return _session().client(service, region_name=region, config=Config(retries=retries))
+
+
+@contextmanager
+def eks_says(**answers: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """As long as it lasts, EKS answers these operations so, in the place of moto."""
+    events = shared_client("eks").meta.events
+    hooks = {f"before-call.eks.{operation}": _instead(answer) for operation, answer in answers.items()}
+    for event, hook in hooks.items():
+        events.register(event, hook)
+    yield
+    for event, hook in hooks.items():
+        events.unregister(event, hook)
+
+
+def _instead(answer: Callable[[], dict[str, Any]]) -> Callable[..., Any]:
+    return lambda **_: (SimpleNamespace(status_code=200, headers={}, raw=None), answer())
 
 
 def make_stacks(

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,7 +19,7 @@ from operations.cloud import cloudformation, nodegroup
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.kubernetes import own_nodes
 from tests.conftest import REFERENCE
-from tests.operations.clients import make_stacks, stack_names
+from tests.operations.clients import eks_says, make_stacks, stack_names
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -173,17 +172,9 @@ def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
 ) -> None:
     make_stacks("elsewhere", "identity")
     make_stacks("apart", "identity")
-    answer = {"associations": [{"namespace": name} for name in ("elsewhere", "shop")]}
-
-    def associations(**_: object) -> tuple[SimpleNamespace, object]:
-        return SimpleNamespace(status_code=200, headers={}, raw=None), answer
-
-    events, name = world.client("eks").meta.events, "before-call.eks.ListPodIdentityAssociations"
-    events.register(name, associations)
-    try:
+    there = {"associations": [{"namespace": name} for name in ("elsewhere", "shop")]}
+    with eks_says(ListPodIdentityAssociations=lambda: there):
         said = teardown.standing_on(experiment, aws)
-    finally:
-        events.unregister(name, associations)
     assert said.startswith("qwen3-32b: elsewhere is deployed into its cluster")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from operations.cloud.aws import Aws
 from operations.cloud.standing import Made, listed
 from operations.preflight.account import what_was_left
 from tests.operations.api_server import ApiServer
-from tests.operations.clients import shared_client
+from tests.operations.clients import eks_says, shared_client
 from tests.operations.conftest import Say
 
 pytestmark = pytest.mark.usefixtures("direct")
@@ -47,25 +46,19 @@ def lists(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
     for name in ("shop", "joined"):
         team.put("namespaces", name, {})
     team.put("priorityclasses", "joined-jobs-1", {})
-    operations = ("ListNodegroups", "ListAddons", "ListAccessEntries", "ListPodIdentityAssociations")
-    answering = []
-    for operation, key in zip(operations, found, strict=True):
-
-        def answer(key: str = key, **_: Any) -> Any:
-            return SimpleNamespace(status_code=200, headers={}, raw=None), {key: found[key]}
-
-        for client in (shared_client("eks"), shared_client("eks", "us-east-2")):  # the tests' and a verb's
-            client.meta.events.register(f"before-call.eks.{operation}", answer)
-            answering.append((client, f"before-call.eks.{operation}", answer))
     ids = {("node group", name) for name in found["nodegroups"][1:]}
     ids |= {("add-on", "aws-mountpoint-s3-csi-driver"), ("access entry", f"{ROLE}/joined-workloads-Access1")}
     ids.add(("pod identity", "arn:joined"))
     objects = frozenset({"namespaces: joined", "priorityclasses: joined-jobs-1"})
     by_stacks = Made(ids=frozenset(ids), objects=objects, releases=frozenset())
     monkeypatch.setattr(standing, "made", lambda *_: by_stacks)
-    yield found
-    for client, event, one in answering:
-        client.meta.events.unregister(event, one)
+    with eks_says(
+        ListNodegroups=lambda: {"nodegroups": found["nodegroups"]},
+        ListAddons=lambda: {"addons": found["addons"]},
+        ListAccessEntries=lambda: {"accessEntries": found["accessEntries"]},
+        ListPodIdentityAssociations=lambda: {"associations": found["associations"]},
+    ):
+        yield found
 
 
 def take_away(lists: Lists, api: ApiServer, *names: str) -> Callable[..., Any]:

@@ -177,14 +177,13 @@ def test_what_the_first_experiment_brings_must_be_there_or_be_declared(
     assert "system-nodes" not in declared.why.split(";", 1)[1]
 
 
-def test_agents_on_all_nodes_are_told_and_can_be_left_out(software: Software) -> None:
+def test_agents_on_all_nodes_are_told_unless_left_out_and_what_our_own_stack_installed_is_not_found(
+    software: Software, team: ApiServer
+) -> None:
     told = "whose agents run on all nodes of the cluster, so that CloudWatch bills"
     assert told in software().why
     without = software(provided=("amazon-cloudwatch-observability",))
     assert (without.state, told in without.why) == (State.FINE, False)
-
-
-def test_what_our_own_stack_installed_is_not_found(software: Software, team: ApiServer) -> None:
     daemon(team, "s3-csi-node")
     assert software().state is State.FINDING
     make_stacks("joined", "nodes")

@@ -232,54 +232,42 @@ def test_a_change_of_the_pipeline_needs_a_human_and_a_new_one_opens_access(base:
     assert compare(base, head).granted == ("pipeline: <ServingRole>: Allow s3:GetObject on <B>/*",)
 
 
-def test_prompts_make_results_incomparable_and_are_quoted(base: State, edited: Edited) -> None:
-    def ask_otherwise(data: dict[str, Any]) -> None:
-        data["prompts"]["classes"]["repetition"][0] = "Repeat after me: the bat sat on the hat."
-
-    head = edited(ask_otherwise)
-    experiment = only(base, head)
-    assert told(experiment) == {PLAIN: [], SPEC: []}
-    assert kinds(experiment) == {"comparability"}
-    assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()
-    whole, prompt = notes(base, head)
-    assert "prompts.repetition 8 prompts" in whole
-    assert prompt.startswith("prompt of repetition: ")
-    assert prompt.endswith(" -> user: Repeat after me: the bat sat on the hat.")
-
-
-def test_long_prompts_are_quoted_where_they_part_and_many_without_those_that_stay(
-    base: State, head: State
+def test_prompts_make_results_incomparable_and_are_quoted_where_they_part_without_those_that_stay(
+    base: State, head: State, edited: Edited
 ) -> None:
+    bat = "Repeat after me: the bat sat on the hat."
+    otherwise = edited(lambda data: data["prompts"]["classes"]["repetition"].__setitem__(0, bat))
+    whole, prompt = notes(base, otherwise)
+    assert "prompts.repetition 8 prompts" in whole
+    assert (prompt.startswith("prompt of repetition: "), prompt.endswith(f" -> user: {bat}")) == (True, True)
+
     def asking(before: list[str], after: list[str]) -> list[str]:
         described(base)["prompts"], described(head)["prompts"] = {"code": before}, {"code": after}
         return notes(base, head)
 
+    assert asking(["one", "two"], ["zero", "one", "two"]) == ["prompt of code: none -> zero"]
+    assert asking(["one"], [str(number) for number in range(9)])[-1] == "and 6 more prompts of code"
     (text,) = asking(*(["x " * 300 + animal + "\n" + "y " * 300] for animal in ("cat", "bat")))
     assert re.fullmatch(r"prompt of code: \.\.\.[x ]+ cat [y ]+\.\.\. -> \.\.\.[x ]+ bat [y ]+\.\.\.", text)
     (diff,) = compare(base, head).diffs
     assert diff.title == "prompts of qwen3-32b"
     assert sum(line.startswith(("-code", "+code")) for line in diff.text.splitlines()) == 2, "a line each"
-    assert asking(["one", "two"], ["zero", "one", "two"]) == ["prompt of code: none -> zero"]
-    assert asking(["one"], [str(number) for number in range(9)])[-1] == "and 6 more prompts of code"
+    experiment = only(base, head)
+    assert (told(experiment), kinds(experiment)) == ({PLAIN: [], SPEC: []}, {"comparability"})
+    assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()
 
 
-def test_another_draft_restarts_the_baseline_too_and_the_rendered_field_says_why(
-    base: State, edited: Edited
+def test_another_draft_restarts_the_baseline_too_and_the_rendered_field_or_option_says_why(
+    base: State, head: State, edited: Edited
 ) -> None:
     """Room for weights is the same in all arms."""
-    head = edited(lambda data: spec(data)["draft"].update(model="Qwen/Qwen3-0.6B"))
-    plain, treated = only(base, head).arms
+    drafting = edited(lambda data: spec(data)["draft"].update(model="Qwen/Qwen3-0.6B"))
+    plain, treated = only(base, drafting).arms
     assert treated.changes[0] == "draft Qwen/Qwen3-1.7B -> Qwen/Qwen3-0.6B"
-    assert all("ephemeral-storage" in text for text in treated.changes[1:])
-    assert marks(only(base, head), "compiles") == {SPEC}
+    assert (treated.compiles is None, plain.compiles is None) == (False, True)
     fields = [f"containers[vllm].resources.{part}.ephemeral-storage" for part in ("limits", "requests")]
     assert plain.restarts_for == (*fields,)
-    assert f"**yes**: `{fields[0]}`, " in markdown(compare(base, head), base="main")
-
-
-def test_a_servers_arguments_are_told_by_option_and_in_another_order_replace_the_pods_too(
-    base: State, head: State
-) -> None:
+    assert f"**yes**: `{fields[0]}`, " in markdown(compare(base, drafting), base="main")
     command = vllm(head, PLAIN)["command"]
     at = command.index("--port")
     command[at + 1] = "8001"
@@ -288,7 +276,7 @@ def test_a_servers_arguments_are_told_by_option_and_in_another_order_replace_the
     assert row.changes == ("spec.template.spec.containers[vllm].command.--port 8000 -> 8001",)
     command[at + 1] = "8000"
     command[at : at + 2], command[3:3] = [], command[at : at + 2]
-    assert only(base, head).arms[0].restarts_for == ("containers[vllm].command",)
+    assert only(base, head).arms[0].restarts_for == ("containers[vllm].command",), "another order"
 
 
 def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State, head: State) -> None:

@@ -65,7 +65,13 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     assert "arm qwen-sd-vllm: " in line
     more = "refuses --override-neuron-config: not KEY=VALUE (1 more: ./trnspec kubectl logs job/arguments-"
     assert (more in line, "\n" in line, nodes) == (True, False, {0})
+    unverified = driver.context()
+    unverified.verify = None
+    carry_out(unverified, keep_nodes=False)  # which asks no image
+    assert any("no image is asked" in one for one in driver.said)
     driver.world.failing = {}
+    driver.said.clear()
+    driver.clock.time += timedelta(days=1)
     driver.run()
     said = "\n".join(driver.said)
     assert said.index("takes the arguments of its arms") < said.index("fetch weights")
@@ -131,14 +137,6 @@ def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
     driver.world.on_tick.append(last_half_an_hour)
     driver.run()
     assert begun[-1] - begun[0] > timedelta(minutes=30)
-
-
-def test_without_verify_no_image_is_asked(driver: Driver) -> None:
-    _says(driver, REFUSAL, code=REFUSED)
-    context = driver.context()
-    context.verify = None
-    carry_out(context, keep_nodes=False)
-    assert any("no image is asked" in line for line in driver.said)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["all arms at once", "a later round"])
