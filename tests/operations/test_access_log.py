@@ -94,9 +94,7 @@ def test_a_log_of_nginx_is_dated_back_to_when_its_requests_came(log: Path, capsy
     assert len(first["messages"][0]["content"]) == len("Be brief.\nMy secret?")
 
 
-def test_made_up_texts_follow_the_seed_and_are_told_from_kept_ones_in_a_file_of_prompts(
-    log: Path, capsys: Captured, tmp_path: Path
-) -> None:
+def test_texts_are_made_up_by_the_seed_or_kept(log: Path, capsys: Captured, tmp_path: Path) -> None:
     said = []
     for seed in ("1", "1", "2"):
         assert converted(log, jsonl(MOONCAKE), "--seed", seed) == 0
@@ -176,9 +174,7 @@ def test_a_log_with_more_than_a_run_reads_is_told(
     assert "above 1 MiB, which a run reads; take the first" in capsys.readouterr().err
 
 
-def test_without_it_any_file_of_prompts_is_printed_and_its_options_are_a_wrong_command(
-    log: Path, capsys: Captured
-) -> None:
+def test_without_a_log_its_options_are_wrong_and_files_are_printed(log: Path, capsys: Captured) -> None:
     log.write_text(jsonl([{"text": "Hello"}]))
     assert main(["prompts", str(log)]) == 0
     assert json.loads(capsys.readouterr().out) == {"id": "gateway-1", "class": "gateway", "prompt": "Hello"}

@@ -50,9 +50,7 @@ def test_every_model_of_the_catalogue_gets_an_experiment_that_passes(new: New, m
     assert main(["check", "mine.yaml"]) == 0
 
 
-def test_it_chooses_what_was_published_what_is_cheapest_and_what_fits(
-    new: New, reference: Experiment, tmp_path: Path
-) -> None:
+def test_it_chooses_what_is_known_cheap_and_fits(new: New, reference: Experiment, tmp_path: Path) -> None:
     published = new()
     assert [arm.serving.tensor_parallel for arm in published.arms] == [32, 32]
     assert published.arms[1].speculation == reference.arms[1].speculation

@@ -99,9 +99,7 @@ def standing(files: tuple[ManifestFile, ...]) -> Deployed:
     return {(item["kind"], item["metadata"]["name"]): item for item in items}
 
 
-def test_every_object_that_may_be_seen_must_stand_as_it_was_reviewed(
-    files: tuple[ManifestFile, ...], standing: Deployed
-) -> None:
+def test_every_object_must_stand_as_reviewed(files: tuple[ManifestFile, ...], standing: Deployed) -> None:
     def found(there: Mapping[tuple[str, str], Any] = standing) -> list[str]:
         return [one.line() for one in findings(files, lambda kind, name: there.get((kind, name)))]
 
@@ -194,7 +192,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(monkeypatch)
 
 
-def test_a_build_that_succeeds_is_waited_for_and_the_role_assumed_again_before_its_hour_is_over(
+def test_a_build_is_waited_for_and_the_role_assumed_again_within_its_hour(
     stage: Stage,
 ) -> None:
     stage.admit(times=3)
@@ -207,7 +205,7 @@ def test_a_build_that_succeeds_is_waited_for_and_the_role_assumed_again_before_i
     stage.done()
 
 
-def test_a_build_that_fails_or_takes_too_long_is_one_line_with_its_phase_and_what_goes_on(
+def test_a_build_that_fails_or_takes_too_long_is_one_line_with_what_goes_on(
     stage: Stage,
 ) -> None:
     stage.admit()

@@ -36,7 +36,7 @@ def _predict(experiment: Experiment, steps: Steps, path: Path) -> tuple[Predicti
     return predict(experiment, experiment.arms[1], steps=steps, advice=of_file(path), mix=None)
 
 
-def test_perfect_acceptance_gives_the_ceiling_none_cannot_pay_and_a_mixture_lies_between(
+def test_a_mixture_lies_between_the_ceiling_and_what_cannot_pay(
     reference: Experiment, tmp_path: Path
 ) -> None:
     steps = published(expected_of(reference, reference.arms[1]))

@@ -37,7 +37,7 @@ def product(usagetype: str, *usd: str) -> str:
     return json.dumps({"product": {"attributes": {"usagetype": usagetype}}, "terms": terms})
 
 
-def test_one_price_is_taken_several_or_none_leave_the_catalogue_and_a_region_without_any_is_told(
+def test_one_price_is_taken_and_several_or_none_leave_the_catalogue(
     experiment: Experiment,
 ) -> None:
     client, stub = stubbed("pricing", "us-east-1")
@@ -61,7 +61,7 @@ def test_one_price_is_taken_several_or_none_leave_the_catalogue_and_a_region_wit
         fetched({})
 
 
-def test_what_was_fetched_is_preferred_in_its_own_region_only_and_no_other_file_is_written_over(
+def test_fetched_prices_are_preferred_in_their_own_region_only(
     tmp_path: Path, experiment: Experiment
 ) -> None:
     file = tmp_path / "deep" / "prices.json"
@@ -157,7 +157,7 @@ def test_every_verb_names_one_price_of_a_run(
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_run_that_takes_a_service_down_or_has_no_place_for_results_is_refused_before_a_node_starts(
+def test_a_run_that_could_not_end_well_is_refused_before_a_node_starts(
     more: tuple[str, ...], say: Say, variation: Callable[[Any], Path], tmp_path: Path
 ) -> None:
     serving = variation(lambda data: data.update(serve={"arm": "qwen-sd-vllm"}))

@@ -180,7 +180,7 @@ def test_a_batch_job_is_not_promoted(say: Say) -> None:
     assert "runs as a batch Job and answers no requests" in err
 
 
-def test_now_lowers_the_losers_first_then_raises_the_winner_once_it_is_compiled_and_the_cluster_answers(
+def test_now_lowers_the_losers_first_then_raises_a_compiled_winner(
     file: Path, world: World, promote: Say
 ) -> None:
     before = file.read_text()

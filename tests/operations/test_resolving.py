@@ -85,7 +85,7 @@ def test_the_folder_is_filled_from_the_stack_and_a_second_rendering_changes_noth
 
 
 @pytest.mark.usefixtures("deployed")
-def test_what_is_no_longer_rendered_goes_what_is_not_ours_stays_and_a_promoted_arm_waits_for_its_artifact(
+def test_what_is_no_longer_rendered_goes_and_a_promoted_arm_waits_for_its_artifact(
     say: Say, world: World, out: Path, variation_of: Callable[..., tuple[str, ...]]
 ) -> None:
     """Its pods would hold the devices that its compile Job waits for."""
@@ -147,9 +147,7 @@ def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(say: Say, world: 
 
 
 @pytest.mark.usefixtures("deployed")
-def test_a_place_that_no_gitops_tool_reads_and_manifests_of_another_state_are_refused(
-    say: Say, out: Path, tmp_path: Path
-) -> None:
+def test_a_place_or_state_that_gitops_cannot_read_is_refused(say: Say, out: Path, tmp_path: Path) -> None:
     def written(folder: Path, *more: str) -> tuple[int, str]:
         code, _, err = say("render", "--resolved", "--out", str(folder), *more)
         return code, err

@@ -268,7 +268,7 @@ def test_preflight_names_leftovers_with_what_removes_them(
     assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
 
 
-def test_log_groups_of_a_cluster_that_stands_stay_and_buckets_whose_first_deployment_failed_go(
+def test_logs_of_a_standing_cluster_stay_and_half_made_buckets_go(
     redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

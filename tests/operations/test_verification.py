@@ -189,7 +189,7 @@ DEPARTURES: list[tuple[Depart, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("depart", "check", "why", "remedy"), DEPARTURES)
-def test_each_departure_fails_its_check_alone_with_a_remedy_and_the_proof_runs_only_where_it_could(
+def test_each_departure_fails_its_check_alone_and_has_a_remedy(
     depart: Depart, check: str, why: str, remedy: str, reference: Experiment, api: ApiServer
 ) -> None:
     depart(api)

@@ -44,9 +44,7 @@ def tagged(world: World, aws: Aws) -> Tagged:
     return found
 
 
-def test_only_what_no_arm_has_is_tagged_and_wholly_and_what_an_arm_has_again_stays(
-    world: World, aws: Aws, tagged: Tagged
-) -> None:
+def test_what_no_arm_has_is_tagged_wholly_and_freed_again(world: World, aws: Aws, tagged: Tagged) -> None:
     for _ in range(2):
         assert markers.mark(world.experiment, aws) == ["0ld"]
         assert tagged() == {"0ld/COMPLETE", "0ld/model.pt", "0ld/weights/tp0.safetensors"}

@@ -144,9 +144,7 @@ def software(joining: Change, aws: Aws, team: ApiServer, _direct: None) -> Softw
     return found
 
 
-def test_what_is_there_what_would_be_installed_and_what_is_declared_wrongly_is_told(
-    software: Software, team: ApiServer
-) -> None:
+def test_what_is_there_installed_or_declared_wrongly_is_told(software: Software, team: ApiServer) -> None:
     found = software()
     assert found.state is State.FINE, found
     there = "there: nothing; a deployment installs: eks-pod-identity-agent, aws-mountpoint"
@@ -177,7 +175,7 @@ def test_what_the_first_experiment_brings_must_be_there_or_be_declared(
     assert "system-nodes" not in declared.why.split(";", 1)[1]
 
 
-def test_agents_on_all_nodes_are_told_unless_left_out_and_what_our_own_stack_installed_is_not_found(
+def test_agents_on_all_nodes_are_told_and_what_we_installed_is_not_found(
     software: Software, team: ApiServer
 ) -> None:
     told = "whose agents run on all nodes of the cluster, so that CloudWatch bills"

@@ -96,9 +96,7 @@ def test_k_and_its_page(base: State, edited: Edited) -> None:
     assert re.search(r'^\+.*"speculation_length": 5', page, re.MULTILINE)
 
 
-def test_limits_and_replicas_compile_nothing_and_for_one_arm_alone_are_unfair(
-    base: State, head: State
-) -> None:
+def test_limits_compile_nothing_and_of_one_arm_alone_are_unfair(base: State, head: State) -> None:
     before = vllm(base)["resources"]["limits"]["cpu"]
     for arm in (PLAIN, SPEC):
         vllm(head, arm)["resources"]["limits"]["cpu"] = "64"
@@ -113,9 +111,7 @@ def test_limits_and_replicas_compile_nothing_and_for_one_arm_alone_are_unfair(
     assert note.text == f"{SPEC} differs from the baseline beyond its treatment: {path}"
 
 
-def test_a_grant_needs_a_human_and_one_that_is_only_written_differently_does_not(
-    base: State, head: State
-) -> None:
+def test_a_grant_needs_a_human_and_one_that_is_reworded_does_not(base: State, head: State) -> None:
     policy = head["templates"]["qwen3-32b-identity"]["Resources"]["Serving"]["Properties"]["PolicyDocument"]
     (statement,) = policy["Statement"]
     statement["Action"] = ["s3:GetObject"]
@@ -137,9 +133,7 @@ def test_a_grant_needs_a_human_and_one_that_is_only_written_differently_does_not
     assert "qwen3-32b: servers are privileged (container vllm)" in compare(base, head).withdrawn
 
 
-def test_a_label_of_a_deployment_needs_nobody_of_pods_restarts_them_and_a_selector_cannot_be_changed(
-    base: State, head: State
-) -> None:
+def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, head: State) -> None:
     changed = deployment(head)
     changed["metadata"]["labels"]["team"] = "inference"
     review = compare(base, head)
@@ -197,9 +191,7 @@ def test_another_owner_of_the_objects_needs_a_human(base: State, head: State) ->
     assert "workloads: gitops -> stack: deploying applies what GitOps applies too" in notes(head, base)[0]
 
 
-def test_what_a_removed_experiment_and_a_changed_region_leave_bills_and_that_is_said(
-    base: State, edited: Edited
-) -> None:
+def test_what_a_removed_experiment_or_an_old_region_bills_is_said(base: State, edited: Edited) -> None:
     other = edited(lambda data: data.update(name="qwen3-32b-two"))
     both = {part: base[part] | other[part] if part != "problems" else [] for part in base}
     came = only(base, both)
@@ -232,9 +224,7 @@ def test_a_change_of_the_pipeline_needs_a_human_and_a_new_one_opens_access(base:
     assert compare(base, head).granted == ("pipeline: <ServingRole>: Allow s3:GetObject on <B>/*",)
 
 
-def test_prompts_make_results_incomparable_and_are_quoted_where_they_part_without_those_that_stay(
-    base: State, head: State, edited: Edited
-) -> None:
+def test_other_prompts_are_incomparable_and_are_quoted(base: State, head: State, edited: Edited) -> None:
     bat = "Repeat after me: the bat sat on the hat."
     otherwise = edited(lambda data: data["prompts"]["classes"]["repetition"].__setitem__(0, bat))
     whole, prompt = notes(base, otherwise)
@@ -257,9 +247,7 @@ def test_prompts_make_results_incomparable_and_are_quoted_where_they_part_withou
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()
 
 
-def test_another_draft_restarts_the_baseline_too_and_the_rendered_field_or_option_says_why(
-    base: State, head: State, edited: Edited
-) -> None:
+def test_a_restart_names_the_rendered_field_or_option(base: State, head: State, edited: Edited) -> None:
     """Room for weights is the same in all arms."""
     drafting = edited(lambda data: spec(data)["draft"].update(model="Qwen/Qwen3-0.6B"))
     plain, treated = only(base, drafting).arms
@@ -331,9 +319,7 @@ def test_what_only_one_states_code_tells_is_no_change_of_the_experiment(base: St
     assert "tear down before, deploy after" in notes(base, head)[0]
 
 
-def test_a_page_takes_no_markup_from_a_description_groups_idle_arms_and_fits_a_comment(
-    base: State, head: State, edited: Edited
-) -> None:
+def test_a_page_takes_no_markup_and_fits_a_comment(base: State, head: State, edited: Edited) -> None:
     described(head)["facts"]["description"] = "x | <details> ```"
     review = compare(base, head)
     assert not review.needs_human

@@ -82,9 +82,7 @@ def review(repository: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 
 @pytest.mark.slow
-def test_a_change_of_k_and_of_a_setting_that_lasts_is_told_from_yaml_to_template(
-    edited: Edited, review: Say
-) -> None:
+def test_a_change_of_k_and_of_a_setting_is_told_from_yaml_to_template(edited: Edited, review: Say) -> None:
     """Beside an experiment of the lab, which is never deployed."""
     edited("deployment.yaml", "workloads: stack", "workloads: gitops")
     rendered(edited(FILE, *K))

@@ -26,7 +26,7 @@ from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of, interrupt
 
 
-def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node_and_a_second_compiles_nothing(
+def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
@@ -222,9 +222,7 @@ def test_who_lost_the_run_touches_its_nodes_no_more(driver: Driver) -> None:
     assert driver.world.nodes == 1
 
 
-def test_a_sweep_compiles_as_many_at_once_as_fit_the_node_and_a_failure_gives_its_place_away(
-    aws: Aws, tmp_path: Path
-) -> None:
+def test_a_sweep_compiles_what_fits_and_a_failure_gives_its_place_away(aws: Aws, tmp_path: Path) -> None:
     """Sixteen arms of one chip each, on one node."""
     sweep = driver_of(load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), aws, tmp_path)
     failing, seen = sweep.world.experiment.arms[1], []

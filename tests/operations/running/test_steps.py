@@ -220,7 +220,7 @@ def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_basel
         assert not (out / "engines" / f"{own}.json").exists()
 
 
-def test_answers_follow_the_benchmark_of_their_round_and_without_questions_nobody_is_asked(
+def test_answers_follow_each_benchmark_and_without_questions_nobody_is_asked(
     swept: Driver,
 ) -> None:
     experiment = swept.world.experiment
