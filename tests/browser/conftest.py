@@ -21,22 +21,15 @@ from tests.benchmark.show.runs import LONG, all_runs
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of each page."""
-    folder, found = tmp_path_factory.mktemp("pages"), {}
-    for name, raw in all_runs().items():
-        found[name] = folder / f"{name.replace(' ', '-')}.html"
-        found[name].write_text(render(raw, summarise(raw)), encoding="utf-8")
-    run = Run(
-        folder="one",
-        link="one",
-        started="2026-11-22",
-        experiment="mine",
-        provenance="emulated",
-        answer="Use it.",
-        report=True,
-    )
-    found["results"] = folder / "results.html"
+    made = {name: render(raw, summarise(raw)) for name, raw in all_runs().items()}
+    known = {"started": "2026-11-22", "experiment": "mine", "provenance": "emulated", "answer": "Use it."}
+    run = Run(folder="one", link="one", report=True, **known)
     listed = [run, replace(run, complete=True), Run(folder=LONG * 3, link="x", problem=f"not a run, {LONG}")]
-    found["results"].write_text(filled("results.html", runs=listed), encoding="utf-8")
+    made["results"] = filled("results.html", runs=listed)
+    folder, found = tmp_path_factory.mktemp("pages"), {}
+    for name, content in made.items():
+        found[name] = folder / f"{name.replace(' ', '-')}.html"
+        found[name].write_text(content, encoding="utf-8")
     return found
 
 

@@ -228,15 +228,6 @@ def test_worse_answers_and_faults_speak_against_a_faster_treatment() -> None:
     assert "in 2 of its answers it took a token that plain finds much less likely" in found.sentence
 
 
-def test_the_intervals_of_a_sweep_are_wider_because_the_best_was_chosen() -> None:
-    rows = summarise(run_of({f"spec-k{k}": {"a": 2.0} for k in (3, 4)}, spread=0.05))
-    ratios = {one["treatment"]: one for one in rows["comparisons"] if one["metric"] == "tpot_s"}
-    assert len(rows["mix"]) == 2
-    for one in rows["mix"]:
-        assert one["ratio"] == pytest.approx(ratios[one["treatment"]]["ratio"])
-        assert one["ci_low"] < ratios[one["treatment"]]["ci_low"]
-
-
 def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it() -> None:
     summary = summarise(one({"a": 2.0}, loads=(1, 4), usd=EQUAL_PRICES))
     for cell in summary["cells"]:

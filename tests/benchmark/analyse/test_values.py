@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import cost, goodput, throughput
-from benchmark.analyse.values import counter_deltas, of_steps, request_values, server_counts
+from benchmark.analyse.cells import goodput, throughput
+from benchmark.analyse.values import of_steps, request_values
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.records import WALL, answered, block, counted_drafts, failed
+from tests.benchmark.records import WALL, answered, block, failed
 
-ARM = Arm(name="steady", url="http://a/v1", usd_per_hour=18.0)
+ARM = Arm(name="steady", url="http://a/v1")
 TOTAL: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": 9}
 UNTOLD: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": None}
 SAID = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}
@@ -63,32 +62,6 @@ def test_survival_is_the_share_of_steps_that_yielded_more() -> None:
     assert naive < 0.9 * engine.survival(7)[-1], "which cut answers would shorten"
 
 
-@pytest.mark.parametrize(
-    ("histogram", "survival"),
-    [([3, 3, 3, 1], (0.7, 0.4, 0.1)), ([3, 3], None)],
-    ids=["positions", "contradicts its sum"],
-)
-def test_the_servers_histogram_gives_positions(
-    histogram: list[int], survival: tuple[float, ...] | None
-) -> None:
-    said = {"num_spec_steps": 10, "num_accepted_draft_tokens": 12, "acceptance_histogram": histogram}
-    found = server_counts(answered(spec_stats=said))
-    assert found is not None
-    assert found.tokens_per_step == pytest.approx(2.2)
-    assert found.survival() == (survival and pytest.approx(survival))
-
-
-def test_counters_are_differences_summed_over_blocks_and_not_those_of_a_restarted_server() -> None:
-    first = counted_drafts(steps=10, accepted=15, survivors=(8,), begun=100)
-    found = counter_deltas([first, counted_drafts(steps=10, accepted=5, survivors=(4, 1), begun=90)])
-    assert found is not None
-    assert (found.steps, found.tokens_per_step) == (20, 2.0)
-    assert found.survival() == pytest.approx((12 / 20, 1 / 20))
-    restarted = replace(first, counters_before=first.counters_after, counters_after=first.counters_before)
-    for blocks in ([restarted], [first, replace(first, counters_after=None)], []):
-        assert counter_deltas(blocks) is None
-
-
 def at(start_s: float, pair: int = 0, **changes: Any) -> RequestRecord:
     """Three tokens in 0.3 s, begun `start_s` after the run."""
     return answered(pair=pair, started_unix_s=WALL + start_s, **changes)
@@ -115,12 +88,3 @@ def test_goodput_counts_requests_that_kept_every_limit_and_needs_limits_and_toke
     several = ARM.model_copy(update={"max_tokens_per_step": 4})
     assert goodput(limits, several, [answered(**UNTOLD)], []) is None
     assert goodput({"ttft_s": 1.0}, several, [answered(**UNTOLD)], []) is not None
-
-
-def test_cost_is_the_price_of_an_hour_over_its_tokens() -> None:
-    found = cost(ARM, {"output_tokens_per_s": 100.0})
-    assert found is not None
-    assert found["usd_per_million_output_tokens"] == pytest.approx(50.0)
-    assert cost(ARM.model_copy(update={"usd_per_hour": None}), {"output_tokens_per_s": 100.0}) is None
-    assert cost(ARM, None) is None
-    assert cost(ARM, {"output_tokens_per_s": None}) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -11,17 +12,27 @@ from benchmark.__main__ import main
 from benchmark.measure import journal
 from benchmark.plan import load
 from benchmark.show import page
-from tests.benchmark.records import answered, raw_run, store
+from tests.benchmark.records import answered, failed, raw_run, store
 
 FILES = {
     *("requests.jsonl", "summary.json", "report.html", "plan-as-run.json", "llmperf"),
     *("requests.csv", "cells.csv", "comparisons.csv"),
 }
+HEADERS = {
+    "requests.csv": "run,arm,class,concurrency,rate_per_s,round,phase,pair_id,prompt_id,started_unix_s,ttft_s,tpot_s,"
+    "e2e_s,output_tokens_per_s,tokens_per_chunk,tokens_per_step,llmperf_inter_token_latency_s,prompt_tokens,"
+    "cached_tokens,completion_tokens,token_source,finish_reason,error\n",
+    "comparisons.csv": "class,concurrency,rate_per_s,baseline,treatment,metric,ratio,ci_low,ci_high,n_pairs,n_prompts,"
+    "verdict,p_value,p_holm,detectable_ratio,error_rate_baseline,error_rate_treatment,warning\n",
+    "cells.csv": "arm,class,concurrency,rate_per_s,n,errors,error_rate,ttft_s_mean,ttft_s_p50,ttft_s_p90,ttft_s_p95,ttft_s_p99,",
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return store(raw_run(*(answered(arm, i) for i in range(6) for arm in ("steady", "spec"))), tmp_path)
+    warmup = answered(pair=6, phase="warmup", finish_reason="=1+1")
+    pairs = [answered(arm, i) for i in range(6) for arm in ("steady", "spec")]
+    return store(raw_run(*pairs, warmup, failed(pair=7)), tmp_path)
 
 
 def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_same(
@@ -38,6 +49,12 @@ def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_sam
     assert {path.name for path in folder.iterdir()} == FILES
     assert made[0] == made[1]
     assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
+    for name, header in HEADERS.items():
+        assert (folder / name).read_text().startswith(header)
+    first, *_, warmup, lost = csv.DictReader((folder / "requests.csv").read_text().splitlines())
+    assert float(first["tpot_s"]) == pytest.approx(0.1)
+    assert (warmup["phase"], warmup["finish_reason"]) == ("warmup", "'=1+1"), "a spreadsheet would calculate"
+    assert (lost["ttft_s"], lost["e2e_s"], lost["error"]) == ("", "", "timeout")
 
 
 def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(

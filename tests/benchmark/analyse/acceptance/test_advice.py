@@ -12,7 +12,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.analyse.acceptance.advice import _advice, _by_load, advise, forecast
 from benchmark.analyse.acceptance.samples import Subject, Wishes
-from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, recommended, step_times
+from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
@@ -110,19 +110,6 @@ def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_n
     found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
     assert found["recommended_k"] == 0
     assert "keep plain decoding" in found["text"]
-
-
-@pytest.mark.parametrize(
-    ("speed_ups", "k"),
-    [
-        ({1: 1.5, 2: 2.0, 3: 2.01}, 2),
-        ({1: 1.5, 2: 2.0, 3: 2.1}, 3),
-        ({1: 1.005, 2: 1.0}, 0),
-        ({1: 1.05, 2: 1.0}, 1),
-    ],
-)
-def test_the_smallest_window_within_one_percent_is_recommended(speed_ups: dict[int, float], k: int) -> None:
-    assert recommended(speed_ups) == k
 
 
 def test_the_servers_counters_predict_as_chunks_do() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ GENERATED = "vllm:generation_tokens_total"
 ARM = Arm(name="spec", url="http://b/v1", speculative_tokens=4, max_tokens_per_step=4)
 PLAIN = Arm(name="plain", url="http://a/v1")
 COUNTED = counted_drafts(steps=10, accepted=25, survivors=(10, 7.5))
+OTHER = counted_drafts(steps=10, accepted=15, survivors=(6, 1), begun=90)
+RESTARTED = replace(OTHER, counters_before=OTHER.counters_after, counters_after=OTHER.counters_before)
 STEPS, TOKENS = (counted({GENERATED: 100}, {GENERATED: 100 + more}) for more in (7, 10))
 """One answer in seven (its prefill and six steps), and as many tokens as it has."""
 SUMS = {"num_spec_steps": 4, "num_accepted_draft_tokens": 8}
@@ -35,6 +38,10 @@ ELSEWHERE, NOT_STEPS = "by position: tokens per chunk", "chunks hold 1.00 tokens
         (ARM, [of(1, 1, spec_stats=SAID)], [COUNTED], "server per-request", 3.5, [1, 0.75, 0.75], None),
         (ARM, [of(4, 2, spec_stats=SUMS)], [], "server per-request", 3.0, [1, 1, 1], ELSEWHERE),
         (ARM, [answered("spec", chunk_s=tuple(i / 10 for i in range(41)), spec_stats=SUMS)], [], "server per-request", 3.0, None, NOT_STEPS),
+        (ARM, [of(4, 2, spec_stats=SAID | {"acceptance_histogram": [2, 1]})], [], "server per-request", 3.5, [1, 1, 1], ELSEWHERE),
+        (ARM, [CHUNKS], [COUNTED, OTHER], "server counters", 3.0, [0.8, 0.425], None),
+        (ARM, [CHUNKS], [COUNTED, RESTARTED], "tokens per chunk", 3.0, [1.0, 2 / 3, 2 / 3], None),
+        (ARM, [CHUNKS], [COUNTED, replace(COUNTED, counters_after=None)], "tokens per chunk", 3.0, [1.0, 2 / 3, 2 / 3], None),
         (ARM, [CHUNKS], [COUNTED], "server counters", 3.5, [1.0, 0.75], None),
         (ARM, [MERGED], [COUNTED], "server counters", 3.5, [1.0, 0.75], "2 of 2 chunks hold more"),
         (ARM, [of(1, 1, spec_stats=SAID), CHUNKS], [], "tokens per chunk", 2.2, [0.75, 0.5, 0.5], None),
@@ -48,7 +55,8 @@ ELSEWHERE, NOT_STEPS = "by position: tokens per chunk", "chunks hold 1.00 tokens
         (PLAIN, [of(2, 1)], [], "plain decoding", 1.0, None, "1 of 2 chunks hold more than the 1 tokens"),
         (PLAIN, [answered()], [], "tokens per chunk", 1.0, None, None),
     ],
-    ids=["server's own", "positions of chunks", "chunks are not steps", "counters", "counters, merged", "one without", "chunks",
+    ids=["server's own", "positions of chunks", "chunks are not steps", "contradicts its sum",
+         "two blocks", "restarted", "block without", "counters", "counters, merged", "one without", "chunks",
          "counts tokens", "unfinished", "steps", "steps, positions of chunks", "merged", "totals", "plain, merged", "plain"],
 )  # fmt: skip
 def test_the_servers_own_statistics_go_first_then_its_counters_then_chunks_where_they_are_steps(
