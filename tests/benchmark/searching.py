@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ from benchmark.measure import journal
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
 from benchmark.plan import Load
+from tests.benchmark.analyse.noise import shown
 from tests.benchmark.analyse.searches import DRAFTING, GRID, MOST_CELLS, PLAIN, crossing_of, figures, queued
-from tests.benchmark.endpoint import MODEL, Endpoint, sse
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.endpoint import Endpoint, sse
 from tests.conftest import ROOT
 
 MOST_OF_GRID = 0.4
@@ -114,27 +116,15 @@ def plan(address: str, arms: tuple[str, ...], requests: int, **more: Any) -> dic
     """A plan of these arms, the first of them the baseline."""
     each = [
         {
-            "name": arm,
-            "url": f"{address}/{arm}/v1",
-            "speculative_tokens": max(SIZES[arm]) - 1,
-            "max_tokens_per_step": max(SIZES[arm]),
-            "usd_per_hour": 10.0,
+            **{"name": arm, "url": f"{address}/{arm}/v1", "usd_per_hour": 10.0},
+            **{"speculative_tokens": max(SIZES[arm]) - 1, "max_tokens_per_step": max(SIZES[arm])},
         }
         for arm in arms
     ]
-    return {
-        "schema": 1,
-        "experiment": "known",
-        "model": MODEL,
-        "baseline": arms[0],
-        "arms": each,
-        "concurrency": [1],
-        "requests": requests,
-        "warmup": 2,
-        "max_tokens": TOKENS,
-        "prompts": [{"id": f"p{i}", "class": "chat", "prompt": f"prompt {i}"} for i in range(8)],
-        **more,
-    }
+    prompts = [{"id": f"p{i}", "class": "chat", "prompt": f"prompt {i}"} for i in range(8)]
+    known = {"experiment": "known", "baseline": arms[0], "arms": each, "prompts": prompts}
+    sizes = {"concurrency": [1], "requests": requests, "warmup": 2, "max_tokens": TOKENS}
+    return plan_content(**(known | sizes | more))
 
 
 def search(folder: Path, content: dict[str, Any], *options: str) -> tuple[dict[str, Any], str]:
@@ -165,14 +155,8 @@ def main() -> int:
             print(f"http://127.0.0.1:{server.port}", flush=True)
             sys.stdin.read()
         return 0
-    failed = False
-    for line, fine in figures(options.runs, options.seed) if options.runs else ():
-        print(line if fine else f"{line}  <-- beyond the limit", flush=True)
-        failed = failed or not fine
-    for line, fine in _measured(options.requests):
-        print(line if fine else f"{line}  <-- beyond the limit", flush=True)
-        failed = failed or not fine
-    return 1 if failed else 0
+    simulated = figures(options.runs, options.seed) if options.runs else ()
+    return shown(chain(simulated, _measured(options.requests)))
 
 
 def _measured(requests: int) -> Iterator[tuple[str, bool]]:

@@ -22,9 +22,15 @@ from tests.benchmark.show.runs import LONG, all_runs
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of each page."""
     made = {name: render(raw, summarise(raw)) for name, raw in all_runs().items()}
-    known = {"started": "2026-11-22", "experiment": "mine", "provenance": "emulated", "answer": "Use it."}
-    run = Run(folder="one", link="one", report=True, **known)
-    listed = [run, replace(run, complete=True), Run(folder=LONG * 3, link="x", problem=f"not a run, {LONG}")]
+    known: dict[str, Any] = {
+        "experiment": "mine",
+        "provenance": "emulated",
+        "answer": "Use it.",
+        "report": True,
+    }
+    run = Run(folder="one", link="one", started="2026-11-22", **known)
+    damaged = Run(folder=LONG * 3, link="x", problem=f"not a run, {LONG}")
+    listed = [run, replace(run, complete=True), damaged]
     made["results"] = filled("results.html", runs=listed)
     folder, found = tmp_path_factory.mktemp("pages"), {}
     for name, content in made.items():

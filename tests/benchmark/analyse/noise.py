@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -25,6 +25,9 @@ def heavy(dice: random.Random) -> float:
 def stalls(dice: random.Random) -> float:
     """Log-normal; one request in twenty is held up, by a Pareto-distributed factor without a variance."""
     return dice.gauss(0, 0.8) + (math.log(dice.paretovariate(1.5)) if dice.random() < 0.05 else 0.0)
+
+
+NOISES: dict[str, Noise] = {"log-normal": log_normal, "heavy tails": heavy, "stalls": stalls}
 
 
 def skewed(dice: random.Random) -> float:
@@ -83,3 +86,12 @@ def log_times(
                 for prompt, ask in product(range(prompts), range(2))
             }
     return found
+
+
+def shown(figures: Iterable[tuple[str, bool]]) -> int:
+    """Print lines, each with whether it is within its limits; 1 when one is not."""
+    failed = False
+    for line, fine in figures:
+        print(line if fine else f"{line}  <-- beyond the limit", flush=True)
+        failed = failed or not fine
+    return int(failed)

@@ -13,7 +13,8 @@ from itertools import accumulate, product
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
-from tests.benchmark.analyse.noise import Noise, heavy, log_normal, stalls
+from tests.benchmark.analyse.noise import NOISES, Noise, log_normal
+from tests.benchmark.conftest import plan_content
 
 WITHIN = Range(low=1, high=64, whole=True)
 GRID = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -23,7 +24,6 @@ FALSE_ALARMS = 0.05
 PRECISE = 0.95
 """The share of quiet searches that must end within 10 % or one request of the truth, but for two standard errors: with flat
 curves and much noise few end quietly."""
-NOISES = {"log-normal": log_normal, "heavy tails": heavy, "stalls": stalls}
 
 Shape = Callable[[float], float]
 """The logarithm of the speed-up, by log(load / crossing)."""
@@ -173,20 +173,8 @@ def crossing_of(heights: Heights, size: int, low: float = 4, high: float = 64) -
 @cache
 def sizes(requests: int, load: float, whole: bool = True) -> list[int]:
     """Of one cell of a search whose plan has so many requests: its sets at a rate, else all at once."""
-    arms = [{"name": name, "url": "http://a/v1"} for name in ("plain", "spec")]
-    by = "concurrency" if whole else "rate"
-    made = from_dict(
-        {
-            "schema": 1,
-            "experiment": "x",
-            "model": "x",
-            "baseline": "plain",
-            "arms": arms,
-            "requests": requests,
-        }
-        | {"max_tokens": 8, "search": {"low": WITHIN.low, "high": WITHIN.high, "by": by}}
-        | {"prompts": [{"id": "a", "class": "c", "prompt": "a"}]}
-    )
+    search = {"low": WITHIN.low, "high": WITHIN.high, "by": "concurrency" if whole else "rate"}
+    made = from_dict(plan_content(requests=requests, concurrency=[], search=search))
     if whole:
         return [made.cell(Load(concurrency=int(load))).requests]
     at = Load(rate_per_s=load)

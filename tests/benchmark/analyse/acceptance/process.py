@@ -70,7 +70,7 @@ class Process:
         return steps
 
     def run(self) -> RawRun:
-        """A run of all arms."""
+        """A run of all arms, made once."""
         return _run(self)
 
     def _answer(self, arm: str, dice: random.Random, pair: int) -> RequestRecord:
@@ -96,21 +96,18 @@ def _mean_steps(engine: Process) -> float:
 
 @cache
 def _run(engine: Process) -> RawRun:
-    dice, windows = random.Random(engine.seed), {"steady": 0, "spec": engine.k}
-    pairs = range(engine.requests)
-    records = [engine._answer(arm, dice, pair) for pair in pairs for arm in windows]
+    dice, pairs = random.Random(engine.seed), range(engine.requests)
+    engines = {"steady": engine, "spec": engine}
+    records = [one._answer(arm, dice, pair) for pair in pairs for arm, one in engines.items()]
     if engine.narrow_k:
-        windows["narrow"] = engine.narrow_k
-        narrow = replace(engine, k=engine.narrow_k)
-        records += [narrow._answer("narrow", dice, pair) for pair in pairs]
+        engines["narrow"] = replace(engine, k=engine.narrow_k)
+        records += [engines["narrow"]._answer("narrow", dice, pair) for pair in pairs]
     arms = [
         {
-            "name": name,
-            "url": f"http://{name}/v1",
-            "speculative_tokens": k,
-            "max_tokens_per_step": max(1, k + 1 - engine.unused),
+            **{"name": name, "url": f"http://{name}/v1"},
+            **({"speculative_tokens": one.k, "max_tokens_per_step": one.ceiling} if name != "steady" else {}),
         }
-        for name, k in windows.items()
+        for name, one in engines.items()
     ]
     prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(engine.prompts)]
     return raw_run(*records, arms=arms, prompts=prompts, requests=engine.requests, max_tokens=engine.tokens)
