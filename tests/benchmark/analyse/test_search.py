@@ -123,20 +123,6 @@ def test_what_is_known_of_a_rate_depends_on_how_much_its_sets_of_arrivals_differ
     assert edge([replace(cell, draws=None) for cell in once], OPEN).found == "crossing"
 
 
-def test_a_load_measured_often_is_known_better_and_tells_no_less_of_the_others() -> None:
-    def signs(visits: int) -> list[int]:
-        """A set moves its visit by 0.06 at all loads; the load in the middle is 0.05 above 0."""
-        cells = []
-        for load, value, count in ((0.5, 0.6, 1), (3.0, 0.05, visits), (20.0, 0.4, 1)):
-            sets = 2 * count
-            own = {str(i): (0.06 if i % 2 else -0.06) / sets for i in range(sets)}
-            cells.append(Cell(load, value, MOVES, count, draws={"c": own}))
-        return [sign for _, sign in edge(cells, OPEN).signs]
-
-    assert signs(1)[1] == 0
-    assert signs(16) == [1, 1, 1]
-
-
 def test_classes_of_a_replay_wait_in_one_queue_and_are_no_draws_of_their_own() -> None:
     moves = {"chat": {"1/0": 0.01, "1/1": -0.01}, "code": {"1/0": 0.02, "1/1": -0.02}}
     of_pair = {"chat/0": "1/0"}

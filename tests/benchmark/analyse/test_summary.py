@@ -1,3 +1,5 @@
+"""What the summary says: cells, comparisons, explanations, and how often answers part."""
+
 from __future__ import annotations
 
 import json
@@ -10,10 +12,16 @@ import pytest
 
 from benchmark.analyse import summary as summary_module
 from benchmark.analyse.comparison import adjust, verdict
-from benchmark.analyse.stats import Estimate, t_quantile
+from benchmark.analyse.explanation import crossovers
+from benchmark.analyse.stats import Estimate, t_quantile, wilson
 from benchmark.analyse.summary import summarise
+from benchmark.measure.divergence import Again, Asked, Step
+from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
+from benchmark.plan import from_dict
+from benchmark.show.terminal import render, render_all
+from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run
 
@@ -167,3 +175,136 @@ def test_weaknesses_of_a_plan_and_a_late_client_are_pointed_out(change: dict[str
     (warning,) = summary["run"]["warnings"]
     assert part in warning
     assert summary["run"]["largest_client_lag_s"] == (0.08 if late else None)
+
+
+LIKELY = Process(conditional=(0.95,) * 7, k=7)
+UNLIKELY = Process(conditional=(0.4,) * 7, k=7)
+
+
+@pytest.mark.parametrize(
+    ("engine", "outcome"), [(LIKELY, "should be faster"), (UNLIKELY, "should be slower")]
+)
+def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, outcome: str) -> None:
+    run = engine.run()
+    summary = summarise(run)
+    (said,) = summary["explanations"]
+    assert said["step_time_ratio"] == pytest.approx((VERIFY_S + 7 * DRAFT_S) / PLAIN_S, rel=0.01)
+    assert said["break_even_tokens_per_step"] == said["step_time_ratio"]
+    assert said["predicted_speed_up"] == pytest.approx(said["measured_speed_up"], rel=0.03)
+    assert said["measured_speed_up"] == summary["comparisons"][0]["ratio"]
+    assert outcome in said["text"]
+    assert "what the steps alone explain" not in said["text"]
+
+    ends = [r.chunk_s[-1] + 2 * (r.arm == "spec") for r in run.requests]
+    held_up = tuple(
+        replace(r, chunk_s=(*r.chunk_s[:-1], end_s), e2e_s=end_s)
+        for r, end_s in zip(run.requests, ends, strict=True)
+    )
+    (said,) = summarise(replace(run, requests=held_up))["explanations"]
+    assert "below what the steps alone explain (prefills or a queue between the steps)" in said["text"]
+
+
+def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but_no_gap_either() -> None:
+    plain = [answered("steady", i) for i in range(6)]
+    untold = [answered("spec", i, chunk_tokens=None, completion_tokens=None) for i in range(6)]
+    (said,) = summarise(raw_run(*untold, *plain))["explanations"]
+    assert said["predicted_speed_up"] is None
+    assert "not known" in said["text"]
+    assert summarise(raw_run(plain[0]))["explanations"] == [], "without a pair"
+    times = {"steady": (0.1, 0.2, 0.2, 0.2, 0.2, 0.3), "spec": (0.1, 0.15, 0.2, 0.25)}
+    shared = [answered(arm, pair, chunk_s=at) for pair in range(6) for arm, at in times.items()]
+    (said,) = summarise(raw_run(*shared))["explanations"]
+    assert said["step_time_ratio"] is None or said["step_time_ratio"] > 0
+
+
+FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "prices", "level", "shown", "text"),
+    [
+        (FALLING, (), 64, True, "between 8 and 64 at a time (arms at the same price per hour)"),
+        (FALLING, (10.0, 15.0), 8, True, "between 1 and 8 at a time"),
+        (((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)), (), 8, False, "; an interval there leaves it open"),
+        (((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6)), (), None, False, "at no measured load up to 8 at a time"),
+        (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest measured load"),
+        (((8, 1.5, 1.4, 1.6),), (), None, None, None),
+    ],
+    ids=["falls", "prices move it", "within the noise", "recovers", "one load, slower", "one load, faster"],
+)
+def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_the_ratio_of_prices(
+    ratios: tuple[tuple[int, float, float, float], ...],
+    prices: tuple[float, ...],
+    level: int | None,
+    shown: bool | None,
+    text: str | None,
+) -> None:
+    content = plan_content(concurrency=[1, 8, 64])
+    for arm, price in zip(content["arms"], prices, strict=False):
+        arm["usd_per_hour"] = price
+    said = {"class": "chat", "baseline": "steady", "treatment": "spec", "metric": "output_tokens_per_s"}
+    names = ("concurrency", "ratio", "ci_low", "ci_high")
+    found = crossovers(from_dict(content), [said | dict(zip(names, one, strict=True)) for one in ratios])
+    assert len(found) == (text is not None)
+    for one in found:
+        assert (one["concurrency_from_which_plain_is_cheaper"], one["shown"]) == (level, shown)
+        assert text in one["text"]
+        assert ("same price" in one["text"]) == (not prices)
+
+
+OF: dict[str, Any] = {"run": "r1", "started_unix_s": 1.0}
+PARTED = (answered("steady"), answered("spec", text="a b d"))
+
+
+def again(pair: int, text: str | None, **changes: Any) -> Again:
+    """A second answer of the baseline."""
+    return Again(**(OF | {"pair_id": f"chat/c2/{pair:04d}", "text": text} | changes))
+
+
+def test_only_pairs_of_one_nonce_are_compared_and_the_baseline_with_its_second_answers() -> None:
+    answers = (
+        *(answered("steady", pair) for pair in range(3)),
+        answered("spec", 0),
+        answered("spec", 1, text="a b d"),
+        answered("spec", 2, text="else", nonce="other"),
+    )
+    second = (
+        again(0, "a b c"),
+        again(1, "a x"),
+        again(2, None, error="timeout"),
+        again(9, "a b c", pair_id="of nobody"),
+    )
+    found = summarise(replace(raw_run(*answers), closer=second))["losslessness"]
+    (treatment,) = found["treatments"]
+    assert (treatment["n_pairs"], treatment["equal"], treatment["cannot_tell"]) == (2, 1, 1)
+    assert (found["baseline"]["n_pairs"], found["baseline"]["differing"]) == (2, 1)
+    assert (found["baseline"]["ci_low"], found["baseline"]["ci_high"]) == pytest.approx(wilson(1, 2))
+
+
+def test_without_second_answers_there_is_no_floor_and_of_drawn_answers_nothing_is_said() -> None:
+    found = summarise(raw_run(*PARTED))["losslessness"]
+    assert found["baseline"] is None
+    (one,) = found["treatments"]
+    assert (one["more_than_baseline"], one["reasons"]) == (None, {"not asked": 1})
+    drawn = summarise(raw_run(*PARTED, temperature=0.8))
+    assert drawn["losslessness"] is None
+    (cell,) = (one for one in drawn["cells"] if one["arm"] == "spec" and one["class"] == "chat")
+    assert cell["output_equality"]["faults"] is None
+
+
+def with_verdicts(behind: float, *, itself: int = 0) -> RawRun:
+    """40 pairs of which 6 differ in a token that lies so far `behind`; `itself` second answers of the baseline differ."""
+    answers = [answered("steady", pair) for pair in range(40)]
+    answers += [answered("spec", pair, text="a b d" if pair < 6 else "a b c") for pair in range(40)]
+    step = Step(" c", -0.6, {" c": -0.6, " d": -0.6 - behind, " e": -9.0})
+    told = {"treatment": "spec", "arm": "steady", "given": 3, "max_tokens": 3, "steps": (step,)}
+    asked = [Asked(**(OF | told), pair_id=f"chat/c2/{pair:04d}") for pair in range(6)]
+    second = [again(pair, "a b d" if pair < itself else "a b c") for pair in range(32)]
+    return replace(raw_run(*answers), closer=(*asked, *second))
+
+
+def test_near_ties_no_more_frequent_than_the_baselines_own_are_no_warning() -> None:
+    summary = summarise(with_verdicts(0.2, itself=4))
+    said = "Answers of spec: equal to the baseline's in 34 of 40; of the rest 6 near-ties"
+    assert said in render_all(summary)
+    assert "Answers of spec" not in render(summary)

@@ -1,4 +1,4 @@
-"""The page: complete, self-contained, and safe with what others wrote."""
+"""The page: complete, self-contained, and safe with what others wrote; and what is drawn on it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,34 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmark.analyse.decision import decide
 from benchmark.analyse.load_words import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
+from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
+from benchmark.show.canvas import Axis, Panel, looks
+from benchmark.show.page import predictions
+from benchmark.show.speed_up import (
+    against_windows,
+    answer,
+    by_other_metrics,
+    ratio_axis,
+    treatments,
+    why,
+)
+from benchmark.show.tables import Table, lean
+from benchmark.show.terminal import render_all
 from tests.benchmark.records import answered, raw_run
-from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
+from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, run_of, searched
 
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
 FORBIDDEN = {"script", "img", "image", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
+Summaries = dict[str, dict[str, Any]]
 EMPTY = {"meta", "path", "use", "rect"}
 """Elements that this page leaves open, or that close themselves."""
 
@@ -103,16 +120,6 @@ def test_references_have_targets_headings_are_in_order_and_figures_are_told_in_w
                 assert re.search(r"\d\.\d\d", re.sub(r"<svg.*?</svg>", "", row))
 
 
-def test_figures_take_their_colours_from_the_page(pages: dict[str, str]) -> None:
-    for content in pages.values():
-        drawn = "".join(re.findall(r"<svg.*?</svg>", content, flags=re.DOTALL))
-        colours = set(re.findall(r"(?:fill|stroke|--c): *([^;\"]+)", drawn))
-        assert all(colour.startswith(("var(--", "none")) for colour in colours), colours
-        style = "".join(Parts(content).texts("style"))
-        for variable in set(re.findall(r"var\((--[^)]+)\)", content)) - {"--c"}:
-            assert len(re.findall(rf"{variable}:", style)) == 2, variable
-
-
 def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_path: Path) -> None:
     content = pages["failures"]
     assert HOSTILE not in content
@@ -168,7 +175,7 @@ def test_the_page_says_its_answer_first_then_what_failed_its_origins_and_how_to_
 
 
 def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
-    pages: dict[str, str], summaries: dict[str, dict[str, Any]]
+    pages: dict[str, str], summaries: Summaries
 ) -> None:
     summary, content = summaries["search"], pages["search"]
     (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
@@ -203,14 +210,14 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
 
 
 def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
-    summaries: dict[str, dict[str, Any]],
+    summaries: Summaries,
 ) -> None:
     for summary in (summaries["search"], summarise(searched(("json",), slo={"tpot_s": 1.0}))):
         dollars, kept = tables.cost_by_class(summary)
         assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 2, 4, 8)]
         shares = {row[2:] for row in kept.rows}
         assert len(kept.rows) == (8 if len(shares) > 1 else 1)
-        assert tables.lean(kept)[0].headings[2:] != (), "never names alone"
+        assert lean(kept)[0].headings[2:] != (), "never names alone"
     assert [table.headings[0] for table in tables.cost_by_class(summaries["reference"])] == ["arm"]
 
 
@@ -220,3 +227,89 @@ def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
     summary = summarise(run_of(classes=("json",), loads=loads, rate=[], concurrency=[], search=search))
     said = "From 4 requests/s on, a set of requests arrives within the time of 3 answers"
     assert any(line.startswith(said) for line in sentences(summary))
+
+
+def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
+    found = list(looks([f"arm-{i}" for i in range(31)]).values())
+    assert len({(look.shape, look.variable) for look in found}) == 31
+    for one, other in itertools.pairwise(found):
+        assert one.shape != other.shape
+        assert one.variable != other.variable
+
+
+def test_an_axis_has_round_ticks_within_its_ends_and_one_of_ratios_holds_1_and_every_ratio() -> None:
+    for high in (0.003, 0.7, 1, 3.1, 42, 999, 123456):
+        ticks = [value for value, _ in Axis(low=0, high=high).ticks]
+        assert 3 <= len(ticks) <= 7
+        assert ticks[0] == 0
+        assert ticks[-1] <= high
+        assert all(value == int(value) for value, _ in Axis(low=0, high=max(1, high), whole=True).ticks)
+    axis = ratio_axis([(2.9, 2.5, 3.4), (0.7, 0.6, 0.8), (None, None, None), (1.1, None, None)])
+    assert axis.low < 0.6 < 3.4 < axis.high
+    assert "1×" in [text for _, text in axis.ticks]
+
+
+def test_rows_of_the_answer_are_the_decision_and_why_is_tokens_against_the_cost_of_a_step(
+    summaries: Summaries,
+) -> None:
+    at = decide(summaries["reference"]).at
+    axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
+    found, explained = answer(at, axis), why(at)
+    assert found
+    assert explained
+    assert [row[0] for row in found.table.rows] == [*CLASSES, "all classes"]
+    for gain, row, lane in zip((*at.by_class, at.mix), found.table.rows, found.lanes, strict=True):
+        assert gain
+        assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
+        assert lane.kind == gain.verdict.replace("no clear difference", "not-shown")
+        assert ("mark point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
+    assert treatments(at, axis) is None
+    for _, _, tokens, cost, expected, _ in explained.table.rows:
+        assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
+    assert why(decide(summaries["two endpoints"]).at) is None
+
+
+def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:
+    summary = summaries["failures"]
+    others = list(by_other_metrics(summary, decide(summary).at))
+    assert [one.table.title for one in others] == [metric.title for metric in COMPARED[1:]]
+    assert len({one.ticks for one in others}) == 1
+    for id_ in ("spread-tpot", "windows", "time-tpot"):
+        (figure,) = re.findall(rf'<figure id="{id_}">.*?</figure>', pages["failures"], re.DOTALL)
+        drawings = re.findall(r'<svg viewBox[^>]* role="img".*?</svg>', figure, re.DOTALL)
+        assert len(drawings) > 1
+        assert len({tuple(re.findall(r">([\d.,]+[×%]?)</text>", one)) for one in drawings}) == 1, id_
+
+
+def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one(
+    runs: dict[str, RawRun], summaries: Summaries, pages: dict[str, str]
+) -> None:
+    def drawn(name: str, predicted: list[dict[str, Any]]) -> list[Panel]:
+        figures = against_windows(decide(summaries[name]).loads, predicted)
+        return [panel for figure in figures for panel in figure.panels]
+
+    (panel,) = drawn("sweep", predictions(runs["sweep"]))
+    assert panel.title == "qwen-sd"
+    assert all(f"{class_} measured, best" in panel.alt for class_ in (*CLASSES, "all classes"))
+    assert "predicted" not in panel.alt
+    found = predictions(runs["reference"])
+    assert [one["class"] for one in found] == [*CLASSES, "all classes"]
+    assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
+    assert found[2]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
+    (panel,) = drawn("reference", found)
+    assert "json predicted, best" in panel.alt
+    assert drawn("reference", []) == []
+
+    for case in ("one arm", "nothing answered", "merged chunks"):
+        assert predictions(runs[case]) == [], case
+    cell = summaries["merged chunks"]["cells"][1]
+    assert (cell["tokens_per_chunk"]["mean"] > 7, cell["tokens_per_step"]) == (True, None)
+    assert f"{cell['tokens_per_chunk']['mean']:.2f}" not in render_all(summaries["merged chunks"])
+    assert '<figure id="windows">' not in pages["merged chunks"]
+
+
+def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
+    table = Table(title="", headings=("a", "b", "c", "d"), rows=[("x", "1", "-", "8"), ("x", "2", "-", "8")])
+    left, said = lean(table)
+    assert (left.headings, list(left.rows), said) == (("a", "b"), [("x", "1"), ("x", "2")], "d 8")
+    assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""

@@ -18,13 +18,13 @@ FILES = {
     *("requests.jsonl", "summary.json", "report.html", "plan-as-run.json", "llmperf"),
     *("requests.csv", "cells.csv", "comparisons.csv"),
 }
-HEADERS = {
+HEADERS = {  # others may stand between them
     "requests.csv": "run,arm,class,concurrency,rate_per_s,round,phase,pair_id,prompt_id,started_unix_s,ttft_s,tpot_s,"
     "e2e_s,output_tokens_per_s,tokens_per_chunk,tokens_per_step,llmperf_inter_token_latency_s,prompt_tokens,"
-    "cached_tokens,completion_tokens,token_source,finish_reason,error\n",
+    "cached_tokens,completion_tokens,token_source,finish_reason,error",
     "comparisons.csv": "class,concurrency,rate_per_s,baseline,treatment,metric,ratio,ci_low,ci_high,n_pairs,n_prompts,"
-    "verdict,p_value,p_holm,detectable_ratio,error_rate_baseline,error_rate_treatment,warning\n",
-    "cells.csv": "arm,class,concurrency,rate_per_s,n,errors,error_rate,ttft_s_mean,ttft_s_p50,ttft_s_p90,ttft_s_p95,ttft_s_p99,",
+    "verdict,p_value,p_holm,detectable_ratio,error_rate_baseline,error_rate_treatment,warning",
+    "cells.csv": "arm,class,concurrency,rate_per_s,n,errors,error_rate,ttft_s_mean,ttft_s_p50,ttft_s_p90,ttft_s_p95,ttft_s_p99",
 }
 
 
@@ -50,7 +50,8 @@ def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_sam
     assert made[0] == made[1]
     assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
     for name, header in HEADERS.items():
-        assert (folder / name).read_text().startswith(header)
+        columns, known = (folder / name).read_text().splitlines()[0].split(","), header.split(",")
+        assert [column for column in columns if column in known] == known
     first, *_, warmup, lost = csv.DictReader((folder / "requests.csv").read_text().splitlines())
     assert float(first["tpot_s"]) == pytest.approx(0.1)
     assert (warmup["phase"], warmup["finish_reason"]) == ("warmup", "'=1+1"), "a spreadsheet would calculate"

@@ -13,7 +13,7 @@ import pytest
 from benchmark.analyse.summary import summarise
 from benchmark.show.terminal import WIDTH, render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
-from tests.benchmark.analyse.test_losslessness import with_verdicts
+from tests.benchmark.analyse.test_summary import with_verdicts
 from tests.benchmark.show.runs import all_runs
 
 TEXTS = Path(__file__).parent / "data"
