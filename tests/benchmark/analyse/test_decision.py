@@ -255,10 +255,6 @@ def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
     decision = decide({**summarise(raw), "drafts": drafts})
     assert decision.question == "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"
     assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == decision.question
-    own = tuple(record for record in raw.requests if record.arm == "plain")
-    sittings = tuple(replace(one, plan=one.plan.with_arms(["plain"])) for one in raw.sittings)
-    alone = decide(summarise(replace(raw, sittings=sittings, requests=own)))
-    assert alone.question == "How fast is Qwen3-32B?"
 
 
 def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> None:

@@ -296,7 +296,25 @@ def test_what_publish_copies_arrives_under_the_prefix_and_the_run_and_the_ledger
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["results/runs", "https://results/runs", "s3://"])
-def test_what_is_no_s3_address_is_refused(target: str, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="use s3://bucket/prefix/"):
-        upload(tmp_path, target, run_id="r1", endpoint_url=None, region=REGION)
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--listen 127.0.0.1:9400", "--listen: shows a run that is on; add --follow"),
+        ("--follow", "--namespace: missing; name where CloudWatch keeps the metrics"),
+        ("--follow --listen 9400", "'9400' is not HOST:PORT, as in 127.0.0.1:9400"),
+        ("--follow --listen a:70000", "'a:70000' is not HOST:PORT"),
+        ("--namespace N --upload results/runs", "use s3://bucket/prefix/"),
+        ("--namespace N --upload https://results/runs", "use s3://bucket/prefix/"),
+        ("--namespace N --upload s3://", "use s3://bucket/prefix/"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    words: str, told: str, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    try:
+        code = main(["publish", str(folder), *words.split(), "--endpoint-url", moto_url])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert told in capsys.readouterr().err

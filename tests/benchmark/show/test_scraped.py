@@ -12,7 +12,6 @@ from urllib.request import urlopen
 
 import pytest
 
-from benchmark.__main__ import main
 from benchmark.analyse.summary import summarise
 from benchmark.errors import PublishError
 from benchmark.measure.journal import RawRun
@@ -120,23 +119,3 @@ def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
     of = 'trnspec_run_active{experiment="qwen3-32b",provenance="emulated"} '
     assert [one.partition(of)[2][:1] for one in read] == ["1", "1", "0"]
     assert lines == [f"for Prometheus: http://127.0.0.1:{port}/metrics"]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--listen", "127.0.0.1:9400"], "--listen: shows a run that is on; add --follow"),
-        (["--follow"], "--namespace: missing; name where CloudWatch keeps the metrics"),
-        (["--follow", "--listen", "9400"], "'9400' is not HOST:PORT, as in 127.0.0.1:9400"),
-        (["--follow", "--listen", "a:70000"], "'a:70000' is not HOST:PORT"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(
-    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main(["publish", str(tmp_path), *words])
-    except SystemExit as end:
-        code = int(str(end.code))
-    assert code == 2
-    assert told in capsys.readouterr().err

@@ -15,7 +15,8 @@ ARM = Arm(name="spec", url="http://b/v1", speculative_tokens=4, max_tokens_per_s
 PLAIN = Arm(name="plain", url="http://a/v1")
 COUNTED = counted_drafts(steps=10, accepted=25, survivors=(10, 7.5))
 OTHER = counted_drafts(steps=10, accepted=15, survivors=(6, 1), begun=90)
-RESTARTED = replace(OTHER, counters_before=OTHER.counters_after, counters_after=OTHER.counters_before)
+FEW = counted_drafts(steps=2, accepted=3, survivors=(1, 1), begun=5)
+RESTARTED = replace(FEW, counters_before=FEW.counters_after, counters_after=FEW.counters_before)
 STEPS, TOKENS = (counted({GENERATED: 100}, {GENERATED: 100 + more}) for more in (7, 10))
 """One answer in seven (its prefill and six steps), and as many tokens as it has."""
 SUMS = {"num_spec_steps": 4, "num_accepted_draft_tokens": 8}
