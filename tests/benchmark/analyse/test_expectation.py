@@ -32,14 +32,14 @@ def figure(**changes: Any) -> dict[str, Any]:
     return {**plain, "value": 0.1, "tolerance": 0.1, "source": "a table", **changes}
 
 
-def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6) -> RawRun:
+def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6, **plan: Any) -> RawRun:
     """Time per output token of about 100 ms plain, of about 50 ms drafted at 2 tokens a step."""
     found = list(more)
     for pair in range(prompts):
         step = 0.1 * (1 + spread * (pair - 2.5))
         found.append(answered("steady", pair, chunk_s=(0.1, 0.1 + step, 0.1 + 2 * step)))
         found.append(answered("spec", pair, chunk_s=(0.1, 0.1 + step), chunk_tokens=(1, 2)))
-    return raw_run(*found)
+    return raw_run(*found, **plan)
 
 
 def told(folder: Path, raw: RawRun, content: object) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_an_arm_is_held_against_its_range_over_the_classes_of_the_largest_load(
 ) -> None:
     other_class = answered("steady", class_="raw", prompt_id="raw-0", pair_id="raw", chunk_s=(0.1, 0.5, 0.9))
     other_load = answered("steady", concurrency=1, chunk_s=(0.1, 4.5, 9.1))
-    raw = answers(other_class, other_load)
+    raw = answers(other_class, other_load, concurrency=[1, 2])
     plain, drafted = told(tmp_path, raw, of_arms(*expected))["expectations"]
     assert words in plain["text"]
     assert plain["measured"] == pytest.approx(0.2, rel=0.01)
