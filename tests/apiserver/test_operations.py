@@ -57,7 +57,7 @@ def _deployments(world: RealWorld) -> dict[str, Any]:
     return {item["metadata"]["name"]: item for item in found}
 
 
-def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
+def test_killed_around_compiling_raising_and_measuring_a_run_goes_on_to_the_records_and_to_no_node(
     driver: Driver, world: RealWorld
 ) -> None:
     standing: set[str] = set()
@@ -66,6 +66,12 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
             name for name, item in _deployments(world).items() if item["status"].get("readyReplicas")
         )
     )
+    for step in ("compile", "arms-1", "benchmark-1"):
+        for when in ("begins", "ends"):
+            context = driver.context()
+            interrupt(context, step, when)
+            with pytest.raises(KeyboardInterrupt):
+                carry_out(context, keep_nodes=False)
     answer = driver.run()
     assert standing == {arm.name for arm in world.experiment.arms}
     assert world.nodes == 0
@@ -73,19 +79,6 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert [item["spec"]["replicas"] for item in _deployments(world).values()] == [0, 0]
     assert driver.store.current() is None
     assert f"runs/{answer['id']}/run.json" in world.stored("results")
-
-
-def test_killed_around_compiling_raising_and_measuring_it_goes_on_to_the_same_end(
-    driver: Driver, world: RealWorld
-) -> None:
-    for step in ("compile", "arms-1", "benchmark-1"):
-        for when in ("begins", "ends"):
-            context = driver.context()
-            interrupt(context, step, when)
-            with pytest.raises(KeyboardInterrupt):
-                carry_out(context, keep_nodes=False)
-    driver.run()
-    assert world.nodes == 0
     assert len([key for key in world.stored("results") if key.endswith("summary.json")]) == 1
 
 

@@ -74,6 +74,7 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
+        put("extra", 1),
         put("arms.1.name", ["a", "b"]),
         put(f"{SWEEP}.num_speculative_tokens", [7, "9"]),
         put("prompts.classes.code", [1]),
