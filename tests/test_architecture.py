@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -49,7 +50,7 @@ def _modules() -> dict[str, Path]:
 MODULES = _modules()
 
 
-def _imported(name: str) -> Iterator[str]:
+def imported(name: str) -> Iterator[str]:
     """Every module that it imports, also inside functions and for types: of ours as far as it is a module."""
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -66,7 +67,7 @@ def test_no_import_goes_upward(room: str) -> None:
     for name in MODULES:
         if name.split(".")[0] != room:
             continue
-        for other in _imported(name):
+        for other in imported(name):
             top = other.split(".")[0]
             assert top not in FORBIDDEN.get(room, set()) | {"tests"}, f"{name} imports {other}"
             assert top not in MAY_IMPORT or top in allowed or other in allowed, f"{name} imports {other}"
@@ -76,7 +77,7 @@ def test_no_circle_at_any_level() -> None:
     """Of the modules and folders that lie side by side, none needs one that needs it."""
     levels: dict[str, dict[str, set[str]]] = {}
     for name in MODULES:
-        for other in _imported(name):
+        for other in imported(name):
             if other not in MODULES or other == name:
                 continue
             here, there = _with_face(name), _with_face(other)
@@ -95,12 +96,8 @@ def _with_face(name: str) -> list[str]:
 
 
 def test_a_name_means_one_module() -> None:
-    seen: dict[str, str] = {}
-    for name, path in MODULES.items():
-        if path.stem in ("__init__", "__main__"):
-            continue
-        assert path.stem not in seen, f"{name} and {seen[path.stem]} have one name"
-        seen[path.stem] = name
+    names = Counter(path.stem for path in MODULES.values() if path.stem not in ("__init__", "__main__"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_module_is_too_long_for_one_reading() -> None:

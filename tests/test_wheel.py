@@ -5,7 +5,6 @@ What installs from PyPI takes most of a minute and runs with PYPI=1, as `.ci/run
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from benchmark.measure.known_server import MODEL, served
 from experiment.finding import printable
 from operations.__main__ import VERBS
 from tests.conftest import REFERENCE, ROOT
+from tests.test_architecture import MODULES, imported
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
@@ -40,20 +39,12 @@ def test_the_wheel_asks_for_the_versions_that_the_tests_ran_with() -> None:
 
 
 def test_the_wheel_needs_what_the_benchmark_and_the_checks_import_and_nothing_else() -> None:
-    found = {name for room in ("benchmark", "experiment") for name in _imported(ROOT / room)}
+    measuring = [name for name in MODULES if name.startswith(("benchmark", "experiment"))]
+    found = {other.partition(".")[0] for name in measuring for other in imported(name)}
     outside = found - set(ROOMS) - set(sys.stdlib_module_names) - {"pydantic_core", "botocore"}
     distributions = packages_distributions()
     named = {distributions[name][0].lower() for name in outside} | {"click", "rich"}  # the command line's own
     assert named == {one.partition("==")[0].lower() for one in [*NEEDED, *EXTRAS["aws"]]}
-
-
-def _imported(folder: Path) -> Iterator[str]:
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,8 @@ def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(
     assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 16)
     by_rate = {"search_rate": [0.5, 8.0], "budget": {"cells": 2}}
     assert loaded_s(reference, load=by_rate) == each * (8 / 0.5 + 2 + 8 / 8 + 2 + 8 / 0.5 + 2)
+    odd = each * (9 / 0.5 + 3 + 9 / 8 + 3 + 9 / 0.5 + 3)
+    assert loaded_s(reference, load=by_rate, requests=36) == odd, "nine, sent as five and four"
     sizes = load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8]))))
     one_of_each = [arms[0] for arms in sizes.by_batch]
     found = loaded_s(sizes, arms=one_of_each, load={"search": [8, 64], "budget": {"cells": 2}})

@@ -70,15 +70,11 @@ def test_drawn_steps_have_the_expected_mean_and_stay_within_one_and_k(prompt_cla
     assert _expected(prompt_class, k, WEAK_DRAFT) - 1 == pytest.approx(0.4 * accepted), "60 percent fewer"
 
 
-def test_an_unknown_class_is_open_ended_no_window_yields_one_and_chances_hang_on_seed_prompt_and_position() -> (
-    None
-):
+def test_an_unknown_class_is_open_ended_and_without_a_window_a_step_yields_one() -> None:
     assert conditional_acceptance("poems", DRAFT, 7) == conditional_acceptance("open-ended", DRAFT, 7)
     for k in (0, 1):
         assert conditional_acceptance("repetition", DRAFT, k) == ()
         assert tokens_in_step((), Draws(1, "p"), 5) == 1
-    assert Draws(1, "p").at(3) == Draws(1, "p").at(3)
-    assert len({Draws(1, "p").at(3), Draws(2, "p").at(3), Draws(1, "q").at(3), Draws(1, "p").at(4)}) == 4
 
 
 def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment, variation: Variation) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.real.claims import Scope, Sweep, judge
+from lab.real.claims import Scope, judge
 from lab.real.lab_results import FILE_NAME, TINY, labelled, save
 from tests.lab.real.made_up import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, results, summary
 
@@ -27,11 +27,6 @@ def test_a_good_run_meets_every_claim_and_of_other_models_only_the_machinery_is_
     assert _missed(short=True, advice=None) == []
     claims = judge(summary(), SWEEP, AGREEMENTS, None, scope="machinery")
     assert [claim.text.partition(" ")[0] for claim in claims] == ["every", "vLLM's"]
-
-
-def test_the_window_of_7_is_judged_the_widest_advises_and_the_narrowest_times() -> None:
-    assert (SWEEP.main, SWEEP.widest, SWEEP.narrowest) == ("tiny-sd-k7", "tiny-sd-k15", "tiny-sd-k1")
-    assert Sweep(baseline="b", arms={3: "three", 15: "fifteen"}).main == "three"
 
 
 @pytest.mark.parametrize(

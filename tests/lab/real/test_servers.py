@@ -89,26 +89,22 @@ def _gone(pid: int) -> bool:
     return False
 
 
-def test_servers_are_healthy_within_and_gone_after_even_with_an_error(tmp_path: Path) -> None:
+def test_servers_are_up_when_their_probes_succeeded_and_gone_after_even_with_an_error(tmp_path: Path) -> None:
     counts: list[int] = []
+    asked = tmp_path / "asked"
+    script = f"open({str(asked)!r}, 'a').write(__import__('sys').argv[1] + ' ')"
+    probed = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"))
     with (
         suppress(KeyboardInterrupt),
-        _running(tmp_path, [replace(ARM, arm=name) for name in "ab"], reach=counts.append) as urls,
+        _running(tmp_path, [replace(probed, arm=name) for name in "ab"], reach=counts.append) as urls,
     ):
+        assert [f"http://{one}/v1" for one in asked.read_text(encoding="utf-8").split()] == [*urls.values()]
         with urllib.request.urlopen(f"{urls['b']}/models") as answer:
             assert answer.status == 200
         children = [_child(tmp_path / f"{name}.log") for name in urls]
         raise KeyboardInterrupt
     assert counts == [1, 2]
     assert all(_gone(pid) for pid in children)
-
-
-def test_a_server_is_up_when_its_startup_probe_succeeded(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    script = f"open({str(asked)!r}, 'a').write(__import__('sys').argv[1])"
-    probed = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"))
-    with _running(tmp_path, [probed]) as urls:
-        assert f"http://{asked.read_text(encoding='utf-8')}/v1" == urls["arm"]
 
 
 def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_path: Path) -> None:
