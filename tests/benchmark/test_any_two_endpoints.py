@@ -25,6 +25,7 @@ PROMPTS = [
     {"id": "raw-1", "class": "raw", "prompt": "Once", "max_tokens": 3},
 ]
 Run = Callable[..., int]
+Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -35,23 +36,26 @@ def prompts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(endpoint: Endpoint, prompts: Path, tmp_path: Path) -> Run:
+def mine(tmp_path: Path) -> Path:
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def run(endpoint: Endpoint, prompts: Path, mine: Path) -> Run:
     """`run` with these options, into `mine`."""
     arms = f"--arm plain={endpoint.url('steady')} --arm drafted={endpoint.url('spec')}"
-    rest = f"--model {MODEL} --max-tokens 9 --prompts {prompts} --out {tmp_path / 'mine'}"
+    rest = f"--model {MODEL} --max-tokens 9 --prompts {prompts} --out {mine}"
     return lambda options="": main(["run", *f"{arms} {rest} --requests 2 --warmup 1 {options}".split()])
 
 
-def summary(folder: Path) -> Any:
-    return json.loads((folder / "mine" / "summary.json").read_text())
+def summary(mine: Path) -> Any:
+    return json.loads((mine / "summary.json").read_text())
 
 
-def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(
-    run: Run, tmp_path: Path
-) -> None:
+def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(run: Run, mine: Path) -> None:
     told = "--speculative-tokens drafted=7 --usd-per-hour drafted=17.5 --slo tpot_s=0.03"
     assert run(f"--concurrency 1,2 --requests 4 --seed 7 {told}") == 0
-    raw = journal.read(tmp_path / "mine")
+    raw = journal.read(mine)
     measured = [record for record in raw.requests if record.phase == "measured"]
     assert len(measured) == 2 * 2 * 2 * 4
     found = {(r.class_, r.api, r.completion_tokens) for r in measured}
@@ -62,47 +66,38 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(
     assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
 
 
-def test_of_an_undeclared_arm_that_is_not_the_baseline_a_step_may_yield_anything(
-    run: Run, tmp_path: Path
-) -> None:
-    assert run("--baseline drafted") == 0
-    plain, drafted = journal.read(tmp_path / "mine").plan.arms
-    assert (plain.max_tokens_per_step, drafted.max_tokens_per_step) == (9, 1)
-
-
-def test_what_a_plan_would_say_must_be_said(
-    prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2
-    assert "needs --arm, --model, --max-tokens as well" in capsys.readouterr().err
-
-
-def test_a_file_of_prompts_that_cannot_work_is_refused_in_one_line(
-    run: Run, prompts: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prompts.write_text('{"prompt": "a", "max_tokens": 0}\n{"turns": []}\n')
-    assert run() == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert "above 0; line 2 of prompts.jsonl: " in error
-
-
 def test_prompts_are_read_in_the_formats_that_an_experiment_reads(
-    run: Run, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, prompts: Path, mine: Path, capsys: Captured
 ) -> None:
     turns = (
         {"question_id": number, "category": "math", "turns": [f"{number}?", "Why?"]} for number in (81, 82)
     )
     prompts.write_text("\n".join(map(json.dumps, turns)))
-    assert run() == 0
+    assert run("--baseline drafted") == 0
     assert "prompts.jsonl: 2 prompts, Spec-Bench format, first turns only" in capsys.readouterr().err
-    first, _ = journal.read(tmp_path / "mine").plan.prompts
+    plan = journal.read(mine).plan
+    first, _ = plan.prompts
     assert (first.id, first.class_, first.prompt) == ("81", "math", None)
     assert first.messages == ({"role": "user", "content": "81?"},)
+    assert [arm.max_tokens_per_step for arm in plan.arms] == [9, 1], (
+        "of an undeclared arm a step may yield all"
+    )
 
 
-def test_a_benchmark_without_the_reader_of_prompts_says_what_is_missing(
-    prompts: Path, tmp_path: Path
+def test_what_is_missing_or_makes_no_sense_is_refused(
+    run: Run, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
+    for options in ("--rate 2 --concurrency 2", "--rounds 2 --duration 9", "--duration soon"):
+        with pytest.raises(SystemExit, match="2"):
+            run(options)
+    capsys.readouterr()
+    assert main(["run", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2
+    assert "needs --arm, --model, --max-tokens as well" in capsys.readouterr().err
+    prompts.write_text('{"prompt": "a", "max_tokens": 0}\n{"turns": []}\n')
+    assert run() == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "above 0; line 2 of prompts.jsonl: " in error
+
     alone = tmp_path / "alone"
     shutil.copytree(ROOT / "benchmark", alone / "benchmark", ignore=shutil.ignore_patterns("__pycache__"))
     words = f"run --arm a=http://127.0.0.1:1/v1 --model M --max-tokens 9 --prompts {prompts} --out {tmp_path / 'out'}"
@@ -113,17 +108,8 @@ def test_a_benchmark_without_the_reader_of_prompts_says_what_is_missing(
     assert "is read by `experiment`, which is not installed" in line
 
 
-@pytest.mark.parametrize(
-    "options", ["--rate 2 --concurrency 2", "--rounds 2 --duration 9", "--duration soon"]
-)
-def test_options_that_make_no_sense_are_refused(run: Run, options: str) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        run(options)
-    assert stopped.value.code == 2
-
-
 def test_the_sequence_works_as_it_is_printed(
-    endpoint: Endpoint, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    endpoint: Endpoint, prompts: Path, mine: Path, capsys: Captured
 ) -> None:
     (block,) = re.findall(
         r"## Any two endpoints\n.*?```\n# needs a run\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
@@ -133,7 +119,7 @@ def test_the_sequence_works_as_it_is_printed(
         "drafted=http://host-b:8000/v1": f"drafted={endpoint.url('spec')}",
         "M": MODEL,
         "prompts.jsonl": str(prompts),
-        "results/mine": str(tmp_path / "mine"),
+        "results/mine": str(mine),
     }
     done = []
     for line in block.replace("\\\n", " ").splitlines():
@@ -146,42 +132,40 @@ def test_the_sequence_works_as_it_is_printed(
     assert "PREDICTED from run" in capsys.readouterr().out
 
 
-def test_a_run_that_was_not_told_takes_it_afterwards(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_not_told_takes_it_afterwards(run: Run, mine: Path, capsys: Captured) -> None:
     assert run("--requests 6") == 0
-    mine = str(tmp_path / "mine")
     capsys.readouterr()
-    assert main(["advise", mine]) == 2
+    advise, report = ["advise", str(mine)], ["report", str(mine), "--speculative-tokens"]
+    assert main(advise) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--speculative-tokens drafted=7" in line
 
-    assert main(["advise", mine, "--speculative-tokens", "drafted=4", "--tokens-per-step", "drafted=4"]) == 0
+    assert main([*advise, "--speculative-tokens", "drafted=4", "--tokens-per-step", "drafted=4"]) == 0
     assert "PREDICTED from run" in capsys.readouterr().out
-    assert main(["report", mine, "--speculative-tokens", "drafted=5"]) == 0
-    drafted = next(arm for arm in summary(tmp_path)["run"]["arms"] if arm["name"] == "drafted")
+    assert main([*report, "drafted=5"]) == 0
+    drafted = next(arm for arm in summary(mine)["run"]["arms"] if arm["name"] == "drafted")
     assert (drafted["speculative_tokens"], drafted["max_tokens_per_step"]) == (5, 6)
     capsys.readouterr()
-    assert main(["report", mine, "--speculative-tokens", "other=5"]) == 2
+    assert main([*report, "other=5"]) == 2
     assert "'other' is not in the plan" in capsys.readouterr().err
 
 
 def test_a_changed_price_goes_on_with_the_run_and_the_last_one_counts(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, mine: Path, capsys: Captured
 ) -> None:
     assert run("--usd-per-hour plain=10 --usd-per-hour drafted=10") == 0
-    path = tmp_path / "mine" / journal.FILE_NAME
+    path = mine / journal.FILE_NAME
     first, *rest = path.read_text().splitlines()
     of_earlier_version = json.loads(first) | {"plan_sha256": "0" * 64}  # its hash held the prices
     path.write_text("\n".join([json.dumps(of_earlier_version), *rest]) + "\n")
-    asked = len(journal.read(tmp_path / "mine").requests)
+    asked = len(journal.read(mine).requests)
     assert run("--usd-per-hour plain=10 --usd-per-hour drafted=20") == 0
-    assert len(journal.read(tmp_path / "mine").requests) == asked, "nothing was left to ask"
+    assert len(journal.read(mine).requests) == asked, "nothing was left to ask"
     for _ in ("after the run", "after a report"):
-        found = summary(tmp_path)
+        found = summary(mine)
         prices = {cell["arm"]: cell["cost"]["usd_per_hour"] for cell in found["cells"]}
         assert prices == {"plain": 10, "drafted": 20}
         told = "drafted: $10 an hour when the run began, $20 now: costs are by the last price"
         assert told in found["run"]["warnings"]
-        assert main(["report", str(tmp_path / "mine")]) == 0
+        assert main(["report", str(mine)]) == 0
     assert "costs are by the last price" in " ".join(capsys.readouterr().out.split())
