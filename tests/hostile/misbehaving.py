@@ -10,8 +10,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
+from urllib.parse import quote, unquote
 
 from tests.benchmark.endpoint import MODEL
 
@@ -63,15 +63,13 @@ class Misbehaving:
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def url(self, behaviour: str) -> str:
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}/{behaviour}/v1"
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}/{quote(behaviour)}/v1"
 
-    def __enter__(self) -> Misbehaving:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._thread.join(10)
@@ -107,4 +105,4 @@ def _request(connection: socket.socket) -> tuple[str, str]:
     while missing > 0:
         missing -= len(connection.recv(65536))
     path = head.split(b" ")[1].decode()
-    return path.split("/")[1], path
+    return unquote(path.split("/")[1]), path

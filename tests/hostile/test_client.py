@@ -8,9 +8,9 @@ import json
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from time import perf_counter, sleep
+from time import sleep
 from typing import Any
 
 import pytest
@@ -54,53 +54,53 @@ def statistics(**said: Any) -> dict[str, Any]:
     return {**usage(), "metrics": {"speculative_decoding": counts}}
 
 
-def outcome(answer: Answer, timeout_s: float = 10.0) -> Output | Failure:
-    async def once(url: str) -> Output | Failure:
+def outcomes(answers: Mapping[str, Answer], timeout_s: float = 10.0) -> dict[str, Output | Failure]:
+    async def each() -> dict[str, Output | Failure]:
         async with session(timeout_s) as http:
-            return await ask(http, f"{url}/chat/completions", b"{}", max_tokens=MAX_TOKENS)
+            return {
+                name: await ask(http, f"{server.url(name)}/chat/completions", b"{}", max_tokens=MAX_TOKENS)
+                for name in answers
+            }
 
-    with Misbehaving({"it": answer}) as server:
-        return asyncio.run(once(server.url("it")))
+    with Misbehaving(answers) as server:
+        return asyncio.run(each())
 
 
-def failure(answer: Answer, timeout_s: float = 10.0) -> Failure:
-    found = outcome(answer, timeout_s)
-    assert isinstance(found, Failure), found
-    assert found.message.isprintable()
-    assert len(found.message) <= 300
+def failures(answers: Mapping[str, Answer], timeout_s: float = 10.0) -> dict[str, Failure]:
+    found = {name: one for name, one in outcomes(answers, timeout_s).items() if isinstance(one, Failure)}
+    assert list(found) == list(answers)
+    for name, one in found.items():
+        assert one.message.isprintable(), name
+        assert len(one.message) <= 300, name
     return found
 
 
+COUNTS: dict[str, Callable[[Any], Answer]] = {
+    "chunk": lambda said: stream(chunk(usage={"completion_tokens": said}), chunk(), usage()),
+    "final": lambda said: ended(usage(completion_tokens=said)),
+    "prompt": lambda said: ended(usage(prompt_tokens=said)),
+    "cached": lambda said: ended(usage(prompt_tokens_details={"cached_tokens": said})),
+    "steps": lambda said: ended(statistics(num_spec_steps=said)),
+    "accepted": lambda said: ended(statistics(num_accepted_draft_tokens=said)),
+    "histogram": lambda said: ended(statistics(acceptance_histogram=said)),
+    "whole usage": lambda said: ended(
+        {"choices": [], "usage": said if said != {"n": 2} else {"prompt_tokens": said}}
+    ),
+}
+
+
 @pytest.mark.parametrize("what", ABSURD)
-@pytest.mark.parametrize(
-    "where",
-    ["chunk", "final", "prompt", "cached", "steps", "accepted", "histogram", "whole usage"],
-)
-def test_a_count_that_cannot_be_true_is_a_named_error(where: str, what: str) -> None:
-    value = ABSURD[what]
-    if (where, what) == ("whole usage", "an object"):
-        value = {"completion_tokens": {"n": 2}}
-    answer = {
-        "chunk": stream(chunk(usage={"completion_tokens": value}), chunk(), usage()),
-        "final": ended(usage(completion_tokens=value)),
-        "prompt": ended(usage(prompt_tokens=value)),
-        "cached": ended(usage(prompt_tokens_details={"cached_tokens": value})),
-        "steps": ended(statistics(num_spec_steps=value)),
-        "accepted": ended(statistics(num_accepted_draft_tokens=value)),
-        "histogram": ended(statistics(acceptance_histogram=value)),
-        "whole usage": ended({"choices": [], "usage": value}),
-    }[where]
-    assert failure(answer).name == ("malformed" if what == "NaN" else "implausible_usage")
-
-
-@pytest.mark.parametrize(
-    "said", [usage(completion_tokens=None), usage(prompt_tokens=None), {"usage": None}, {}]
-)
-def test_a_count_that_is_null_or_absent_is_unknown(said: dict[str, Any]) -> None:
-    assert isinstance(outcome(ended({"choices": [], **said})), Output)
+def test_a_count_that_cannot_be_true_is_a_named_error(what: str) -> None:
+    answers = {where: answer(ABSURD[what]) for where, answer in COUNTS.items()}
+    named = {where: one.name for where, one in failures(answers).items()}
+    assert named == dict.fromkeys(COUNTS, "malformed" if what == "NaN" else "implausible_usage")
 
 
 ODD: dict[str, tuple[Any, ...]] = {
+    "a total that is null": (chunk(), usage(completion_tokens=None)),
+    "a prompt whose count is null": (chunk(), usage(prompt_tokens=None)),
+    "usage that is null": (chunk(), {"choices": [], "usage": None}),
+    "no usage": (chunk(),),
     "invalid UTF-8": (b'{"choices":[{"index":0,"delta":{"content":"\xff\xfe"}}]}',),
     "half a surrogate": (b'{"choices":[{"index":0,"delta":{"content":"\\ud800"}}]}',),
     "an escape": (chunk("\x1b[2J\x07"),),
@@ -111,12 +111,11 @@ ODD: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
-def test_an_odd_answer_is_kept_without_what_nobody_can_use(case: str) -> None:
-    found = outcome(stream(*ODD[case]))
-    assert isinstance(found, Output), found
-    assert len(found.finish_reason or "") <= 60
-    assert set(found.spec_stats or ()) <= {"num_spec_steps", "num_accepted_draft_tokens"}
+def test_an_odd_answer_is_kept_without_what_nobody_can_use() -> None:
+    for case, found in outcomes({case: stream(*events) for case, events in ODD.items()}).items():
+        assert isinstance(found, Output), case
+        assert len(found.finish_reason or "") <= 60
+        assert set(found.spec_stats or ()) <= {"num_spec_steps", "num_accepted_draft_tokens"}
 
 
 OF_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -180,10 +179,10 @@ FAULTY: dict[str, dict[str, Answer]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "case"), [(name, case) for name, cases in FAULTY.items() for case in cases])
-def test_an_answer_that_cannot_be_used_is_a_named_error(name: str, case: str) -> None:
-    found = failure(FAULTY[name][case])
-    assert found.name == name, found
+@pytest.mark.parametrize("name", FAULTY)
+def test_an_answer_that_cannot_be_used_is_a_named_error(name: str) -> None:
+    found = failures(FAULTY[name])
+    assert {case: one.name for case, one in found.items()} == dict.fromkeys(found, name)
 
 
 def endless(piece: bytes, *, first: bytes = b"", pause_s: float = 0.0) -> Answer:
@@ -231,13 +230,8 @@ def test_what_never_ends_is_cut_off_in_little_memory(tmp_path: Path) -> None:
         plans = [plan_of(server, *ENDLESS, "a-bomb", *LARGE), *(plan_of(without, name) for name in LARGE)]
         for number, plan in enumerate(plans):
             (tmp_path / f"{number}.json").write_text(json.dumps(plan))
-        done = subprocess.run(
-            [sys.executable, "-c", _MEASURED, str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        command = [sys.executable, "-c", _MEASURED, str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     codes, peak_kib = json.loads(done.stdout.splitlines()[-1])
     assert codes == [1, *[3] * len(LARGE)], done.stderr
@@ -262,9 +256,8 @@ print(json.dumps([codes, int(held)]))
 
 
 def test_an_answer_that_drips_ends_with_the_timeout() -> None:
-    began = perf_counter()
-    assert failure(endless(b":", pause_s=0.05), timeout_s=0.5).name == "timeout"
-    assert perf_counter() - began < 5
+    (found,) = failures({"drips": endless(b":", pause_s=0.05)}, timeout_s=0.5).values()
+    assert found.name == "timeout"
 
 
 MODELS: dict[str, bytes] = {
@@ -288,30 +281,24 @@ MODELS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("case", MODELS)
 def test_a_list_of_models_that_is_none_stops_the_run_in_one_line(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Misbehaving({}, models={"it": raw(MODELS[case])}) as server:
-        assert run(tmp_path, plan_of(server, "it")) == 3
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert told.rstrip("\n").isprintable()
-    assert len(told) < 2000
+    with Misbehaving({}, models={case: raw(said) for case, said in MODELS.items()}) as server:
+        for case in MODELS:
+            assert run(tmp_path, plan_of(server, case)) == 3, case
+            (told,) = capsys.readouterr().err.splitlines()
+            assert told.isprintable(), case
+            assert len(told) < 2000, case
+            assert case != "401" or "BENCHMARK_API_KEY or OPENAI_API_KEY" in told
     assert not (tmp_path / "out").exists()
-    assert case != "401" or "BENCHMARK_API_KEY or OPENAI_API_KEY" in told
 
 
 def test_counters_that_cannot_be_true_do_not_reach_the_results(tmp_path: Path) -> None:
     names = ("drafts_total", "accepted_tokens_total", 'accepted_tokens_per_pos_total{position="0"}')
     metrics = {}
-    for case, value in {
-        "NaN": "nan",
-        "inf": "+Inf",
-        "minus": "-1",
-        "text": "many",
-        "long": "1" * 5000,
-    }.items():
+    values = {"NaN": "nan", "inf": "+Inf", "minus": "-1", "text": "many", "long": "1" * 5000}
+    for case, value in values.items():
         said = [f"vllm:spec_decode_num_{name} {value}" for name in names]
         said += ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999"} 1', ""]
         metrics[case] = raw(answered("\n".join(said).encode()))

@@ -36,16 +36,13 @@ def pretending(folder: Path, text: str) -> Kubernetes:
     return Kubernetes(kubectl=program, kubeconfig=folder / "config", namespace="x")
 
 
-@pytest.mark.parametrize("case", ANSWERS)
-def test_what_no_cluster_answers_is_one_line(case: str, tmp_path: Path) -> None:
-    cluster = pretending(tmp_path, ANSWERS[case])
-    for ask in (lambda: cluster.get("job", "x"), lambda: cluster.list("jobs")):
-        with pytest.raises(Outside, match="is not one of a cluster") as caught:
-            ask()
-        assert clean(str(caught.value))
-
-
-def test_what_an_object_lacks_is_one_line_and_null_is_absent(tmp_path: Path) -> None:
+def test_what_no_cluster_answers_is_one_line_and_null_is_absent(tmp_path: Path) -> None:
+    for case, answer in ANSWERS.items():
+        cluster = pretending(tmp_path, answer)
+        for ask, words in ((cluster.get, ("job", "x")), (cluster.list, ("jobs",))):
+            with pytest.raises(Outside, match="is not one of a cluster") as caught:
+                ask(*words)
+            assert clean(str(caught.value)), case
     found = pretending(tmp_path, '{"metadata": {"name": "x", "labels": null}, "status": {}}').get("job", "x")
     assert found is not None
     assert found["metadata"].get("labels", {}) == {}
