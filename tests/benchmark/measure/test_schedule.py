@@ -99,7 +99,8 @@ def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time()
 @pytest.mark.parametrize("load", [Load(concurrency=2), Load(rate_per_s=2.0)], ids=str)
 def test_the_repeated_cell_of_a_search_asks_the_same_prompts_anew_at_the_same_times(load: Load) -> None:
     search = {"low": 1, "high": 4, "by": "rate" if load.rate_per_s else "concurrency"}
-    cell = plan(requests=4, search=search, concurrency=[]).cell(load)
+    five = plan_content()["prompts"][:5]  # the repeated round would begin with another
+    cell = plan(requests=4, search=search, concurrency=[], prompts=five).cell(load)
     first, again = (list(pairs(cell, "chat", load, round_)) for round_ in (1, REPEATED))
     assert [(p.prompt.id, p.gap_s) for p in first] == [(p.prompt.id, p.gap_s) for p in again]
     assert not {pair.nonce for pair in first} & {pair.nonce for pair in again}
