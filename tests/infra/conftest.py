@@ -49,7 +49,7 @@ def experiment() -> Experiment:
     return load(ROOT / "experiments" / "qwen3-32b.yaml")
 
 
-def _changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
+def changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
     """The experiment under another name, on a cluster of which this is said."""
     return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update=cluster))
 
@@ -58,7 +58,7 @@ def _changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
 def opened(experiment: Experiment) -> Experiment:
     """The reference with nodes to start, room for two, a public endpoint, AWS reached inside the network."""
     settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
-    return _changed(
+    return changed(
         replace(experiment, benchmark=settings),
         "opened",
         admin_cidrs=("203.0.113.7/32",),
@@ -85,7 +85,7 @@ def rented(experiment: Experiment) -> Experiment:
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
     promoted = replace(experiment, arms=arms, serve=serve)
-    return _changed(promoted, "rented", off_at_utc="23:45", capacity=block)
+    return changed(promoted, "rented", off_at_utc="23:45", capacity=block)
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +95,7 @@ def later(experiment: Experiment) -> Experiment:
     reserved = Capacity(
         kind="reservation", reservation_id="cr-0123456789abcdef0", availability_zone="us-east-2c"
     )
-    return _changed(
+    return changed(
         experiment,
         experiment.name,
         kubernetes="1.36",
@@ -114,26 +114,26 @@ def within(experiment: Experiment) -> Experiment:
     """The reference in an existing VPC of an account that has wishes (`WANTED`), with a subnet in the zone that would be the third."""
     subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
     network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
-    return _changed(experiment, "within", network=network, availability_zones=tuple(subnets))
+    return changed(experiment, "within", network=network, availability_zones=tuple(subnets))
 
 
 @pytest.fixture(scope="session")
 def joined(within: Experiment) -> Experiment:
     """The reference in an existing cluster that has nothing of what it needs."""
-    return _changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
+    return changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
 
 
 @pytest.fixture(scope="session")
 def beside(joined: Experiment) -> Experiment:
     """Another in the same cluster, which has nearly everything by now, on Trn2 nodes of its own."""
     there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
-    return _changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"))
+    return changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"))
 
 
 @pytest.fixture(scope="session")
 def sharing(joined: Experiment) -> Experiment:
     """A third, on the nodes of the first."""
-    return _changed(joined, "sharing", nodes_of="joined")
+    return changed(joined, "sharing", nodes_of="joined")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
@@ -15,7 +16,7 @@ from experiment.checks.names import MAX_EXPERIMENT_NAME
 from experiment.model import Capacity
 from experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
-from tests.infra.conftest import ADMIN, SECOND_ADMIN
+from tests.infra.conftest import ADMIN, SECOND_ADMIN, changed
 from tests.infra.templates import REGION, ROOT, Deployment, Deployments, Resource, json_of, resolved
 
 DEPLOYED = ROOT / "tests" / "data" / "deployed" / "2026-11-22.json"
@@ -100,42 +101,30 @@ def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators
     )
     assert before == after
     assert len(before) == 3
-    (entry,) = made.later.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
     assert made.later.resources("AWS::EKS::AccessEntry", "cluster", PrincipalArn=SECOND_ADMIN)
-    earlier = made.opened.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN)
-    assert earlier.logical_id == entry.logical_id
-
-
-def test_each_purchase_is_a_group_of_its_own(experiment: Experiment) -> None:
-    """Capacity type, subnet and reservation are what EKS does not change; see `neuron_nodegroup`."""
-    first, second = "cr-0123456789abcdef0", "cr-0123456789abcdef1"
-    bought = [
-        Capacity(),
-        *(
-            Capacity(kind=kind, reservation_id=found, availability_zone=zone)
-            for kind in ("reservation", "capacity-block")
-            for found in (first, second)
-            for zone in ZONES["us-east-2"]
-        ),
-    ]
-    names = {
-        neuron_nodegroup(replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": one})))
-        for one in bought
+    entries = {
+        found.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=ADMIN).logical_id
+        for found in (made.opened, made.later)
     }
-    assert len(names) == len(bought)
-    longest = replace(experiment, name="x" * MAX_EXPERIMENT_NAME)
-    block = experiment.cluster.model_copy(update={"capacity": bought[-1]})
-    assert len(neuron_nodegroup(replace(longest, cluster=block))) <= 63
+    assert len(entries) == 1
 
 
-def test_an_earlier_node_image_is_a_group_of_its_own(experiment: Experiment) -> None:
-    """EKS rolls no group back to an earlier image. Within one line of drivers the newest release is taken, so a group
-    only ever goes forward."""
-    newer = replace(
-        experiment, arms=tuple(replace(arm, runtime=RUNTIMES["native-vllm-0.29"]) for arm in experiment.arms)
-    )
+def test_each_purchase_and_each_line_of_drivers_is_a_group_of_its_own(experiment: Experiment) -> None:
+    """Capacity type, subnet and reservation are what EKS does not change, and it rolls no group back to an earlier image;
+    see `neuron_nodegroup`. Within one line of drivers the newest release is taken, so a group only ever goes forward."""
+    kinds: tuple[Literal["reservation", "capacity-block"], ...] = ("reservation", "capacity-block")
+    bought = [
+        Capacity(kind=kind, reservation_id=f"cr-0123456789abcdef{end}", availability_zone=zone)
+        for kind, end, zone in product(kinds, "01", ZONES["us-east-2"])
+    ]
+    names = {neuron_nodegroup(changed(experiment, experiment.name, capacity=one)) for one in bought}
+    runtime = RUNTIMES["native-vllm-0.29"]
+    newer = replace(experiment, arms=tuple(replace(arm, runtime=runtime) for arm in experiment.arms))
     assert neuron_nodegroup(experiment) == "qwen3-32b-trn2-a-on-demand-d2-28"
     assert neuron_nodegroup(newer) == "qwen3-32b-trn2-a-on-demand-d2-29"
+    assert len(names | {neuron_nodegroup(experiment), neuron_nodegroup(newer)}) == len(bought) + 2
+    longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, capacity=bought[-1])
+    assert len(neuron_nodegroup(longest)) <= 63
 
 
 def test_the_end_of_a_rental_stands_before_its_first_node(made: Deployments) -> None:
@@ -198,9 +187,10 @@ LONGEST_DASHBOARD = 255
 def test_every_chosen_name_that_is_account_wide_carries_the_region(made: Deployments) -> None:
     for deployment in (made.reference, made.opened, made.rented):
         found = [
-            str(resolved(one.properties[ACCOUNT_WIDE[one.type]]))
-            for one in deployment.resources()
-            if one.type in ACCOUNT_WIDE and ACCOUNT_WIDE[one.type] in one.properties
+            str(resolved(one[key]))
+            for type_, key in ACCOUNT_WIDE.items()
+            for one in deployment.properties(type_)
+            if key in one
         ]
         assert len(found) >= 5
         assert [name for name in found if REGION not in name] == []
@@ -210,8 +200,7 @@ def test_every_chosen_name_that_is_account_wide_carries_the_region(made: Deploym
 def test_the_longest_experiment_still_has_names_and_shares_none_that_is_account_wide(
     experiment: Experiment, region: str
 ) -> None:
-    cluster = experiment.cluster.model_copy(update={"region": region})
-    longest = replace(experiment, name="x" * MAX_EXPERIMENT_NAME, cluster=cluster)
+    longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, region=region)
     pipeline = replace(read_pipeline(ROOT / "pipeline.yaml"), name="p" * 31, region=region)
     stage = replace(pipeline.prod, experiment=longest)
     roles = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from experiment.catalogue.prices import TRN2_ON_DEMAND
 from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
 from tests.experiment.edits import Variation, put
+from tests.infra.conftest import changed
 from tests.infra.monitoring.promtool import needs_promtool, promtool
 
 HOURLY = "USD an hour of the Trn2 nodes, and of it each arm that answers"
@@ -108,10 +108,8 @@ def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Variati
 
 
 def test_rows_of_nodes_say_where_they_count_those_of_others(experiment: Experiment) -> None:
-    cluster = experiment.cluster.model_copy(update={"existing": "team"})
-    assert {"Nodes of the whole cluster", "Trainium nodes of the whole cluster"} <= dashboard_rows(
-        replace(experiment, cluster=cluster)
-    ).keys()
+    rows = dashboard_rows(changed(experiment, experiment.name, existing="team")).keys()
+    assert {"Nodes of the whole cluster", "Trainium nodes of the whole cluster"} <= rows
 
 
 @needs_promtool

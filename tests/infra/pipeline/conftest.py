@@ -15,7 +15,7 @@ from experiment.model import Network
 from infra.pipeline.build_steps import dev_steps
 from infra.pipeline.pipeline_app import FILE, app_of
 from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, read_pipeline
-from tests.infra.conftest import KEY
+from tests.infra.conftest import KEY, changed
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 
@@ -42,14 +42,17 @@ def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def in_an_existing_cluster(stage: StageConfiguration) -> StageConfiguration:
     """The stage, beside the pipeline and as it would be in it, in a cluster that exists."""
-    network = Network(
-        vpc="vpc-0123456789abcdef0",
-        private_subnets={"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"},
+    subnets = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
+    network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
+    there = changed(
+        stage.experiment,
+        stage.experiment.name,
+        existing="team",
+        security_group=GROUP,
+        network=network,
+        admin_cidrs=(),
     )
-    there = {"existing": "team", "security_group": GROUP, "network": network, "admin_cidrs": ()}
-    experiment = stage.experiment
-    joined = replace(experiment, cluster=experiment.cluster.model_copy(update=there))
-    return replace(stage, experiment=joined, files=())
+    return replace(stage, experiment=there, files=())
 
 
 @pytest.fixture(scope="session")

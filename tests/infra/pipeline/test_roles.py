@@ -132,27 +132,19 @@ def test_prods_steps_may_do_what_a_run_does_in_the_buckets(
 
 
 def test_each_stage_is_started_by_its_own_role_only(
-    of_pipeline: Rights, configuration: PipelineConfiguration
+    of_pipeline: Rights, stages: dict[str, Deployment]
 ) -> None:
-    for stage in (configuration.dev, configuration.prod):
-        starter = Request(
-            "sts:AssumeRole",
-            f"arn:aws:iam::{stage.account}:role/qwen3-32b-us-east-2-delivery-start",
-            {TAG: None},
-        )
-        may = [name for name, statements in of_pipeline.items() if allows(starter, statements)]
-        assert may == [f"speculation-delivery-us-east-2-{stage.name}-steps"]
-
-
-def test_a_stage_trusts_the_role_of_its_steps_and_nobody_else_of_that_account(
-    stages: dict[str, Deployment],
-) -> None:
-    for name, stage in stages.items():
-        trust = stage.only("AWS::IAM::Role", "delivery").properties["AssumeRolePolicyDocument"]
-        (statement,) = trust["Statement"]
+    """And trusts nobody else of the pipeline's account."""
+    for name, account in (("dev", DEV), ("prod", PROD)):
+        starter = f"arn:aws:iam::{account}:role/qwen3-32b-us-east-2-delivery-start"
+        request = Request("sts:AssumeRole", starter, {TAG: None})
+        own = f"speculation-delivery-us-east-2-{name}-steps"
+        assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
+        role = stages[name].only("AWS::IAM::Role", "delivery").properties
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert resolved(statement["Principal"]["AWS"]) == f"arn:aws:iam::{PIPELINE}:root"
-        role = f"arn:aws:iam::{PIPELINE}:role/speculation-delivery-us-east-2-{name}-steps"
-        assert resolved(statement["Condition"]) == {"ArnEquals": {"aws:PrincipalArn": role}}
+        trusted = {"aws:PrincipalArn": f"arn:aws:iam::{PIPELINE}:role/{own}"}
+        assert resolved(statement["Condition"]) == {"ArnEquals": trusted}
 
 
 def test_the_pull_requests_role_fetches_code_by_its_own_connection_and_writes_its_log_only(
