@@ -131,6 +131,12 @@ def test_shares_of_a_full_node_leave_room_on_it_and_its_driver_serves_every_arm(
         assert arm.runtime.drivers.serve(image.neuron_driver), arm.name
 
 
+def test_every_instance_type_with_devices_has_a_price_and_a_runtime_that_serves_it() -> None:
+    neuron = {one.name for one in INSTANCES.values() if one.neuron}
+    assert neuron == TRN2_ON_DEMAND.keys()
+    assert neuron <= {name for runtime in RUNTIMES.values() for name in runtime.instances}
+
+
 def test_the_arms_of_a_node_cost_what_the_node_costs_and_the_lab_nothing(reference: Experiment) -> None:
     price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
     assert sum(cost.arm_usd_per_hour(reference, arm) for arm in reference.arms) == pytest.approx(price)
