@@ -43,18 +43,16 @@ def add_stacks(
     existing = experiment.cluster.network.vpc
     made = None if existing else NetworkStack(scope, experiment=experiment).vpc
     storage = StorageStack(scope, experiment=experiment)
-    ObservabilityStack(scope, experiment=experiment, alarm_email=lasting.alarm_email)
-    role, control = lasting.pipeline_role, None
+    ObservabilityStack(scope, experiment=experiment, lasting=lasting)
+    control = None
     if experiment.cluster.existing is None:
-        control = ClusterStack(
-            scope, experiment=experiment, made=made, admins=lasting.admins, pipeline_role=role
-        )
+        control = ClusterStack(scope, experiment=experiment, made=made, lasting=lasting)
     cluster = control.cluster if control else None
     nodes = []
     if experiment.cluster.nodes_of is None:
         nodes = [NodesStack(scope, experiment=experiment, cluster=cluster, made=made)]
     identity = IdentityStack(
-        scope, experiment=experiment, cluster=cluster, store=storage.store, pipeline_role=role
+        scope, experiment=experiment, cluster=cluster, store=storage.store, lasting=lasting
     )
     workloads = WorkloadsStack(
         scope,
@@ -62,8 +60,7 @@ def add_stacks(
         files=files,
         cluster=cluster,
         made=made,
-        build_images=lasting.build_images,
-        gitops=lasting.workloads == "gitops",
+        lasting=lasting,
     )
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.

@@ -17,6 +17,7 @@ from infra.constructs.conventions import encryption_key
 from infra.constructs.kept_logs import log_group
 from infra.constructs.node_launch import add_system_nodes
 from infra.constructs.way_in import WayIn
+from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.identity import admit_pipeline
 
@@ -31,8 +32,7 @@ class ClusterStack(ExperimentStack):
         *,
         experiment: Experiment,
         made: ec2.IVpc | None,
-        admins: tuple[str, ...],
-        pipeline_role: str | None = None,
+        lasting: Lasting,
     ) -> None:
         super().__init__(scope, "cluster", experiment=experiment, description="EKS cluster")
         vpc = self.network(experiment, made)
@@ -40,14 +40,14 @@ class ClusterStack(ExperimentStack):
         control_plane_logs = log_group(self, "ControlPlaneLogs", name=control_plane_log_group(experiment))
         control_plane = self._control_plane(experiment, vpc)
         control_plane.node.add_dependency(control_plane_logs)
-        for principal in admins:
+        for principal in lasting.admins:
             # Named after its principal: EKS has one entry for each, and positions in a list change.
             digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
             control_plane.grant_cluster_admin(f"Admin{digest}", principal)
         # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
-        if pipeline_role is not None:
-            admit_pipeline(self, pipeline_role, experiment=experiment, cluster=self.cluster)
+        if lasting.pipeline_role is not None:
+            admit_pipeline(self, lasting.pipeline_role, experiment=experiment, cluster=self.cluster)
         nodes = add_system_nodes(self, experiment=experiment, cluster=self.cluster)
         ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
         if not experiment.cluster.admin_cidrs:

@@ -20,6 +20,7 @@ from experiment.naming import (
     watchers_group,
 )
 from infra.constructs.addons import pod_identity
+from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.storage import ModelStore
 
@@ -37,15 +38,15 @@ class IdentityStack(ExperimentStack):
         experiment: Experiment,
         cluster: eks.ICluster | None,
         store: ModelStore,
-        pipeline_role: str | None = None,
+        lasting: Lasting,
     ) -> None:
         super().__init__(scope, "identity", experiment=experiment, description="identity of the pods")
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
         joined = self.cluster_of(experiment, cluster)
-        if cluster is None and pipeline_role is not None:
-            admit_pipeline(self, pipeline_role, experiment=experiment, cluster=joined)
+        if cluster is None and lasting.pipeline_role is not None:
+            admit_pipeline(self, lasting.pipeline_role, experiment=experiment, cluster=joined)
         key, cluster_name, pods = store.key.key_arn, joined.cluster_name, pod_identity()
         for account, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.

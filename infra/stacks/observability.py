@@ -12,6 +12,7 @@ from constructs import Construct
 from experiment import Experiment
 from experiment.naming import notices_topic
 from infra.constructs.conventions import encryption_key
+from infra.deployment_file import Lasting
 from infra.monitoring.alarms import Alarm, alarms
 from infra.monitoring.pages import Page, dashboard_pages, service_page
 from infra.stacks.experiment_stack import ExperimentStack
@@ -22,17 +23,13 @@ _CLOUDWATCH = "cloudwatch.amazonaws.com"
 class ObservabilityStack(ExperimentStack):
     """It works before the first run and without the cluster."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, alarm_email: str = "") -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
         super().__init__(scope, "observability", experiment=experiment, description="dashboards and alarms")
         made = Construct(self, "Alarms")
         topic = _topic(made, experiment)
-        if alarm_email:  # the address first gets a mail to confirm
+        if email := lasting.alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
-                topic,
-                alarm_email,
-                topic=topic,
-                protocol=sns.SubscriptionProtocol.EMAIL,
-                endpoint=alarm_email,
+                topic, email, topic=topic, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=email
             )
         decided = alarms(experiment)
         _add_alarms(made, decided, topic.topic_arn)

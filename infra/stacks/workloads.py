@@ -18,6 +18,7 @@ from infra import ROOT
 from infra.constructs.helm_charts import install_autoscaling, install_neuron_software
 from infra.constructs.images import Image, images_in
 from infra.constructs.kept_logs import keep_logs
+from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import ExperimentStack
 
 
@@ -81,7 +82,7 @@ class KubectlAccess(Construct):
 class WorkloadsStack(ExperimentStack):
     """Applies the reviewed manifests, file by file; only the placeholders are filled in.
 
-    With `gitops` it tells instead what fills them, and only drivers, KEDA and images come with it: the objects are applied
+    With `workloads: gitops` it tells instead what fills them, and only drivers, KEDA and images come with it: the objects are applied
     from a repository of the team's own, and two owners of one object would undo each other's work. Where the cluster has
     those drivers, nothing of ours gets into it.
     """
@@ -94,17 +95,16 @@ class WorkloadsStack(ExperimentStack):
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
-        build_images: str,
-        gitops: bool,
+        lasting: Lasting,
     ) -> None:
         super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
         vpc = self.network(experiment, made)
-        neuron = experiment.cluster.brings("neuron")
+        gitops, neuron = lasting.workloads == "gitops", experiment.cluster.brings("neuron")
         scales = (
             experiment.serve is not None and experiment.serve.scales and experiment.cluster.brings("keda")
         )
         if gitops and not (neuron or scales):
-            self._tell(files, self._images(files, build_images))
+            self._tell(files, self._images(files, lasting.build_images))
             cdk.CfnWaitConditionHandle(self, "Nothing")  # CloudFormation takes no stack without a resource
             return
         access = KubectlAccess(self, "Access", cluster=self.cluster_of(experiment, cluster, vpc), vpc=vpc)
@@ -118,7 +118,7 @@ class WorkloadsStack(ExperimentStack):
             driver = applied
             applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry, driver)
-        images = self._images(files, build_images)
+        images = self._images(files, lasting.build_images)
         if gitops:
             self._tell(files, images)
             return

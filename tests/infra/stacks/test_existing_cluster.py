@@ -14,6 +14,7 @@ from experiment import Experiment
 from experiment.model import INSTALLABLE
 from experiment.naming import NODE_ROLE_LABEL, neuron_nodegroup
 from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
+from infra.deployment_file import Lasting
 from infra.stacks.workloads import WorkloadsStack
 from infra.synthesis import cdk_app
 from tests.infra.conftest import PIPELINE
@@ -113,8 +114,7 @@ def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_o
         files=render(beside),
         cluster=None,
         made=None,
-        build_images="docker",
-        gitops=True,
+        lasting=Lasting(workloads="gitops"),
     )
     made = Template.from_stack(stack).to_json()
     assert {one["Type"] for one in made["Resources"].values()} == {"AWS::CloudFormation::WaitConditionHandle"}

@@ -31,10 +31,10 @@ def _advance(batch: Batch) -> list[Output]:
 
 
 def test_prefills_come_one_by_one_before_the_next_decode_step_and_yield_one_token() -> None:
-    batch, _ = _batch(0.0, 1.0, 2.0)
+    batch, costs = _batch(0.0, 1.0, 2.0)[0], StepCosts()
     steps = [batch.next_step() for _ in range(4)]
     assert [step.prefill for step in steps if step] == [True, True, True, False]
-    assert [step.duration_s for step in steps if step] == [0.048] * 3 + [0.045]
+    assert [step.duration_s for step in steps if step] == [costs.prefill_s] * 3 + [costs.decode_step_s]
     assert [step.not_before_s for step in steps if step] == [0.0, 1.0, 2.0, 0.0]
     assert steps[0] is not None
     assert [output.tokens for output in batch.complete(steps[0])] == [1]
