@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from experiment import Experiment, load
+from experiment.catalogue.prices import TRN2_ON_DEMAND
 
 # Before anything starts jsii, whose process keeps the environment of its start. CloudFormation validation triples the time
 # of a synth; one test of its own has it on.
@@ -23,6 +24,9 @@ os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
+NODE_PRICE = TRN2_ON_DEMAND["trn2.48xlarge"]
+"""Of the reference experiment's node."""
+NODE_USD = NODE_PRICE.usd_per_hour
 
 
 @pytest.fixture(scope="session")

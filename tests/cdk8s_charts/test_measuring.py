@@ -27,7 +27,7 @@ from experiment.model import Benchmark, LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.objects import Case, Pod, named, pods_of, the
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_serving
-from tests.conftest import ROOT
+from tests.conftest import NODE_USD, ROOT
 
 
 def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
@@ -53,7 +53,7 @@ def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_servic
         assert planned.url == f"http://{arm.name}.{experiment.name}.svc.cluster.local:{port['port']}/v1"
         assert planned.max_tokens_per_step == arm.tokens_per_step
         if experiment.name == "qwen3-32b":
-            assert planned.usd_per_hour == 17.88
+            assert planned.usd_per_hour == NODE_USD / 2
 
 
 def _benchmarked(experiment: Experiment, **settings: Any) -> Experiment:

@@ -16,6 +16,7 @@ from experiment.description import as_text
 from experiment.expected import concurrent_sequences
 from experiment.model import Benchmark
 from tests.benchmark.conftest import plan_content
+from tests.conftest import NODE_USD
 from tests.experiment.edits import BY_RATE, SEARCHED, Variation, both, put
 
 
@@ -55,7 +56,7 @@ def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(
     assert loaded_s(reference, load=ends) == each * (8 + 16 + 8)
     minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
     assert loaded_s(reference, load=minute) == 60 + each * (8 + 8), "a cell is begun, and the first repeated"
-    half_a_node = {"search": [1, 4], "budget": {"usd": 35.76 / 60}}
+    half_a_node = {"search": [1, 4], "budget": {"usd": NODE_USD / 60}}
     assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 16)
     by_rate = {"search_rate": [0.5, 8.0], "budget": {"cells": 2}}
     assert loaded_s(reference, load=by_rate) == each * (8 / 0.5 + 2 + 8 / 8 + 2 + 8 / 0.5 + 2)

@@ -12,7 +12,7 @@ from experiment import Experiment, load
 from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.compilation import artifact_key
-from tests.conftest import REFERENCE, ROOT
+from tests.conftest import NODE_PRICE, REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, SPECULATION, Variation, combined, put
 
 
@@ -60,7 +60,7 @@ def test_check_prints_arms_keys_unknowns_and_dated_cost_without_jsii_and_network
     assert loaded == "[]"
     for arm in reference.arms:
         assert artifact_key(arm) in result.stdout
-    for words in ("not known before a run", "revision of Qwen/Qwen3-32B", "2025-11-30", "$/h"):
+    for words in ("not known before a run", "revision of Qwen/Qwen3-32B", NODE_PRICE.as_of, "$/h"):
         assert words in result.stdout
     assert max(map(len, shown)) <= 100
     assert result.stderr == ""

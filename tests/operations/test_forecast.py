@@ -20,7 +20,7 @@ from operations.forecast import (
     predict,
     published,
 )
-from tests.conftest import REFERENCE
+from tests.conftest import NODE_USD, REFERENCE
 
 ALL = [1.0] * 7
 NONE = [0.0] * 7
@@ -57,8 +57,8 @@ def test_step_times_of_ones_own_leave_no_bounds_and_give_the_plain_arithmetic(
     steps = measured({0: 0.045, 7: 0.09}, 7)
     (one,) = _predict(reference, steps, _file(tmp_path, {"half": ALL}))
     assert one.low == one.speed_up == one.high == pytest.approx(7 * 0.045 / 0.09)
-    # Half a trn2.48xlarge at $35.76 an hour, four sequences, one token each in 45 ms.
-    assert one.baseline_usd_per_million == pytest.approx(17.88 / (4 / 0.045 * 3600) * 1e6)
+    # Half a trn2.48xlarge, four sequences, one token each in 45 ms.
+    assert one.baseline_usd_per_million == pytest.approx(NODE_USD / 2 / (4 / 0.045 * 3600) * 1e6)
     assert one.usd_per_million == pytest.approx(one.baseline_usd_per_million / one.speed_up)
 
 

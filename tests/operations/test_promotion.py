@@ -17,7 +17,7 @@ from experiment.finding import Misuse
 from experiment.model import Serve
 from operations import promotion as verb
 from operations.promotion import bill, billed, serve_of, with_serve
-from tests.conftest import REFERENCE, ROOT
+from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -67,8 +67,8 @@ def test_the_section_is_edited_in_place_or_stands_at_the_end_and_nothing_else_ch
 
 
 def test_nodes_bill_whole(experiment: Experiment) -> None:
-    one = "1 Trn2 node, $35.76 an hour"
-    more = f"{one}; with all replicas 2 Trn2 nodes, $71.52 an hour"
+    one = f"1 Trn2 node, ${NODE_USD:.2f} an hour"
+    more = f"{one}; with all replicas 2 Trn2 nodes, ${2 * NODE_USD:.2f} an hour"
     for replicas, most, line in ((1, 1, one), (2, 2, one), (1, 2, one), (1, 3, more)):
         serve = Serve(arm="qwen-sd-vllm", replicas=replicas, max_replicas=most)
         assert billed(bill(experiment, serve)) == line
@@ -119,7 +119,7 @@ def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
     for words in (
         "qwen-vllm at 0",
         "+serve:",
-        "$35.76 an hour",
+        f"${NODE_USD:.2f} an hour",
         "every day at 22:00 UTC",
         "answers end at 600 tokens, whatever a caller asks for",
         "prompts must not exceed 417 tokens",  # 1024 - 600 - 7

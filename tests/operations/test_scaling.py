@@ -12,6 +12,7 @@ from experiment.finding import Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws
+from tests.conftest import NODE_USD
 from tests.operations.clients import stubbed
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("direct")
 def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
     code, out, _ = say("scale", "1", "--hours", "2")
     assert code == 0
-    assert "set from 0 to 1 nodes; $35.76 an hour (list price) until they are set to 0 at 20" in out
+    assert f"set from 0 to 1 nodes; ${NODE_USD:.2f} an hour (list price) until they are set to 0 at 20" in out
     assert world.nodes == 1
     schedule = world.client("scheduler").get_schedule(
         Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"

@@ -12,6 +12,7 @@ from experiment import Experiment
 from operations import status
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
+from tests.conftest import NODE_USD
 from tests.operations.clients import make_stacks, stubbed
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -31,7 +32,7 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     page = json.loads(out)
     assert code == 0
     assert page["trn2"]["nodes"] == 1
-    assert page["trn2"]["usd_per_hour"] == pytest.approx(35.76)
+    assert page["trn2"]["usd_per_hour"] == pytest.approx(NODE_USD)
     assert page["cluster"]["nodes"] == [{"name": "trn2-0", "role": "neuron", "ready": True}]
     assert page["cluster"]["claims"] == [{"name": "held", "state": "allocated: neuron-0 on trn2-0"}]
     assert [(arm["name"], arm["ready"]) for arm in page["cluster"]["arms"]] == [

@@ -10,6 +10,7 @@ import pytest
 
 from operations.review.effects import ExperimentReview, compare
 from operations.review.markdown import markdown
+from tests.conftest import NODE_USD
 from tests.operations.review.conftest import Edit, State
 
 NAME, PLAIN, SPEC = "qwen3-32b", "qwen-vllm", "qwen-sd-vllm"
@@ -152,7 +153,7 @@ def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, 
 def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, edited: Edited) -> None:
     head = edited(with_five)
     came, gone = only(base, head), only(head, base)
-    added = "added: fused with Qwen/Qwen3-1.7B, k 5; $17.88 an hour while it stands"
+    added = f"added: fused with Qwen/Qwen3-1.7B, k 5; ${NODE_USD / 2:.2f} an hour while it stands"
     assert (told(came)["qwen-sd-five"], told(came)[SPEC]) == ([added], [])
     assert (marks(came, "compiles"), marks(came, "restarts_for")) == ({"qwen-sd-five"}, set())
     review = compare(base, head)
@@ -277,14 +278,18 @@ def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State,
 
 
 def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited: Edited) -> None:
-    starts = "Trn2 nodes that a deploy starts: 0 -> 1, $35.76 an hour from then on"
-    may = "Trn2 nodes that may run at once: 1 -> 2; while all of them run, $35.76 -> $71.52 an hour (on-demand list price)"
+    starts = f"Trn2 nodes that a deploy starts: 0 -> 1, ${NODE_USD:.2f} an hour from then on"
+    more = f"${NODE_USD:.2f} -> ${2 * NODE_USD:.2f} an hour (on-demand list price)"
+    may = f"Trn2 nodes that may run at once: 1 -> 2; while all of them run, {more}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
         head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))  # type: ignore[misc]
         assert text in notes(base, head)
         assert "cost" in kinds(only(base, head))
     halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
-    assert "while it stands $17.88 -> $8.94 an hour" in told(only(base, halved))[PLAIN]
+    assert (
+        f"while it stands ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} an hour"
+        in told(only(base, halved))[PLAIN]
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from operations.running import state
 from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
 from operations.running.steps import carry_out, remaining, steps
-from tests.conftest import REFERENCE
+from tests.conftest import NODE_USD, REFERENCE
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of, interrupt
 
@@ -68,7 +68,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b", "the alarms know that it is over"
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
     assert (driver.out / "llmperf" / "a.json").exists()
-    assert answer["usd"] == pytest.approx(answer["node_hours"] * 35.76, abs=0.05)
+    assert answer["usd"] == pytest.approx(answer["node_hours"] * NODE_USD, abs=0.05)
     assert 0 < answer["node_hours"] < 1
     assert driver.store.current() is None
     assert f"runs/{answer['id']}/run.json" in driver.world.stored("results")
@@ -148,7 +148,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             interrupt(context, step.name, when)
             with pytest.raises(KeyboardInterrupt):
                 carry_out(context, keep_nodes=False)
-            bills = "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T"
+            bills = f"1 Trn2 nodes bill ${NODE_USD:.2f} an hour until 2026-04-01T"
             told = (bills, "./trnspec scale experiments/qwen3-32b.yaml 0")
             for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
                 assert words in driver.said[-1]
@@ -317,7 +317,7 @@ def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> 
     with pytest.raises(StepError):
         driver.run(keep_nodes=True)
     assert driver.world.nodes == 1
-    assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T15:01" in driver.said[-1]
+    assert f"1 Trn2 nodes bill ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
 
 
 def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
