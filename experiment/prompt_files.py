@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
 """A class or an id: printable ASCII, because both become dimensions of CloudWatch metrics."""
+ALL_FORMATS = "JSON lines, MT-Bench, Spec-Bench, ShareGPT or OpenAI batch"
 LARGEST_BYTES = 16 * 2**20
 MOST_PROBLEMS = 20
 """As many as a person reads; a file of another format is wrong in every line."""

@@ -9,16 +9,17 @@ import click
 
 from experiment.catalogue.published import TARGET
 from experiment.finding import Misuse
+from experiment.prompt_files import ALL_FORMATS
 from experiment.starter import compose
 from operations.console import print_json, print_table
 from operations.options import FILE, FILES, json_option
 
-_FORMATS = "JSON lines, MT-Bench, Spec-Bench, ShareGPT or OpenAI batch"
-
 
 @click.command()
 @click.argument("name")
-@click.option("--prompts", type=FILE, metavar="FILE", help=f"{_FORMATS}; by default prompts/general.jsonl.")
+@click.option(
+    "--prompts", type=FILE, metavar="FILE", help=f"{ALL_FORMATS}; by default prompts/general.jsonl."
+)
 @click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
 @click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
 @click.option("--draft", metavar="ID", help="What drafts; by default a small model of the same family.")

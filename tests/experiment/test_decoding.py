@@ -39,8 +39,9 @@ def _drafted(mode: str, k: int, at_once: int, target: Configuration = QWEN) -> D
 
 def test_no_row_is_dropped() -> None:
     """To make a forecast look better."""
-    assert (len(PLAIN), len(HEALTHY), len(DRAFTED), len(NOT_DENSE)) == (36, 26, 16, 4)
-    assert len({row.row for row in PLAIN} | {row.row for row in DRAFTED}) == 36 + 16
+    for rows, known in ((PLAIN, 36), (HEALTHY, 26), (DRAFTED, 16), (NOT_DENSE, 4)):
+        assert len(rows) >= known
+    assert len({row.row for row in PLAIN} | {row.row for row in DRAFTED}) == len(PLAIN) + len(DRAFTED)
 
 
 def test_a_model_is_forecast_by_the_others_as_well_as_the_guide_says() -> None:

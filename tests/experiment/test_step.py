@@ -10,6 +10,7 @@ import pytest
 
 from experiment.__main__ import main
 from experiment.catalogue.models import MODELS
+from experiment.catalogue.published import DRAFTED, PLAIN
 from experiment.model_config import wanted_config
 
 ASK = ["step", "--tensor-parallel", "4", "--tokens", "2048", "--model"]
@@ -63,5 +64,5 @@ def test_published_lists_every_row_for_a_machine(capsys: pytest.CaptureFixture[s
     assert main(["published", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["origin"] == "quoted"
-    assert (len(said["plain"]), len(said["drafted"])) == (36, 16)
+    assert (len(said["plain"]), len(said["drafted"])) == (len(PLAIN), len(DRAFTED))
     assert all(row["source"] for row in (*said["plain"], *said["drafted"]))
