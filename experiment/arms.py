@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.node_images import serving_image
-from experiment.model import Serving
+from experiment.model import Section, Serving
 
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
@@ -208,20 +206,9 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-_OF_EXISTING = ("vpc", "private_subnets", "existing", "security_group", "provided", "nodes_of")
 _OF_A_REPLAY = ("at_s", "conversation", "think_s", "made_up")
-_LATER = (
-    "engine",
-    "shape_of",
-    "address",
-    "load",
-    "rounds",
-    "duration",
-    "prometheus",
-    *_OF_EXISTING,
-    *_OF_A_REPLAY,
-)
-"""Fields that came later: where they declare nothing, the fingerprint stays what it was before."""
+_LATER = ("engine", "shape_of", "address", *_OF_A_REPLAY)
+"""Fields that came later: where they declare nothing, the fingerprint stays what it was before. Of a section the model says it."""
 _JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered", "config_keys")
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
 
@@ -237,17 +224,17 @@ def digest(experiment: Experiment) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _declared(found: dict[str, Any]) -> dict[str, Any]:
+def _declared(found: dict[str, Any], later: tuple[str, ...]) -> dict[str, Any]:
     return {
-        name: inner for name, inner in found.items() if (inner or name not in _LATER) and name not in _JUDGED
+        name: inner for name, inner in found.items() if (inner or name not in later) and name not in _JUDGED
     }
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        value = _declared({field.name: getattr(value, field.name) for field in fields(value)})
-    elif isinstance(value, BaseModel):
-        value = _declared(dict(value))
+        value = _declared({field.name: getattr(value, field.name) for field in fields(value)}, _LATER)
+    elif isinstance(value, Section):
+        value = _declared(dict(value), value.later)
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):

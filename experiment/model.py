@@ -6,7 +6,7 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
 
@@ -47,6 +47,8 @@ class Section(BaseModel):
     """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    later: ClassVar[tuple[str, ...]] = ()
+    """Optional keys that came after files were rendered: where they declare nothing, the fingerprint stays what it was."""
 
 
 class ModelReference(Section):
@@ -196,6 +198,7 @@ class LmEval(Section):
 class Benchmark(Section):
     """How the arms are asked; the plan of the benchmark pod is made from it."""
 
+    later = ("load", "rounds", "duration")
     endpoint: Literal["chat", "completions"] = "chat"
     """With the model's chat template, or plain text."""
     thinking: bool = False
@@ -263,6 +266,7 @@ class Network(Section):
     """The network that a deployment makes and its ways out, or an existing VPC, in which nothing of the network is made or
     changed."""
 
+    later = ("vpc", "private_subnets")
     nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
     """One, or one for each zone."""
     interface_endpoints: bool = False
@@ -298,6 +302,7 @@ INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 class Cluster(Section):
     """Where it runs."""
 
+    later = ("existing", "security_group", "provided", "nodes_of", "prometheus")
     existing: Annotated[str, Field(pattern=EKS)] | None = None
     """Name of an existing cluster to deploy into, in the VPC of `network`; no cluster and no network are then made."""
     security_group: Annotated[str, Field(pattern=GROUP)] | None = None
