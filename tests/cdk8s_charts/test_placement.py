@@ -7,7 +7,7 @@ import pytest
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.workloads.proofs import runtimes
 from experiment.catalogue.instances import INSTANCES
-from experiment.placement import compilations_at_once
+from experiment.placement import compilations_at_once, compile_share
 from infra.settings import SYSTEM_VOLUME_GIB
 from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import Cluster, Unplaceable, allocatable, nodes, stand
@@ -53,9 +53,12 @@ def test_a_sweep_of_single_chips_compiles_four_at_once_with_a_quarter_of_the_nod
     assert compilations_at_once(experiment_at(REFERENCE)) == 2
     compilers = [pod.container("compile") for pod in pods_of(objects) if pod.name.startswith("compile-")]
     assert len(compilers) == 16
+    share, node = compile_share(experiment.baseline), experiment.instance
+    for whole, part in ((node.allocatable_cpu, share.cpu), (node.allocatable_memory_gib, share.memory_gib)):
+        assert 4 * part < whole < 5 * part
     for one in compilers:
         asked = one["resources"]["requests"]
-        assert (asked["cpu"], asked["memory"]) == ("42", "425Gi")
+        assert (asked["cpu"], asked["memory"]) == (f"{share.cpu}", f"{share.memory_gib}Gi")
     stand(experiment, objects)
     for one in compilers:
         one["resources"]["requests"]["memory"] = "600Gi"  # each fits alone
