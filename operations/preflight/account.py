@@ -1,4 +1,4 @@
-"""What the account and the region must have: credentials, quotas, versions, the CDK's bootstrap, no leftovers."""
+"""What the account and the region must have: credentials, versions, the CDK's bootstrap, no leftovers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from experiment import Experiment
 from experiment.catalogue.node_images import images_of
-from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
 from infra.deployment_file import Lasting
@@ -17,14 +16,6 @@ from infra.pins import ADDON_VERSIONS
 from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws
 
-TRN_QUOTA = "L-2C3B7624"
-"""`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
-prints for it, as recorded in several public listings of accounts."""
-STANDARD_QUOTA = "L-1216C47A"
-"""`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
-(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
-STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
-"""Of the system nodes and the way in."""
 _USE = "Decrypt", "GenerateDataKey"
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
@@ -35,37 +26,6 @@ def credentials(aws: Aws) -> Finding:
     """Who is asking."""
     identity = aws.identity
     return fine(f"{identity['Arn']} in account {identity['Account']}, {aws.region}")
-
-
-def quota(experiment: Experiment, aws: Aws) -> Finding:
-    """vCPUs of Trn instances that may run on demand. Capacity blocks do not count against it
-    (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
-    cluster = experiment.cluster
-    if cluster.capacity.kind == "capacity-block":
-        return fine("a capacity block does not count against the on-demand quota")
-    need, of = experiment.instance.vcpus * cluster.max_nodes, f"{cluster.max_nodes} x {cluster.instance} need"
-    return _vcpus(aws, code=TRN_QUOTA, need=need, what="Trn", of=of)
-
-
-def system_quota(aws: Aws) -> Finding:
-    """vCPUs of the instances beside the Trn2 nodes, whatever else of the account runs."""
-    of = "system nodes and the way in need"
-    return _vcpus(aws, code=STANDARD_QUOTA, need=STANDARD_VCPUS, what="standard", of=of)
-
-
-def _vcpus(aws: Aws, *, code: str, need: int, what: str, of: str) -> Finding:
-    found = aws.client("service-quotas").find(
-        "get_service_quota", "NoSuchResourceException", ServiceCode="ec2", QuotaCode=code
-    )
-    have = float(found["Quota"]["Value"]) if found else 0.0  # an account that never had a value applied
-    told = f"{have:g} vCPUs for running on-demand {what} instances, {of} {need}"
-    if have >= need:
-        return fine(told)
-    return finding(
-        told,
-        f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {code} "
-        f"--desired-value {need} --region {aws.region}",
-    )
 
 
 def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:

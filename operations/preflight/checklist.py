@@ -65,8 +65,8 @@ def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) ->
 def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Callable[[], Finding]]:
     """Every check that needs credentials."""
     return {
-        "quota": lambda: of_account.quota(experiment, aws),
-        "system quota": lambda: of_account.system_quota(aws),
+        "quota": lambda: capacity.quota(experiment, aws),
+        "system quota": lambda: capacity.system_quota(aws),
         "instance": lambda: capacity.offered(experiment, aws),
         "capacity": lambda: capacity.reserved(experiment, aws, now=now),
         "kubernetes": lambda: of_account.kubernetes_version(experiment, aws),

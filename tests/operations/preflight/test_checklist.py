@@ -70,7 +70,7 @@ def stubbed(service: str, operation: str, *answers: Any) -> Aws:
 
 
 def quota(value: float) -> Told:
-    told = {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}
+    told = {"ServiceCode": "ec2", "QuotaCode": capacity.TRN_QUOTA, "Value": value}
     return "service-quotas", "get_service_quota", {"Quota": told}
 
 
@@ -115,7 +115,7 @@ def of_block(**changes: Any) -> Check:
 
 
 def system_quota(_experiment: Experiment, aws: Aws) -> Finding:
-    return account.system_quota(aws)
+    return capacity.system_quota(aws)
 
 
 def bootstrap(_experiment: Experiment, aws: Aws) -> Finding:
@@ -131,7 +131,7 @@ def refused(service: str, operation: str, code: str) -> Told:
 
 
 WELL: list[tuple[Check, Told, str]] = [
-    (account.quota, quota(192), "192 vCPUs"),
+    (capacity.quota, quota(192), "192 vCPUs"),
     (bootstrap, bootstrapped("28"), "version 28"),
     (account.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0"),
     (account.addons, addons(), "all pinned versions are offered for 1.35"),
@@ -147,8 +147,8 @@ HALF = "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resour
 GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2"
 FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
 MISSING: list[tuple[Check, Told, str, str]] = [
-    (account.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
-    (account.quota, NO_QUOTA, "0 vCPUs", "192"),
+    (capacity.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
+    (capacity.quota, NO_QUOTA, "0 vCPUs", "192"),
     (system_quota, quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
     (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://111122223333/us"),
     (account.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
@@ -180,7 +180,7 @@ def test_what_is_there_is_fine_and_what_is_missing_a_finding_with_what_to_do(exp
 
 
 def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
-    assert account.quota(with_block(experiment), aws).state is State.FINE
+    assert capacity.quota(with_block(experiment), aws).state is State.FINE
 
 
 def test_a_system_node_has_the_four_vcpus_that_the_quota_counts() -> None:
