@@ -162,7 +162,7 @@ def at_newest(items: Iterable[Item], fetched: Mapping[str, Price]) -> tuple[Item
 
 
 def read(path: Path, *, region: str) -> dict[str, Price]:
-    """What was fetched for a region, by what it prices; nothing when there is no file.
+    """What was fetched for a region, by what it prices; empty if the file does not exist.
 
     Raises `Misuse` for a file that is something else.
     """

@@ -121,7 +121,7 @@ def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
 
 def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
     """`mean` with the error of a sum of independent `parts`; degrees of freedom by Welch and Satterthwaite
-    (Satterthwaite 1946, Biometrics Bulletin 2). With a part whose error is not known there is none."""
+    (Satterthwaite 1946, Biometrics Bulletin 2). If the error of a part is not known, neither is that of the sum."""
     n, clusters = sum(part.n for part in parts), sum(part.clusters for part in parts)
     if any(part.error is None for part in parts):
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)

@@ -72,7 +72,7 @@ def bootstrap_and_deploy(
     """Run both commands, the second twice, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the
     logs. `report` gets each command; `bootstrapped` is called between the two.
 
-    The app is synthesized once: the bootstrap runs where there is none, and what is deployed again is the same assembly.
+    The app is synthesized once: the bootstrap runs in a folder without an app, and the second deployment takes the same assembly.
     Raises `Refusal` where the command line is missing or fails.
     """
     if not CDK.exists():

@@ -103,7 +103,7 @@ def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
-    """An answer that ends where a step ends and has one step in each chunk; None when there is no such answer."""
+    """An answer that ends where a step ends and has one step in each chunk; None if no answer does."""
     for _ in range(TRIES):
         first = ask(url, body).output.chunk_tokens
         if first is None or len(first) < 3 or first[0] != 1 or max(first) > per_step:

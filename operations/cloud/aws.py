@@ -107,7 +107,7 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
         why, remedy = _refusal(code, _flat(str(body.get("Message", ""))), action)
         return AwsError(Finding(where, None, why, remedy), code)
     if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
-        why = f"region {region!r} is none"
+        why = f"{region!r} is not a region of AWS"
         return AwsError(Finding(action, None, why, "set cluster.region of the experiment"))
     why, remedy = next((why, remedy) for kinds, why, remedy in _FAULTS if isinstance(error, kinds))
     said = shortened(_flat(str(error)), 120)

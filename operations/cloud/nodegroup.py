@@ -66,7 +66,7 @@ def assumed(experiment: Experiment) -> Group:
 
 def read(experiment: Experiment, aws: Aws) -> Group:
     """The Trn2 group; where the file was changed and not deployed, the one that still stands, so that it can be turned
-    off. Raises `Refusal` when there is none."""
+    off. Raises `Refusal` if neither exists."""
     name = neuron_nodegroup(experiment)
     found = _described(experiment, aws, name) or _standing(experiment, aws)
     if found is None:

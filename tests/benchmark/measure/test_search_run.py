@@ -1,6 +1,7 @@
-"""`run --search` against arms whose times follow from the number of requests under way, and so from no clock.
+"""`run --search`: once as a process against real servers, then against arms whose times follow from the number of requests under
+way, and so from no clock.
 
-`scripts/measure search` does the same against real servers, and holds what is found against the truth.
+`scripts/measure search` holds what is found of real servers against the truth.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from benchmark.measure.stream import Output
 from benchmark.plan import from_dict
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lose
-from tests.benchmark.searching import BREAKS_AT, CROSSING, STEP_S, TOKENS, chunks, plan
+from tests.benchmark.searching import BREAKS_AT, CROSSING, STEP_S, TOKENS, chunks, plan, served
+from tests.benchmark.searching import search as as_a_process
 
 Search = Callable[..., tuple[dict[str, Any], str]]
 
@@ -84,6 +86,19 @@ def asked(out: Path) -> list[tuple[str, str]]:
 
 def of_all_classes(found: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in found["crossovers"] if one["class"] is None)
+
+
+def test_real_servers_are_searched_over_http_up_to_the_load_at_which_one_fails(tmp_path: Path) -> None:
+    with served() as at:
+        found, said = as_a_process(tmp_path, plan(at, ("plain", "breaks"), 8), "--search", "16:32")
+    requests = [one for one in journal.read(tmp_path).requests if one.phase == "measured"]
+    assert {one.concurrency for one in requests} == {one["concurrency"] for one in found["cells"]} >= {16, 32}
+    failed = [one for one in requests if one.error]
+    assert {(one.arm, one.error) for one in failed} == {("breaks", "http_503")}
+    assert min(one.concurrency or 0 for one in failed) > BREAKS_AT
+    assert all(one.completion_tokens == TOKENS for one in requests if not one.error)
+    assert of_all_classes(found)["failing"] > BREAKS_AT
+    assert "requests of breaks failed (http_503)" in " ".join(said.split())
 
 
 def test_a_search_ends_with_its_budget_and_goes_on_to_its_crossing_with_a_larger_one(
