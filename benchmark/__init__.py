@@ -1,6 +1,6 @@
 """Paired comparison of live OpenAI-compatible endpoints; stands alone and travels alone in an image."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 import os
 

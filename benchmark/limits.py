@@ -15,6 +15,7 @@ MOST_LEVELS, MOST_DEPTH = 64, 32
 _MOST_PROBLEMS = 20
 LEFT_OUT = Field(exclude_if=lambda value: not value)
 """A plan file does not have the key where it says nothing."""
+UNLESS_ONE = Field(exclude_if=lambda value: value == 1)
 UNLESS_NONE = Field(exclude_if=lambda value: value is None)
 
 

@@ -24,6 +24,7 @@ from benchmark.limits import (
     MOST_DEPTH,
     MOST_LEVELS,
     UNLESS_NONE,
+    UNLESS_ONE,
     Part,
     asked_by_user,
     cell_requests,
@@ -42,6 +43,7 @@ MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
 _MOST_ARMS = 64
 _MOST_SECONDS, _MOST_USD = 1e6, 1e6
+MOST_STARTS = 32
 OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
 
@@ -164,9 +166,10 @@ class Plan(Part):
     arms: Annotated[tuple[Arm, ...], items(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
     concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = ()
     requests: Annotated[int, whole(1, 1_000_000)]
-    """Measured requests per cell."""
+    """Measured requests per class and cell, at least: a load that is held long enough may need more."""
     warmup: Annotated[int, whole(0, 100_000)] = 0
-    """Unmeasured requests per arm before the first cell."""
+    """Unmeasured requests per arm before the first cell; where there are any, at least as many as the largest load has in
+    flight."""
     seed: Annotated[int, whole(0, (1 << 63) - 1)] = 1
     max_tokens: Tokens
     temperature: Annotated[float, number(100)] = 0.0
@@ -180,6 +183,12 @@ class Plan(Part):
     """Passes over all cells, `requests` in each."""
     duration_s: Annotated[int | float | None, number(31 * 86_400, above=0)] = None
     """Where given, rounds are begun until this time of loading has passed."""
+    starts: Annotated[int, whole(1, MOST_STARTS), UNLESS_ONE] = 1
+    """Equal parts of the run; between two of them the servers of all arms are started again."""
+    mixed: Annotated[bool, must_be("true or false"), LEFT_OUT] = False
+    """Whether the classes share a cell, asked in turn, instead of having one each. A search and a replay always mix."""
+    cell_minutes: Annotated[int | float | None, number(44_640, above=0), LEFT_OUT] = None
+    """Of loading in one cell, all arms together: then it has fewer requests."""
     simultaneous: Annotated[bool, must_be("true or false")] = False
     """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
@@ -223,11 +232,8 @@ class Plan(Part):
         return self.model_copy(update={"concurrency": levels, "rate": rates})
 
     def cell(self, load: Load) -> Plan:
-        """The plan of one cell of a search, in whole waves, so that no block has a lighter end."""
-        each = cell_requests(self.requests)
-        if load.concurrency is not None:
-            each = max(1, round(each / load.concurrency)) * load.concurrency
-        return self.measured_at([load]).model_copy(update={"requests": each})
+        """The plan of one cell of a search."""
+        return self.measured_at([load]).model_copy(update={"requests": cell_requests(self.requests)})
 
     def admits(self, load: Load) -> bool:
         """Whether a cell may have this load."""
@@ -262,13 +268,13 @@ class Plan(Part):
     @property
     def loaded_with(self) -> tuple[str, ...]:
         """What blocks are made of: each class by itself, or all together."""
-        return (MIXED,) if self.replayed and len(self.classes) > 1 else self.classes
+        together = self.replayed or self.mixed or self.search is not None
+        return (MIXED,) if together and len(self.classes) > 1 else self.classes
 
     @property
-    def requests_per_round(self) -> int:
-        """Measured requests in one pass over all cells."""
-        cells = len(self.arms) * len(self.loads) * self.requests
-        return cells if self.replayed else cells * len(self.classes)
+    def held(self) -> bool:
+        """Whether loads are held while they are measured; a replay has the load that was recorded."""
+        return not self.replayed
 
     @property
     def greedy(self) -> bool:
@@ -382,15 +388,18 @@ def _contradictions(plan: Plan) -> Iterable[str]:
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
         elif prompt.conversation and prompt.messages is None:
             yield f"prompts[{index}]: a turn of a conversation needs `messages`"
+    if plan.starts > 1 and plan.simultaneous:
+        yield "starts: arms that are loaded at once cannot be started again in turns; leave simultaneous out"
     if plan.replayed:
         yield from _against_replay(plan)
 
 
 def _against_replay(plan: Plan) -> Iterable[str]:
     what = "arrival times (at_s)" if plan.timed else "conversations"
-    given = {"search": plan.search} | (
-        {"concurrency": plan.concurrency, "rate": plan.rate} if plan.timed else {}
-    )
+    given: dict[str, Any] = {"search": plan.search, "cell_minutes": plan.cell_minutes}
+    given |= {"concurrency": plan.concurrency, "rate": plan.rate} if plan.timed else {}
+    if plan.starts > 1:
+        yield f"starts: {plan.starts}; a replay has one start: run it again after a restart, with another --out"
     if names := [name for name, value in given.items() if value]:
         yield f"prompts: have {what}, which decide the load; leave {' and '.join(names)} out"
     if plan.requests != (count := len(plan.prompts)):

@@ -98,18 +98,20 @@ def _doubtful(raw: RawRun) -> dict[str, list[float]]:
     return {"late": sorted(late), "once": sorted({size for (size, *_), n in blocks.items() if n == 1})}
 
 
-def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:
-    """The load and round of the cell that a search measures next, and the cells before it: the first cell's repetition is
-    the last one, in the order of the first, unless nothing was answered; another budget may go on after it. None at its end."""
-    cells = list(raw.visits)
+def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
+    """The load and round of the cell that a search measures next, the cells before it, and under which start of the servers: the
+    first cell's repetition is the last one, in the order of the first, unless nothing was answered; another budget may go on
+    after it. None at its end."""
+    cells, done = list(raw.visits), {block.key for block in raw.blocks}
     for before, (load, round_) in enumerate(cells):
-        if raw.visits[load, round_] < raw.plan.cell(load).requests_per_round:
-            return load, round_, 0 if round_ == REPEATED else before
+        turns = measured_turns(raw.plan.cell(load), round_)
+        if not all(block.key in done for turn in turns for block in turn):
+            return load, round_, 0 if round_ == REPEATED else before, 1
     # A larger budget goes on behind the repetition, which is not made twice.
     wanted = None if cells and _over_budget(raw) else _unsettled(raw)
     if wanted:
-        return wanted, 1 + _visits(raw)[wanted], _visits(raw).total()
-    repeated = (cells[0][0], REPEATED, 0)
+        return wanted, 1 + _visits(raw)[wanted], _visits(raw).total(), 1
+    repeated = (cells[0][0], REPEATED, 0, 1)
     return None if raw.unanswered or repeated[:2] in cells else repeated
 
 
@@ -220,13 +222,11 @@ def _drawn(cells: Cells) -> dict[Load, Drawn]:
         rounds[place.load] |= {one.round for one in records}
     found = {}
     for load, visited in rounds.items():
-        plan = cells.plan.cell(load) if cells.plan.search else cells.plan.measured_at([load])
         of_pair = {
-            pair.id: f"{round_}/{number}"
-            for round_ in (visited if load.rate_per_s else ())
-            for number, turn in enumerate(measured_turns(plan, round_))
-            for block in turn
-            for pair in block.pairs
+            one.pair_id: f"{one.round}/{one.block}"
+            for (_, place), records in cells.requests.items()
+            for one in records
+            if load.rate_per_s and place.load == load
         }
         found[load] = Drawn(max(len(visited), 1), of_pair, MIXED in cells.plan.loaded_with)
     return found

@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.commands.report_command import show, summarised
     from benchmark.measure import journal
     from benchmark.measure.closer_look import look_closer
-    from benchmark.measure.loader import Progress
+    from benchmark.measure.progress import Progress
     from benchmark.measure.rounds import run, run_until_signalled
 
     progress = Progress(sys.stderr)

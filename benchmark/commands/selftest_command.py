@@ -41,7 +41,7 @@ def _measure(server: Served, concurrency: int, out: Path) -> Iterator[Accuracy]:
     """Run the client itself, as `run` does, and compare record by record."""
     from benchmark.measure import journal
     from benchmark.measure.known_server import MODEL, SIZES, accuracy
-    from benchmark.measure.loader import Progress
+    from benchmark.measure.progress import Progress
     from benchmark.measure.rounds import run, run_until_signalled
     from benchmark.plan import from_dict
 

@@ -40,6 +40,7 @@ class Belonging:
         self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
         self._admits = plan.admits
         self._rounds = plan.rounds if plan.duration_s is None else MOST_ROUNDS
+        self._repeats = plan.held
         if plan.search:
             self._rounds = REPEATED
         self._limits = {prompt.id: plan.most_tokens(prompt) for prompt in plan.prompts}
@@ -64,7 +65,7 @@ class Belonging:
         load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
         if not self._admits(load):
             raise ValueError(f"the load is {load}, which the plan does not have")
-        if record.round > self._rounds:
+        if record.round > self._rounds and not (self._repeats and record.round == REPEATED):
             raise ValueError(f"round is {record.round}, of {self._rounds}")
         if isinstance(record, RequestRecord):
             if (identity := hash((record.arm, record.pair_id))) in self._seen:

@@ -24,7 +24,8 @@ from benchmark.measure import divergence
 from benchmark.measure.client import Failure, ask, ask_whole, one_line, request_body, request_path, session
 from benchmark.measure.divergence import Again, Asked, Case, Line
 from benchmark.measure.journal import Journal, RawRun
-from benchmark.measure.loader import Progress, together
+from benchmark.measure.loader import together
+from benchmark.measure.progress import Progress
 from benchmark.measure.records import RequestRecord
 from benchmark.measure.schedule import asked_as
 from benchmark.plan import Plan

@@ -11,10 +11,11 @@ import json
 import mmap
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from benchmark.measure.records import (
     from_json,
     to_json,
 )
+from benchmark.measure.schedule import Block, measured_turns
 from benchmark.plan import Arm, Load, Plan
 
 FILE_NAME = "requests.jsonl"
@@ -58,6 +60,11 @@ class RawRun:
     def with_plan(self, plan: Plan) -> RawRun:
         """As if the last sitting had been of this plan."""
         return replace(self, sittings=(*self.sittings[:-1], replace(self.sittings[-1], plan=plan)))
+
+    @property
+    def held(self) -> bool:
+        """Whether loads were held while they were measured."""
+        return self.sittings[0].held
 
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:
@@ -240,15 +247,43 @@ class Journal:
 
 
 def extent(raw: RawRun) -> tuple[int, bool]:
-    """How many measured requests `raw` was to hold, and whether it does: in all rounds, of a plan with a duration in those
-    that were begun."""
+    """How many measured requests `raw` was to hold at least, and whether it holds all of it: in all rounds, of a plan with a
+    duration in those that were begun."""
     plan = raw.plan
     measured = [record.round for record in raw.requests if record.phase == "measured"]
-    if plan.search:  # it has ended once its first cell is repeated, which cells without an answer are not
-        planned = sum(plan.cell(load).requests_per_round for load, _ in raw.visits)
-        return planned, (REPEATED in measured or raw.unanswered) and len(measured) == planned
+    if raw.held:
+        wanted, done = list(_wanted(raw)), {block.key for block in raw.blocks}
+        planned = sum(block.supply.counted for block in wanted if block.supply)
+        whole = all(block.key in done for block in wanted)
+        ended = not plan.search or REPEATED in measured or raw.unanswered
+        return planned, whole and ended
+    if plan.search:  # of a client that held no load: it has ended once its first cell is repeated
+        return len(measured), REPEATED in measured or raw.unanswered
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
-    planned = rounds * plan.requests_per_round
+    cells = len(plan.arms) * len(plan.loads) * plan.requests
+    planned = rounds * (cells if plan.replayed else cells * len(plan.classes))
     loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)
     long_enough = plan.duration_s is None or loaded_s >= plan.duration_s
     return planned, len(measured) == planned and long_enough
+
+
+def _wanted(raw: RawRun) -> Iterator[Block]:
+    """The blocks of a run with held loads: of a search, those of the cells that were begun."""
+    plan = raw.plan
+    if plan.search:
+        begun = dict.fromkeys(
+            (Load(concurrency=one.concurrency, rate_per_s=one.rate_per_s), one.round, one.start)
+            for one in raw.requests
+            if one.phase in ("ramp", "measured")
+        )
+        for load, round_, start in begun:
+            yield from chain.from_iterable(measured_turns(plan.cell(load), round_, start=start))
+        return
+    for start in range(1, plan.starts + 1):
+        rounds = plan.rounds
+        if plan.duration_s is not None:
+            begun_rounds = (one.round for one in raw.blocks if one.start == start and one.round != REPEATED)
+            rounds = max(begun_rounds, default=1)
+        for round_ in range(1, rounds + 1):
+            yield from chain.from_iterable(measured_turns(plan, round_, start=start))
+    yield from chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts))

@@ -1,44 +1,29 @@
-"""Loading an arm with a block of requests: each is written down as it ends, and said to people.
-
-Around a block the server's own counters of tokens and drafts are read. vLLM counts per engine and model since its
-start, so the difference over a block is the block's, as long as nobody else asks the server meanwhile.
-https://docs.vllm.ai/en/latest/usage/metrics.html
+"""Loading an arm with a block of requests: each is written down as it ends, and said to people. Around a block the server's own
+counters of tokens and drafts are read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
-import re
+import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
-from typing import TextIO
 
 import aiohttp
 
 from benchmark.measure.client import Failure, ask, read_at_most, request_body, request_path
+from benchmark.measure.held import HeldLoad, block_s
 from benchmark.measure.journal import Journal
-from benchmark.measure.records import (
-    COUNTED_ACCEPTED,
-    COUNTED_DRAFTED,
-    COUNTED_DRAFTS,
-    COUNTED_GENERATED,
-    COUNTED_PER_POSITION,
-    LATE_S,
-    BlockRecord,
-    RequestRecord,
-)
-from benchmark.measure.schedule import Block, Pair, threads
+from benchmark.measure.progress import Progress
+from benchmark.measure.records import BlockRecord, Phase, RequestRecord
+from benchmark.measure.schedule import SETS, SETS_A_START, Block, Pair, Supply, threads
+from benchmark.measure.server_metrics import counters_in, metrics_url, started_in
 from benchmark.measure.stream import Output, StreamFault
-from benchmark.plan import Plan
+from benchmark.plan import MIXED, Plan
 
-OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
-_COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
-_LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
-_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
 _MOST_BYTES = 16 << 20
 """Of a server's metrics."""
@@ -49,73 +34,6 @@ _STAGGER_S = 0.001
 own queue."""
 _DECIMALS = 6
 """Times are written down to the microsecond."""
-_BACK = "\r\x1b[K"
-"""Takes a terminal back to the start of an empty line."""
-
-
-@dataclass
-class _UnderWay:
-    """A block that is being loaded."""
-
-    title: str
-    began: float
-    ok: int = 0
-    failed: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.title}: {self.ok} ok, {self.failed} failed, {time.monotonic() - self.began:.1f} s"
-
-
-class Progress:
-    """Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._moving = stream.isatty()
-        self._blocks: int | None = 0
-        self._rounds = False
-        self._begun = 0
-        self._under_way: dict[tuple[str, str], _UnderWay] = {}
-
-    def expect(self, blocks: int | None, *, rounds: bool = False) -> None:
-        """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
-        self._blocks, self._rounds = blocks, rounds
-
-    def begin(self, block: Block) -> None:
-        """A block starts."""
-        self._begun += 1
-        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
-        round_ = f"round {block.round} " if self._rounds else ""
-        measured = f"{round_}{block.class_} {block.load} {block.arm}"
-        title = f"{count} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
-        self._under_way[block.arm, block.class_] = _UnderWay(title, time.monotonic())
-
-    def count(self, block: Block, *, failed: bool) -> None:
-        """One request of the block has ended."""
-        under_way = self._under_way[block.arm, block.class_]
-        under_way.failed += failed
-        under_way.ok += not failed
-        if self._moving:
-            self._stream.write(_BACK + " | ".join(map(str, self._under_way.values())))
-            self._stream.flush()
-
-    def end(self, block: Block, *, lag_s: float) -> None:
-        """The block has ended; the client's event loop was `lag_s` late at the worst."""
-        self.tell(str(self._under_way.pop((block.arm, block.class_))))
-        if lag_s > LATE_S and block.phase == "measured":
-            self.warn(
-                f"this client was up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
-                "much; give it a core of its own or fewer requests at once"
-            )
-
-    def tell(self, text: str) -> None:
-        """Say something, on a line of its own."""
-        self._stream.write(f"{_BACK if self._moving else ''}{text}\n")
-        self._stream.flush()
-
-    def warn(self, text: str) -> None:
-        """The same, as a warning."""
-        self.tell(f"warning: {text}")
 
 
 @dataclass
@@ -127,6 +45,8 @@ class Standing:
     failed: int = 0
     loaded_s: float = 0.0
     """How long it was loaded with measured requests."""
+    answers_s: dict[str, float] = field(default_factory=dict)
+    """By class and load of a block, and of the warm-up by class, the median time of an answer."""
     rest_until: float = 0.0
     """On the monotonic clock: when it may be asked again after it refused."""
     counts: bool = True
@@ -153,11 +73,13 @@ class Loader:
     async def carry_out(self, block: Block) -> None:
         """Load the block's arm until its pairs are used up. Raises StorageError."""
         self.progress.begin(block)
-        before = await self._counters(block.arm)
+        before, _ = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
+        held = self._held(block) if block.supply else None
         with closing(LagWatch()) as lag:
-            await self._load(block)
+            await (self._hold(block, block.supply, held) if block.supply and held else self._load(block))
         took_s = time.perf_counter() - began
+        after, server_started = await self._counters(block.arm)
         record = BlockRecord(
             run=self.run,
             arm=block.arm,
@@ -169,15 +91,79 @@ class Loader:
             duration_s=round(took_s, _DECIMALS),
             client_lag_s=round(lag.worst_s, _DECIMALS),
             counters_before=before,
-            counters_after=await self._counters(block.arm),
+            counters_after=after,
+            server_started_unix_s=server_started,
+            block=block.number,
+            start=block.start,
+            steady_from_s=_rounded(held.steady_from_s) if held else None,
+            steady_until_s=_rounded(held.steady_until_s) if held else None,
         )
         standing = self.standings[block.arm]
         if block.phase == "measured":
             self.book.append(record)
             standing.loaded_s += record.duration_s
+            if held and held.median_s is not None:
+                standing.answers_s[f"{block.class_}/{block.load}"] = held.median_s
         else:
             standing.warmup_block.append(record)
+            standing.answers_s |= _medians(standing.warmup)
         self.progress.end(block, lag_s=lag.worst_s)
+
+    def answer_s(self, block: Block) -> float | None:
+        """What an answer to the block is expected to take: what it took under the same load, or else in the warm-up."""
+        known = self.standings[block.arm].answers_s
+        names = (f"{block.class_}/{block.load}", block.class_, MIXED)
+        return next((known[name] for name in names if name in known), None)
+
+    def expected_s(self, blocks: Sequence[Block]) -> float:
+        """About how long they will take; 0 for those of which nothing is known yet."""
+        return sum(
+            block_s(answer_s=answer_s, counted=one.supply.counted, in_flight=_in_flight(one, answer_s))
+            for one in blocks
+            if one.supply and (answer_s := self.answer_s(one))
+        )
+
+    def _held(self, block: Block) -> HeldLoad:
+        assert block.supply
+        answer_s, most_s = self.answer_s(block), None
+        if self.plan.cell_minutes:  # of which a block has its part, less what is not in the window
+            sets = SETS_A_START if self.plan.starts > 1 else SETS
+            own_s = self.plan.cell_minutes * 60 / (sets * self.plan.starts * len(self.plan.arms))
+            most_s = max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
+        return HeldLoad(
+            at_once=block.load.concurrency, counted=block.supply.counted, answer_s=answer_s, most_s=most_s
+        )
+
+    async def _hold(self, block: Block, supply: Supply, held: HeldLoad) -> None:
+        """Keep the block's load up until the last request that counts has ended."""
+        measured, beside = supply.measured(), supply.beside()
+        now = asyncio.get_running_loop().time
+        began = now()
+
+        async def sent(phase: Phase, pair: Pair, due_s: float | None = None) -> None:
+            sent_s = now() - began
+            ok = await self._one(block, pair, due_s, began, phase=phase)
+            held.ended(phase, took_s=now() - began - (sent_s if due_s is None else due_s), ok=ok)
+
+        async def slot(delay_s: float) -> None:
+            await asyncio.sleep(delay_s)
+            while True:
+                await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
+                if (phase := held.send(now() - began)) is None:
+                    return
+                await sent(phase, next(measured if phase == "measured" else beside))
+
+        async with together() as tasks:
+            if held.at_once is not None:
+                for delay_s in held.starts_s:
+                    tasks.create_task(slot(delay_s))
+                return
+            due_s = 0.0
+            while (phase := held.send(due_s)) is not None:
+                pair = next(measured if phase == "measured" else beside)
+                tasks.create_task(sent(phase, pair, due_s))
+                due_s += pair.gap_s or 0.0
+                await asyncio.sleep(began + due_s - now())
 
     async def _load(self, block: Block) -> None:
         """Send the block's requests: so many at a time, or each when it is due, however many are still in flight. The
@@ -217,9 +203,18 @@ class Loader:
                 await asyncio.sleep(began + due_s - now())
             await self._one(block, turn, due_s, began)
 
-    async def _one(self, block: Block, pair: Pair, due_s: float | None = None, began: float = 0.0) -> None:
-        """Send one request and record it. What was due `due_s` after `began` counts its times from then: how late the
-        client was is part of what a user would have waited."""
+    async def _one(
+        self,
+        block: Block,
+        pair: Pair,
+        due_s: float | None = None,
+        began: float = 0.0,
+        *,
+        phase: Phase | None = None,
+    ) -> bool:
+        """Send one request and record it; whether it was answered. What was due `due_s` after `began` counts its times from
+        then: how late the client was is part of what a user would have waited."""
+        phase = phase or block.phase
         url = self.plan.arm(block.arm).url + request_path(pair)
         asked = RequestRecord(
             run=self.run,
@@ -229,9 +224,11 @@ class Loader:
             prompt_id=pair.prompt.id,
             nonce=pair.nonce,
             pair_id=pair.id,
-            phase=block.phase,
+            phase=phase,
             started_unix_s=round(time.time(), 3),
             round=block.round,
+            block=block.number,
+            start=block.start,
             rate_per_s=block.load.rate_per_s,
             scheduled_s=None if due_s is None else round(due_s, _DECIMALS),
             forced_length=self.plan.ignore_eos,
@@ -251,35 +248,42 @@ class Loader:
         record = completed(asked, result)
         self.book.append(record)
         failed = isinstance(result, Failure)
-        self.progress.count(block, failed=failed)
         standing = self.standings[block.arm]
-        if block.phase == "measured":
+        if phase == "measured":
             standing.ended += 1
             standing.failed += failed
-        else:
+        elif phase == "warmup":
             standing.warmup.append(record)
+        if phase == block.phase:
+            self.progress.count(block, failed=failed)
         if isinstance(result, Failure) and result.pause_s:
             standing.rest_until = time.monotonic() + result.pause_s
+        return not failed
 
-    async def _counters(self, arm: str) -> dict[str, float] | None:
-        """What the arm's server counts; None where it cannot be reached, and for good where it has no counters."""
-        standing, url = self.standings[arm], metrics_url(self.plan.arm(arm).url)
-        if not standing.counts:
-            return None
-        content = b""
+    async def _counters(self, arm: str) -> tuple[dict[str, float] | None, float | None]:
+        """What the arm's server counts, None where it cannot be reached, and for good where it has no counters; and when it was
+        started, where it says so."""
+        standing = self.standings[arm]
+        if not standing.counts or (text := await self.metrics(arm)) is None:
+            return None, None
+        found, started = counters_in(text), started_in(text)
+        standing.counts = found is not None or started is not None
+        return found, started
+
+    async def metrics(self, arm: str) -> str | None:
+        """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
+        url, content = metrics_url(self.plan.arm(arm).url), b""
         try:
             async with self.http.get(url, timeout=_TIMEOUT, allow_redirects=False) as response:
                 if response.status == 200:
                     content = await read_at_most(response, _MOST_BYTES)
-        except (aiohttp.ClientConnectionError, ConnectionError):
+        except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
             return None
         except StreamFault as fault:
             self.progress.warn(f"{url}: {fault.name}: {fault}; its counters are left out")
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        except (aiohttp.ClientError, OSError, ValueError):
             pass
-        found = counters_in(content.decode(errors="replace"))
-        standing.counts = found is not None
-        return found
+        return content.decode(errors="replace")
 
 
 @asynccontextmanager
@@ -323,26 +327,20 @@ def completed(asked: RequestRecord, result: Output | Failure) -> RequestRecord:
     return replace(asked, **said, ttft_s=chunk_s[0], e2e_s=chunk_s[-1], text_sha256=digest)
 
 
-def metrics_url(base_url: str) -> str:
-    """Where vLLM shows its metrics: beside /v1, not below it."""
-    return base_url.removesuffix("/v1") + "/metrics"
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, _DECIMALS)
 
 
-def counters_in(text: str) -> dict[str, float] | None:
-    """The counters in Prometheus' text format, summed over label sets; None without any."""
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        if not line.startswith(_COUNTED) or (match := _LINE.match(line)) is None:
-            continue
-        name = match["name"]
-        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
-            name = f"{name}/{position[1]}"
-        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        if value >= 0 and math.isfinite(value):
-            found[name] = found.get(name, 0.0) + value
-    return found or None
+def _in_flight(block: Block, answer_s: float) -> float:
+    """Requests under way: given, or by Little's law."""
+    return block.load.concurrency or max((block.load.rate_per_s or 0.0) * answer_s, 1e-9)
+
+
+def _medians(records: Sequence[RequestRecord]) -> dict[str, float]:
+    """By class, and of all (MIXED), the median time of an answer."""
+    by_class: dict[str, list[float]] = {}
+    for record in records:
+        if record.e2e_s is not None:
+            for name in (record.class_, MIXED):
+                by_class.setdefault(name, []).append(record.e2e_s)
+    return {name: statistics.median(own) for name, own in by_class.items()}

@@ -31,7 +31,7 @@ from pydantic import (
 
 from benchmark.addresses import without_credentials
 from benchmark.errors import PlanError
-from benchmark.plan import Plan, from_dict
+from benchmark.plan import Load, Plan, from_dict
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
 """Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.values`)."""
@@ -70,7 +70,9 @@ def _plan(content: Any) -> Plan:
     return from_dict(content)
 
 
-Phase = Literal["warmup", "measured"]
+Phase = Literal["warmup", "ramp", "measured", "drain"]
+"""Only `measured` requests are in figures: `ramp` and `drain` were sent while a load built up, and after the last that counts
+(`benchmark.measure.held`)."""
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]
@@ -106,6 +108,8 @@ class RunRecord:
     """What emulated endpoints say against their own timings."""
     made_up: Mapping[str, Sequence[Name]] | None = None
     """By arm: classes for which an emulated endpoint knows no acceptance and makes it up."""
+    held: Annotated[bool, Field(strict=True)] = False
+    """Whether its loads are held while they are measured; runs of older clients and replays are not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,6 +158,10 @@ class RequestRecord:
     forced_length: Annotated[bool, Field(strict=True)] = False
     """Whether the server was told to write on beyond the end of the answer, up to max_tokens."""
     api: Api = "chat"
+    block: Ordinal | None = None
+    """Which block of its cell and round it was sent in, from 1, the same for each arm; None where the load was not held."""
+    start: Ordinal = 1
+    """Which start of the servers answered it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +181,24 @@ class BlockRecord:
     counters_before: Counters | None = None
     """The server's counters of speculation, summed over label sets (`benchmark.measure.loader`)."""
     counters_after: Counters | None = None
+    block: Ordinal | None = None
+    start: Ordinal = 1
+    server_started_unix_s: Moment | None = None
+    """When the server's process was started, where it says so."""
+    steady_from_s: Seconds | None = None
+    """Seconds after its start: the requests count that were sent from here on; None where the load was not held."""
+    steady_until_s: Seconds | None = None
+    """And before this."""
+
+    @property
+    def key(self) -> BlockKey:
+        """What it is known by."""
+        load = Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
+        return self.arm, self.class_, load, self.round, self.block
 
 
+BlockKey = tuple[str, str, Load, int, int | None]
+"""Arm, class, load, round and number of a block; the numbers of a cell's blocks go on from start to start."""
 Record = RunRecord | RequestRecord | BlockRecord
 _KINDS: dict[str, type[Record]] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}

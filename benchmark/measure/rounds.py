@@ -1,36 +1,42 @@
 """A whole run: check the arms, warm them up, work through the rounds, write down every request.
 
-Started again on the same folder, it goes on where it stopped: what the journal holds is not asked again.
+Started again on the same folder, it goes on where it stopped: a set of blocks that all arms have ended is not asked again, one
+that was cut short is measured again as a whole, with other nonces. A replay goes on from request to request.
 It stops in good order when told to: SIGINT from a keyboard, SIGTERM from a pod's end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import platform
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from benchmark import __version__
-from benchmark.errors import ErrorRateExceeded, ResultsError
+from benchmark.errors import EndpointError, ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.client import Endpoint, endpoints, session
 from benchmark.measure.journal import Journal, RawRun
-from benchmark.measure.loader import Loader, Progress, Standing, together
-from benchmark.measure.records import Provenance, RunRecord
-from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
+from benchmark.measure.loader import Loader, Standing, together
+from benchmark.measure.progress import Progress, duration
+from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenance, RunRecord
+from benchmark.measure.schedule import Block, Turn, measured_turns, warmup_turns
+from benchmark.measure.server_metrics import counters_in, started_in
 from benchmark.plan import Load, Plan
 
-Choose = Callable[[RawRun], tuple[Load, int, int] | None]
-"""Of a search: the next cell's load and round and how many cells are before it, from what the journal holds; None at its
-end."""
+Choose = Callable[[RawRun], tuple[Load, int, int, int] | None]
+"""Of a search: the next cell's load and round, how many cells are before it, and under which start of the servers it is
+measured, from what the journal holds; None at its end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOOK_S, _SAY_S = 1.0, 60.0
+"""How often servers are looked at that are to start again, and how often people are told."""
 
 
 @dataclass
@@ -40,48 +46,64 @@ class Earlier:
     plan: Plan
     sittings: tuple[RunRecord, ...] = ()
     done: set[tuple[str, str]] = field(default_factory=set)
-    """Pair and arm of each recorded request."""
-    in_round: Counter[int] = field(default_factory=Counter)
-    """Measured requests by round."""
-    durations_s: list[float] = field(default_factory=list)
-    """Of the blocks."""
+    """Of a replay, pair and arm of each recorded request."""
+    blocks: dict[BlockKey, BlockRecord] = field(default_factory=dict)
+    """Those that have ended."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """By start of the servers, the last round in which something was measured."""
     said: dict[str, str] = field(default_factory=dict)
     """By pair of a conversation, the first answer to it."""
     left_out: str = ""
     """Which lines of the journal cannot be used: their requests are made again."""
 
-    def unfinished(self, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[int]:
-        """Rounds with something left to ask: of the plan's number, or as many as begin before its duration is over."""
+    def turns(self, start: int, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[Turn]:
+        """What is left of one start of the servers: of the plan's number of rounds, or of as many as begin before its part of the
+        duration is over, and behind the last start the first cell once more."""
         plan = self.plan
-        before_s = plan.loading_s(self.durations_s)
-        for round_ in count(1):
-            if plan.duration_s is None:
-                due = round_ <= plan.rounds
-            else:
-                due = round_ in self.in_round or before_s + loaded_now_s() < plan.duration_s
-            if not due:
-                return
-            if self.in_round[round_] < plan.requests_per_round:
-                yield round_
+        for round_ in self._rounds(start, loaded_now_s):
+            yield from self._left(plan, round_, start=start)
+        if plan.held and start == plan.starts:
+            yield from self._left(plan, REPEATED, start=start)
 
-    def left_of(self, turn: Turn) -> Turn:
-        """The turn without what is recorded; nothing where all of it is."""
+    def _rounds(self, start: int, loaded_now_s: Callable[[], float]) -> Iterator[int]:
+        plan = self.plan
+        if plan.duration_s is None:
+            yield from range(1, plan.rounds + 1)
+            return
+        before_s = plan.loading_s(
+            one.duration_s for one in self.blocks.values() if one.start == start and one.round != REPEATED
+        )
+        for round_ in count(1):
+            over = before_s + loaded_now_s() >= plan.duration_s / plan.starts
+            if over and round_ > self.begun.get(start, 0):
+                return
+            yield round_
+
+    def _left(self, plan: Plan, round_: int, before: int = 0, *, start: int = 1) -> Iterator[Turn]:
+        sets: list[Turn] = []
+        again = len(self.sittings) + 1
+        for turn in measured_turns(plan, round_, before, start=start, again=again):
+            sets.append(turn)
+            if plan.held and sum(map(len, sets)) < len(plan.arms):
+                continue
+            yield from self._whole(sets) if plan.held else filter(None, map(self._left_of, sets))
+            sets = []
+
+    def cell(self, plan: Plan, round_: int, before: int, start: int) -> Iterator[Turn]:
+        """What is left of a cell of a search."""
+        return self._left(plan, round_, before, start=start)
+
+    def _whole(self, sets: list[Turn]) -> list[Turn]:
+        """The blocks of a set, unless all arms have ended theirs."""
+        return [] if all(block.key in self.blocks for turn in sets for block in turn) else sets
+
+    def _left_of(self, turn: Turn) -> Turn:
+        """A turn of a replay without what is recorded; nothing where all of it is."""
         left = (
             replace(block, pairs=tuple(pair for pair in block.pairs if (pair.id, block.arm) not in self.done))
             for block in turn
         )
         return tuple(block for block in left if block.pairs)
-
-    def blocks(self) -> int | None:
-        """How many blocks there are to do, warm-up included; None where the time decides."""
-        plan = self.plan
-        if plan.duration_s is not None:
-            return None
-        warm = len(plan.arms) if plan.warmup else 0
-        if not self.done:
-            return warm + plan.rounds * blocks_in_round(plan)
-        turns = (self.left_of(turn) for r in range(1, plan.rounds + 1) for turn in measured_turns(plan, r))
-        return warm + sum(map(len, turns))
 
 
 def earlier(plan: Plan, out: Path) -> Earlier:
@@ -95,13 +117,23 @@ def earlier(plan: Plan, out: Path) -> Earlier:
             f"{out}: holds run {raw.sittings[0].run} of another plan or other options; choose another --out, or repeat "
             "the command that began it"
         )
+    first = raw.sittings[0]
+    if plan.held and (first.client, first.held) != (__version__, True):
+        raise ResultsError(
+            f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
+            "not one run: choose another --out (the old folder stays readable)"
+        )
     measured = [record for record in raw.requests if record.phase == "measured"]
+    begun: dict[int, int] = {}
+    for record in measured:
+        if record.round != REPEATED:
+            begun[record.start] = max(begun.get(record.start, 0), record.round)
     return Earlier(
         plan,
         raw.sittings,
         done={(record.pair_id, record.arm) for record in measured},
-        in_round=Counter(record.round for record in measured),
-        durations_s=[block.duration_s for block in raw.blocks],
+        blocks={block.key: block for block in raw.blocks},
+        begun=begun,
         said=raw.said,
         left_out=raw.left_out,
     )
@@ -134,7 +166,7 @@ async def run(
             if plan.search:
                 ended = bool(before.sittings) and choose(journal.read(out).with_plan(plan)) is None
             else:
-                ended = next(before.unfinished(), None) is None
+                ended = next(chain.from_iterable(map(before.turns, _starts(plan))), None) is None
             if ended:
                 last = before.sittings[-1]
                 if (last.plan.prices, last.plan.search) != (plan.prices, plan.search):  # changed since then
@@ -145,32 +177,135 @@ async def run(
             book.append(opening)
             standings = {arm.name: Standing() for arm in plan.arms}
             loader = Loader(plan, opening.run, http, book, progress, standings, before.said)
-            if plan.search:
-                progress.expect(None)
-                progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")
-            else:
-                progress.expect(before.blocks(), rounds=plan.rounds > 1 or plan.duration_s is not None)
-            await _carry_out(loader, warmup_turns(plan, opening.sitting), max_error_rate)
-            after_warmup(loader)
-            if plan.search:
-                await _search(loader, before, choose, standing, max_error_rate)
-                return
-            for round_ in before.unfinished(lambda: plan.loading_s(s.loaded_s for s in standings.values())):
-                left = filter(None, map(before.left_of, measured_turns(plan, round_)))
-                await _carry_out(loader, left, max_error_rate)
+            sitting = _Sitting(loader, before, opening.sitting, max_error_rate, after_warmup)
+            await (sitting.search(choose, standing) if plan.search else sitting.listed())
 
 
-async def _search(
-    loader: Loader, before: Earlier, choose: Choose, standing: Callable[[RawRun], str], max_error_rate: float
-) -> None:
-    """Cell after cell, each chosen from all that the journal holds."""
-    folder, asked = loader.book.path.parent, set()
-    while (cell := choose(journal.read(folder))) is not None and cell not in asked:
-        asked.add(cell)
-        load, *place = cell
-        left = filter(None, map(before.left_of, measured_turns(loader.plan.cell(load), *place)))
-        await _carry_out(loader, left, max_error_rate)
-        loader.progress.tell(standing(journal.read(folder)))
+def _starts(plan: Plan) -> range:
+    return range(1, plan.starts + 1)
+
+
+@dataclass
+class _Sitting:
+    """One call of `run`, from the warm-up to the last block."""
+
+    loader: Loader
+    before: Earlier
+    number: int
+    max_error_rate: float
+    after_warmup: Callable[[Loader], None]
+    start: int = 0
+    """Which start of the servers was met last; 0 before the first block."""
+
+    async def listed(self) -> None:
+        """The loads of the plan, start by start."""
+        plan, before, progress = self.loader.plan, self.before, self.loader.progress
+        blocks = (
+            None if plan.duration_s else sum(len(turn) for s in _starts(plan) for turn in before.turns(s))
+        )
+        if blocks and plan.warmup:
+            blocks += len(plan.arms) * sum(next(before.turns(s), None) is not None for s in _starts(plan))
+        progress.expect(blocks, rounds=plan.rounds > 1 or plan.duration_s is not None)
+        for start in _starts(plan):
+            if next(before.turns(start), None) is None:
+                continue
+            await self._meet(start)
+            left = [] if plan.duration_s else [block for turn in before.turns(start) for block in turn]
+            self._announce(left)
+            loaded_before_s = self._loaded_s()
+            await self._carry_out(before.turns(start, lambda: self._loaded_s() - loaded_before_s), left)  # noqa: B023
+
+    async def search(self, choose: Choose, standing: Callable[[RawRun], str]) -> None:
+        """Cell after cell, each chosen from all that the journal holds."""
+        plan, progress, folder, asked = (
+            self.loader.plan,
+            self.loader.progress,
+            self.loader.book.path.parent,
+            set(),
+        )
+        assert plan.search
+        progress.expect(None)
+        progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")
+        while (cell := choose(journal.read(folder))) is not None and cell not in asked:
+            asked.add(cell)
+            load, *place = cell
+            await self._meet(place[-1])
+            turns = list(self.before.cell(plan.cell(load), *place))
+            left = [block for turn in turns for block in turn]
+            self._announce(left)
+            await self._carry_out(turns, left)
+            progress.tell(standing(journal.read(folder)))
+
+    def _loaded_s(self) -> float:
+        return self.loader.plan.loading_s(one.loaded_s for one in self.loader.standings.values())
+
+    def _announce(self, left: Sequence[Block]) -> None:
+        """Say what is to be loaded, and how long that takes."""
+        if left and (seconds := self.loader.expected_s(left)):
+            cells = len({(one.class_, one.load, one.round) for one in left})
+            self.loader.progress.tell(
+                f"{cells} cell{'s' * (cells != 1)}, {len(left)} block{'s' * (len(left) != 1)}: about {duration(seconds)} of loading"
+            )
+
+    async def _meet(self, start: int) -> None:
+        """Wait for this start of the servers where the run has measured an earlier one, and warm them up once."""
+        if start == self.start:
+            return
+        loader, met = self.loader, [one.start for one in self.before.blocks.values()]
+        if (self.start or max(met, default=start)) < start:
+            await new_starts(loader, self.before, start)
+        await self._carry_out(warmup_turns(loader.plan, self.number, start=start), ())
+        if not self.start:
+            self.after_warmup(loader)
+        self.start = start
+
+    async def _carry_out(self, turns: Iterable[Turn], left: Sequence[Block]) -> None:
+        """Block after block; of those that are `left` the time is known."""
+        loader = self.loader
+        total_s, done_s, began = loader.expected_s(left), 0.0, time.monotonic()
+        for turn in turns:
+            own_s = loader.expected_s(turn)
+            pace = (time.monotonic() - began) / done_s if done_s else 1.0
+            loader.progress.left_s = max(total_s - done_s, own_s) * pace if total_s else None
+            async with together() as blocks:
+                for block in turn:
+                    blocks.create_task(loader.carry_out(block))
+            done_s += own_s
+            for arm, standing in loader.standings.items():
+                if standing.failed > self.max_error_rate * standing.ended:
+                    raise ErrorRateExceeded(
+                        f"{arm}: {standing.failed} of {standing.ended} requests failed, more than --max-error-rate "
+                        f"{self.max_error_rate:g} of them; look at the errors above, then repeat the command to go on"
+                    )
+
+
+async def new_starts(loader: Loader, before: Earlier, start: int) -> None:
+    """Wait until the servers of all arms were started again: one says so itself, counts from the beginning again, or was gone
+    for a while."""
+    plan, waiting, gone = loader.plan, {arm.name for arm in loader.plan.arms}, set[str]()
+    known: dict[str, tuple[float | None, float]] = {}
+    for block in journal.read(loader.book.path.parent).blocks:
+        known[block.arm] = block.server_started_unix_s, sum((block.counters_after or {}).values())
+    said_s = -math.inf
+    while waiting:
+        if time.monotonic() - said_s >= _SAY_S:
+            said_s = time.monotonic()
+            loader.progress.tell(
+                f"start {start} of {plan.starts}: start the servers of {', '.join(sorted(waiting))} again; the run goes on by itself"
+            )
+        for arm in sorted(waiting):
+            if (text := await loader.metrics(arm)) is None:
+                gone.add(arm)
+                continue
+            started, counted = known.get(arm, (None, 0.0))
+            now = started_in(text)
+            later = started is not None and now is not None and now > started
+            if later or sum((counters_in(text) or {}).values()) < counted or arm in gone:
+                with suppress(EndpointError):  # it answers, and does not serve the model yet
+                    await endpoints(loader.http, plan.with_arms([arm]))
+                    waiting.discard(arm)
+        await asyncio.sleep(_LOOK_S if waiting else 0)
+    loader.progress.tell(f"start {start} of {plan.starts}: all servers were started again")
 
 
 def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:
@@ -198,20 +333,8 @@ def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -
         timeout_s=timeout_s,
         client=__version__,
         python=platform.python_version(),
+        held=plan.held,
     )
-
-
-async def _carry_out(loader: Loader, turns: Iterable[Turn], max_error_rate: float) -> None:
-    for turn in turns:
-        async with together() as blocks:
-            for block in turn:
-                blocks.create_task(loader.carry_out(block))
-        for arm, standing in loader.standings.items():
-            if standing.failed > max_error_rate * standing.ended:
-                raise ErrorRateExceeded(
-                    f"{arm}: {standing.failed} of {standing.ended} requests failed, more than --max-error-rate "
-                    f"{max_error_rate:g} of them; look at the errors above, then repeat the command to go on"
-                )
 
 
 def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | None:

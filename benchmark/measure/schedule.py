@@ -1,8 +1,12 @@
 """Who is asked what, in which order: a pure function of the plan.
 
-A pair is one prompt with one nonce, asked of each arm. Pairs come in sets; an arm is loaded with a whole
-set, as the cell says, while the other arms idle. From set to set the order of the arms is turned round:
-A B, B A, B A, A B, so that what drifts with time falls on each arm alike. A round is one pass over all cells.
+A pair is one prompt with one nonce, asked of each arm. A cell is cut into sets; in each an arm is loaded with a block, as
+the cell says, while the other arms idle. From set to set the order of the arms is turned round: A B, B A, B A, A B, so that
+what drifts with time falls on each arm alike. A round is one pass over all cells; a run with a held load repeats its
+first cell at the end, in fewer sets, to show drift.
+
+A load is held (`benchmark.measure.held`): a block has no last pair, since its load is refilled until its requests have
+ended. The requests that count come in the same order to each arm, so that they are pairs as far as both arms got.
 
 Prompts with arrival times, and conversations, are replayed: all classes together, each prompt once in a round, in the
 same order and at the same times to each arm. A replay is cut into parts as any open loop is; no conversation is cut.
@@ -18,21 +22,20 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, islice, product
+from itertools import accumulate, chain, count, islice, product
 
-from benchmark.measure.records import REPEATED, Phase, RequestRecord
-from benchmark.plan import Arm, Load, Plan, Prompt
+from benchmark.measure.held import ANSWERS_A_BLOCK
+from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
+from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
 
-_SETS = 4
-"""Sets a cell is cut into where it has the requests: the shortest order that cancels a linear and a
-quadratic drift between two arms."""
-_SEARCHED_SETS = 2
-"""Those of a search's cell whose requests arrive at a rate: the fewest that turn the order round, and that show how much
-depends on the times that were drawn."""
+SETS = 4
+"""Sets a cell is cut into: the shortest order that cancels a linear and a quadratic drift between two arms."""
+SETS_A_START = 2
+"""Of a cell under one start of the servers, where it has several, and of the cell that is repeated at the end."""
 _MAX_WAVES = 4
-"""The most requests that one slot of a block sends one after another."""
+"""The most requests that one slot of a block of a replay sends one after another."""
 _OPEN_LOOP_WARMUP = 4
-"""Requests in flight during the warm-up of a run whose cells have a rate instead, or are searched."""
+"""Requests in flight during the warm-up of a run whose cells have a rate instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,49 +61,174 @@ class Block:
     class_: str
     load: Load
     phase: Phase
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...] = ()
+    """What is sent where the load is not held."""
     round: int = 1
+    number: int | None = None
+    """Of a held load, which set of the cell it belongs to, from 1."""
+    start: int = 1
+    """Which start of the servers it is to meet."""
+    supply: Supply | None = None
+    """What a held load is made of."""
+
+    @property
+    def key(self) -> BlockKey:
+        """What its record is known by."""
+        return self.arm, self.class_, self.load, self.round, self.number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """Endless pairs of one block: those that count, in the same order for each arm, and those beside them."""
+
+    plan: Plan
+    arm: Arm
+    class_: str
+    load: Load
+    name: str
+    """Which block it is; names of pairs begin with it."""
+    arrivals: str
+    """What its arrivals at a rate are drawn from: those of the repeated cell are the first cell's."""
+    first: int
+    """Of the cell's requests that count, how many are in the blocks before."""
+    counted: int
+    """Of its own, at least."""
+
+    def measured(self) -> Iterator[Pair]:
+        """Requests that count."""
+        chance = random.Random(f"{self.plan.seed}/{self.class_}/{self.arrivals}")
+        gaps_s = _gaps_s(self.load, self.counted, chance)
+        for index, prompt in enumerate(islice(_prompts(self.plan, self.class_), self.first, None)):
+            yield self._pair(prompt, f"{index:04d}", next(gaps_s, None))
+
+    def beside(self) -> Iterator[Pair]:
+        """Requests that build the load up and keep it up afterwards."""
+        chance = random.Random(f"{self.plan.seed}/{self.name}/beside/{self.arm.name}")
+        prompts = [p for p in self.plan.prompts if self.class_ in (MIXED, p.class_)]
+        for index in count():
+            gap_s = chance.expovariate(self.load.rate_per_s) if self.load.rate_per_s else None
+            yield self._pair(chance.choice(prompts), f"beside-{index:04d}", gap_s)
+
+    def _pair(self, prompt: Prompt, index: str, gap_s: float | None) -> Pair:
+        pair = _pair(f"{prompt.class_}/{self.name}.{index}", prompt, self.plan.seed)
+        (own,) = _for_arm(self.plan, self.arm, (replace(pair, gap_s=gap_s),))
+        return own
+
+
+def _prompts(plan: Plan, class_: str) -> Iterator[Prompt]:
+    """The prompts of a class again and again, each time in another order; of several classes one of each in turn."""
+    names = plan.classes if class_ == MIXED else (class_,)
+    yield from chain.from_iterable(zip(*(_of_class(plan, name) for name in names), strict=True))
+
+
+def _of_class(plan: Plan, class_: str) -> Iterator[Prompt]:
+    prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
+    for turn in count():
+        yield from random.Random(f"{plan.seed}/{class_}/{turn}").sample(prompts, len(prompts))
+
+
+def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
+    """Times between arrivals at a rate: of a Poisson process in which the first `size` requests take just the time that the rate
+    expects of them. So chance makes bursts, but no set that is faster or slower than the rate."""
+    if load.rate_per_s is None:
+        return
+    drawn = [chance.expovariate(1.0) for _ in range(size)]
+    mean_s = size / load.rate_per_s / math.fsum(drawn)
+    yield from (mean_s * gap for gap in drawn)
+    while True:
+        yield chance.expovariate(load.rate_per_s)
 
 
 Turn = tuple[Block, ...]
 """Blocks that run at the same time: one, unless the plan loads its arms simultaneously."""
 
 
-def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair]:
-    """The pairs of one cell in one round: the class's prompts in turn, each time with another nonce."""
-    prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
-    # Drift is told from the same prompts, at the same times.
-    chance = random.Random(f"{plan.seed}/{class_}/{load}/{1 if round_ == REPEATED else round_}")
-    first = (round_ - 1) * plan.requests
-    again = first if round_ == REPEATED else 0
-    gaps_s = _gaps_s(plan, load, chance)
-    for index in range(first, first + plan.requests):
-        pair = _pair(f"{class_}/{load}/{index:04d}", prompts[(index - again) % len(prompts)], plan.seed)
-        yield pair if load.rate_per_s is None else replace(pair, gap_s=next(gaps_s))
+def measured_turns(
+    plan: Plan, round_: int = 1, before: int = 0, *, start: int = 1, again: int = 1
+) -> Iterator[Turn]:
+    """All measured blocks of a round under one start of the servers, in the order in which they run; of a search's cell, after
+    so many cells `before`. `again` is the sitting, which names pairs that a set cut short had sent already."""
+    if plan.replayed:
+        yield from _replayed_turns(plan, round_)
+        return
+    cells = list(product(plan.loads, plan.loaded_with))
+    for number, (load, class_) in enumerate(cells if round_ != REPEATED else cells[:1]):
+        # The order of the arms goes on from one cell to the next.
+        shift = (before + number) * SETS_A_START
+        for set_ in sets_of(plan, round_, start):
+            blocks = [
+                held_block(
+                    plan, plan.arm(name), class_, load, round_=round_, number=set_, start=start, again=again
+                )
+                for name in arm_order([arm.name for arm in plan.arms], shift + set_ - 1)
+            ]
+            yield from [tuple(blocks)] if plan.simultaneous else [(block,) for block in blocks]
 
 
-def _gaps_s(plan: Plan, load: Load, chance: random.Random) -> Iterator[float]:
-    """Times between arrivals at a rate: of a Poisson process in which each set has just the requests that the rate expects of
-    its time. So chance makes bursts, but no set that is faster or slower than the rate."""
-    for size in set_sizes(plan, load) if load.rate_per_s else ():
-        drawn = [chance.expovariate(1.0) for _ in range(size)]
-        mean_s = size / (load.rate_per_s or 1.0) / math.fsum(drawn)
-        yield from (mean_s * gap for gap in drawn)
+def held_block(
+    plan: Plan, arm: Arm, class_: str, load: Load, *, round_: int, number: int, start: int, again: int = 1
+) -> Block:
+    """A block of a held load. Of the cell that is repeated it has the prompts that it had at first."""
+    sizes = set_sizes(plan, load)
+    pass_ = 1 if round_ == REPEATED else round_
+    supply = Supply(
+        plan=plan,
+        arm=arm,
+        class_=class_,
+        load=load,
+        name=f"{load}/{round_}.{number}" + (f".{again}" if again > 1 else ""),
+        arrivals=f"{load}/{pass_}.{number}",
+        first=(pass_ - 1) * sum(sizes) + sum(sizes[: number - 1]),
+        counted=sizes[number - 1],
+    )
+    return Block(
+        arm=arm.name,
+        class_=class_,
+        load=load,
+        phase="measured",
+        round=round_,
+        number=number,
+        start=start,
+        supply=supply,
+    )
 
 
-def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Turn]:
-    """All measured blocks of a round in the order in which they run; of a search's cell, after so many cells `before`."""
-    arms = {arm.name: arm for arm in plan.arms}
-    for load, (number, class_) in product(plan.loads, enumerate(plan.loaded_with)):
-        asked = (
-            replay(plan, load, round_)
-            if plan.replayed
-            else ([one] for one in pairs(plan, class_, load, round_))
-        )
-        sizes = set_sizes(plan, load)
-        # The cells of a search have few sets: the order of the arms goes on from one class to the next.
-        start = (before * len(plan.loaded_with) + number) * len(sizes) if plan.search else 0
-        for index, size in enumerate(sizes, start=start):
+def sets_of(plan: Plan, round_: int, start: int) -> range:
+    """The numbers of the sets of a cell under one start of the servers."""
+    each = SETS if plan.starts == 1 else SETS_A_START
+    if round_ == REPEATED:
+        return range(1, SETS_A_START + 1)
+    return range((start - 1) * each + 1, start * each + 1)
+
+
+def set_sizes(plan: Plan, load: Load) -> list[int]:
+    """Of each set of a cell, over all starts, how many requests of an arm count at least: enough for the plan's requests, and
+    so many that the load stands for ANSWERS_A_BLOCK answers; of each class alike. Of a replay, its conversations."""
+    if plan.replayed:
+        return _parts_of_replay(plan, load)
+    sets = len(sets_of(plan, 1, 1)) * plan.starts
+    classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
+    least = max(-(-plan.requests * classes // sets), ANSWERS_A_BLOCK * (load.concurrency or 1))
+    return [-(-least // classes) * classes] * sets
+
+
+def _parts_of_replay(plan: Plan, load: Load) -> list[int]:
+    """Whole waves of the concurrency, few enough that the arms take turns, the last one perhaps smaller; at recorded times, or
+    at a rate, quarters of the requests, since a queue needs time to build up."""
+    units = [len(turns) for turns in plan.conversations]
+    if load.concurrency is not None:
+        waves = len(units) // (SETS * load.concurrency)
+        size = load.concurrency * min(max(waves, 1), _MAX_WAVES)
+        return [min(size, len(units) - first) for first in range(0, len(units), size)]
+    share = SETS / sum(units)
+    parts = Counter(int((end - n / 2) * share) for n, end in zip(units, accumulate(units), strict=True))
+    return [parts[number] for number in sorted(parts)]
+
+
+def _replayed_turns(plan: Plan, round_: int) -> Iterator[Turn]:
+    for load, class_ in product(plan.loads, plan.loaded_with):
+        asked = replay(plan, load, round_)
+        for index, size in enumerate(set_sizes(plan, load)):
             chosen = tuple(chain.from_iterable(islice(asked, size)))
             blocks = [
                 Block(
@@ -108,10 +236,10 @@ def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Tur
                     class_=class_,
                     load=load,
                     phase="measured",
-                    pairs=_for_arm(plan, arms[name], chosen),
+                    pairs=_for_arm(plan, plan.arm(name), chosen),
                     round=round_,
                 )
-                for name in arm_order(list(arms), index)
+                for name in arm_order([arm.name for arm in plan.arms], index)
             ]
             yield from [tuple(blocks)] if plan.simultaneous else [(block,) for block in blocks]
 
@@ -119,7 +247,8 @@ def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Tur
 def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
     """The conversations of one round in the order in which they begin; nearly all prompts are one by themselves."""
     chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
-    gaps_s = _gaps_s(plan, load, chance)
+    sizes = _parts_of_replay(plan, load) if load.rate_per_s else []
+    gaps_s = chain.from_iterable(islice(_gaps_s(load, size, chance), size) for size in sizes)
     numbers = {one.id: number for number, one in enumerate(plan.prompts, start=(round_ - 1) * plan.requests)}
     for conversation in plan.conversations:
         turns: list[Pair] = []
@@ -147,16 +276,23 @@ def asked_as(plan: Plan, record: RequestRecord) -> Pair:
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
-def warmup_turns(plan: Plan, sitting: int) -> Iterator[Turn]:
-    """`warmup` requests to each arm over all classes, with nonces of their own in each sitting."""
+def warmup_turns(plan: Plan, sitting: int, *, start: int = 1) -> Iterator[Turn]:
+    """Unmeasured requests to each arm over all classes, with nonces of their own in each sitting and start: `warmup` of them,
+    and at least as many as the largest load has in flight."""
     first = [conversation[0] for conversation in plan.conversations]
-    count = len(first)
-    mixed = [first[i * count // plan.warmup % count] for i in range(plan.warmup)]
-    chosen = tuple(_pair(f"warmup/{sitting}/{i:04d}", prompt, plan.seed) for i, prompt in enumerate(mixed))
-    levels = [load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads]
-    load = Load(concurrency=max(levels, default=_OPEN_LOOP_WARMUP))
+    load = Load(concurrency=_most_at_once(plan))
+    number = max(plan.warmup, load.concurrency or 0) if plan.held and plan.warmup else plan.warmup
+    mixed = [first[index * len(first) // number % len(first)] for index in range(number)]
+    name = f"warmup/{sitting}" + (f".{start}" if start > 1 else "")
+    chosen = tuple(_pair(f"{name}/{index:04d}", prompt, plan.seed) for index, prompt in enumerate(mixed))
     for arm in plan.arms if chosen else ():
-        yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen),)
+        yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen, start=start),)
+
+
+def _most_at_once(plan: Plan) -> int:
+    if plan.search and plan.search.by == "concurrency":
+        return int(plan.search.high)
+    return max((load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads), default=_OPEN_LOOP_WARMUP)
 
 
 def arm_order(arms: list[str], set_index: int) -> list[str]:
@@ -164,28 +300,6 @@ def arm_order(arms: list[str], set_index: int) -> list[str]:
     turn = set_index // 2 % len(arms)
     order = arms[turn:] + arms[:turn]
     return order[::-1] if set_index % 2 else order
-
-
-def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """Of each set of a cell, its pairs, or of a replay its conversations: whole waves of the concurrency, few enough that the
-    arms take turns, the last one perhaps smaller.
-
-    In an open loop a set is about a quarter of the cell's requests, since a queue needs time to build up, and of a search half
-    of the cell.
-    """
-    units = [len(turns) for turns in plan.conversations] if plan.replayed else [1] * plan.requests
-    if load.concurrency is not None:
-        waves = len(units) // (_SETS * load.concurrency)
-        size = load.concurrency * min(max(waves, 1), _MAX_WAVES)
-        return [min(size, len(units) - first) for first in range(0, len(units), size)]
-    share = (_SEARCHED_SETS if plan.search else _SETS) / sum(units)
-    parts = Counter(int((end - n / 2) * share) for n, end in zip(units, accumulate(units), strict=True))
-    return [parts[number] for number in sorted(parts)]
-
-
-def blocks_in_round(plan: Plan) -> int:
-    """How many blocks the turns of a round come to."""
-    return len(plan.arms) * len(plan.loaded_with) * sum(len(set_sizes(plan, load)) for load in plan.loads)
 
 
 def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:

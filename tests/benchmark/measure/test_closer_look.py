@@ -16,7 +16,7 @@ from aiohttp import web
 from benchmark.__main__ import main
 from benchmark.measure import closer_look, divergence, journal
 from benchmark.measure.divergence import DUMMY, MARGIN_NATS, NONE_GIVEN, NOT_GREEDY
-from benchmark.measure.loader import Progress
+from benchmark.measure.progress import Progress
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.writers import END, SURE, WORDS, Writer, Writers
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmark.measure import journal
 from benchmark.measure.known_server import MODEL, SIZES, accuracy, served, timetable
-from benchmark.measure.loader import Progress
+from benchmark.measure.progress import Progress
 from benchmark.measure.rounds import run
 from benchmark.plan import from_dict
 from tests.benchmark.conftest import plan_content

@@ -11,7 +11,7 @@ import pytest
 
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun
-from benchmark.measure.loader import counters_in
+from benchmark.measure.server_metrics import counters_in
 from tests.benchmark.conftest import Run
 from tests.benchmark.endpoint import Endpoint, Timing
 from tests.benchmark.measure.test_run import summary, together

@@ -30,7 +30,7 @@ from aiohttp import web
 from benchmark.analyse.losslessness import Judged, judged, losslessness
 from benchmark.measure import closer_look, journal
 from benchmark.measure.divergence import MARGIN_NATS
-from benchmark.measure.loader import Progress
+from benchmark.measure.progress import Progress
 from benchmark.measure.rounds import run
 from benchmark.plan import Plan, from_dict
 from experiment import load

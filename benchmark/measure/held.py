@@ -1,0 +1,101 @@
+"""A load that is held while it is measured: which requests a block sends, and which of them count.
+
+So many requests are kept in flight by sending the next one as soon as one has ended. The first ones start one after the
+other over the length of one answer, so that they do not run in lockstep. Requests count that are sent in the steady window:
+it opens when all have started and one answer's time has passed, and closes when enough were sent and the window is at least
+ANSWERS_A_BLOCK times as long as a median answer. Sending goes on until the last one that counts has ended, so that each of
+them met the whole load. What is sent before the window is called `ramp`, what is sent after it `drain`: both are recorded,
+neither is in a figure.
+
+Counting by the time of sending, and waiting for each answer, gives long answers and short ones the same chance. Requests at
+a rate are counted alike; they arrive when they are due, however many are in flight.
+
+`HeldLoad` has no clock and does no input or output: the client drives it, and so does a simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+
+from benchmark.measure.records import Phase
+
+ANSWERS_A_BLOCK = 4
+"""Median answers that a block's steady window takes at least: shorter blocks would show the moment, not the load."""
+_STAGGER_S = 0.001
+"""Between first requests, at least: opening many connections in one instant, a client would measure its own queue."""
+_MOSTLY = 0.5
+"""Where a larger share of answers failed, a window does not wait for the others: it would only collect failures."""
+
+
+class HeldLoad:
+    """One block: what is sent when, and what counts. All times are seconds since the block began."""
+
+    def __init__(
+        self, *, at_once: int | None, counted: int, answer_s: float | None, most_s: float | None = None
+    ) -> None:
+        """`at_once` requests in flight, None where they arrive at a rate; `counted` of them count at least, fewer only where
+        the window may last `most_s` at most. `answer_s` is what an answer is expected to take, None where that is not known:
+        then the ramp ends once as many requests have ended as are in flight."""
+        self.at_once, self.counted, self.answer_s = at_once, counted, answer_s
+        self._most_s = math.inf if most_s is None else most_s
+        self._sent = self._open = self._ended = self._failed = 0
+        self._answers_s: list[float] = []
+        self.steady_from_s: float | None = None
+        self.steady_until_s: float | None = None
+
+    @property
+    def starts_s(self) -> list[float]:
+        """When each slot sends its first request, spread over one answer."""
+        slots = self.at_once or 1
+        return [slot * max((self.answer_s or 0.0) / slots, _STAGGER_S) for slot in range(slots)]
+
+    def send(self, now_s: float) -> Phase | None:
+        """Which kind of request is sent now; None where nothing is sent any more."""
+        if self.steady_from_s is None:
+            if not self._built_up(now_s):
+                return "ramp"
+            self.steady_from_s = now_s
+        if self.steady_until_s is None:
+            if not self._enough(now_s):
+                self._sent += 1
+                self._open += 1
+                return "measured"
+            self.steady_until_s = now_s
+        return "drain" if self._open else None
+
+    def ended(self, phase: Phase, *, took_s: float, ok: bool) -> None:
+        """A request has ended after `took_s`."""
+        self._ended += 1
+        self._open -= phase == "measured"
+        if ok:
+            insort(self._answers_s, took_s)
+        else:
+            self._failed += 1
+
+    @property
+    def median_s(self) -> float | None:
+        """What an answer took in this block, or is expected to take."""
+        known = self._answers_s
+        return known[len(known) // 2] if known else self.answer_s
+
+    def _built_up(self, now_s: float) -> bool:
+        if self.answer_s is None:
+            return self._ended >= (self.at_once or 1)
+        return now_s >= self.answer_s
+
+    def _enough(self, now_s: float) -> bool:
+        lasted_s = now_s - (self.steady_from_s or 0.0)
+        if lasted_s >= self._most_s:
+            return self._sent > 0
+        if self._sent < self.counted:
+            return False
+        if self._failed > _MOSTLY * self._ended:
+            return True
+        return lasted_s >= ANSWERS_A_BLOCK * (self.median_s or 0.0)
+
+
+def block_s(*, answer_s: float, counted: int, in_flight: float) -> float:
+    """About how long a block takes that keeps `in_flight` requests under way, of which `counted` count: build up, steady window,
+    the last that counts, and those that were sent meanwhile."""
+    return answer_s * (3 + max(ANSWERS_A_BLOCK, counted / in_flight))

@@ -1,0 +1,90 @@
+"""Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TextIO
+
+from benchmark.measure.records import LATE_S
+from benchmark.measure.schedule import Block
+from benchmark.plan import MIXED
+
+_BACK = "\r\x1b[K"
+"""Takes a terminal back to the start of an empty line."""
+
+
+@dataclass
+class _UnderWay:
+    """A block that is being loaded."""
+
+    title: str
+    began: float
+    ok: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.ok} ok, {self.failed} failed, {time.monotonic() - self.began:.1f} s"
+
+
+class Progress:
+    """Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._moving = stream.isatty()
+        self._blocks: int | None = 0
+        self._rounds = False
+        self._begun = 0
+        self._under_way: dict[tuple[str, str], _UnderWay] = {}
+        self.left_s: float | None = None
+        """How long what is left will take, where that is known."""
+
+    def expect(self, blocks: int | None, *, rounds: bool = False) -> None:
+        """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
+        self._blocks, self._rounds = blocks, rounds
+
+    def begin(self, block: Block) -> None:
+        """A block starts."""
+        self._begun += 1
+        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
+        round_ = f"round {block.round} " if self._rounds else ""
+        class_ = "all classes" if block.class_ == MIXED else block.class_
+        measured = f"{round_}{class_} {block.load} {block.arm}"
+        left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"
+        title = f"{count}{left} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
+        self._under_way[block.arm, block.class_] = _UnderWay(title, time.monotonic())
+
+    def count(self, block: Block, *, failed: bool) -> None:
+        """One request of the block has ended."""
+        under_way = self._under_way[block.arm, block.class_]
+        under_way.failed += failed
+        under_way.ok += not failed
+        if self._moving:
+            self._stream.write(_BACK + " | ".join(map(str, self._under_way.values())))
+            self._stream.flush()
+
+    def end(self, block: Block, *, lag_s: float) -> None:
+        """The block has ended; the client's event loop was `lag_s` late at the worst."""
+        self.tell(str(self._under_way.pop((block.arm, block.class_))))
+        if lag_s > LATE_S and block.phase == "measured":
+            self.warn(
+                f"this client was up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
+                "much; give it a core of its own or fewer requests at once"
+            )
+
+    def tell(self, text: str) -> None:
+        """Say something, on a line of its own."""
+        self._stream.write(f"{_BACK if self._moving else ''}{text}\n")
+        self._stream.flush()
+
+    def warn(self, text: str) -> None:
+        """The same, as a warning."""
+        self.tell(f"warning: {text}")
+
+
+def duration(seconds: float) -> str:
+    """In words: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
