@@ -19,11 +19,6 @@ UNLESS_ONE = Field(exclude_if=lambda value: value == 1)
 UNLESS_NONE = Field(exclude_if=lambda value: value is None)
 
 
-def cell_requests(requests: int) -> int:
-    """About how many a cell of a search has of each class and arm, in a plan with so many: a quarter, or the few that there are."""
-    return max(-(-requests // 4), min(requests, 8))
-
-
 def shallow(value: Any) -> bool:
     """Whether lists and objects in `value` are nested at most MOST_DEPTH deep."""
     level = [value]

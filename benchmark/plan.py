@@ -27,7 +27,6 @@ from benchmark.limits import (
     UNLESS_ONE,
     Part,
     asked_by_user,
-    cell_requests,
     held_to,
     in_words,
     items,
@@ -38,6 +37,7 @@ from benchmark.limits import (
     shallow,
     whole,
 )
+from benchmark.measure.held import cell_requests
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmark.measure.held import SETS_A_START, block_s, cell_requests, set_size, sets_in_all
 from experiment.catalogue.prices import EKS_CONTROL_PLANE, LAB, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from experiment.arms import Arm, Experiment
     from experiment.catalogue.prices import Price
-    from experiment.model import Benchmark
 
 SYSTEM_NODES = 2
 """One a zone, so that DNS outlives a node."""
@@ -126,27 +126,60 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     """Seconds for which the arms of a round are loaded, in turns, where each answer takes `answer_s`. A search is taken to spread
     its cells over its range; in the `worst` case all of them are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
-    batches = [arm.serving.max_num_seqs for arm in arms]
+    if replayed(experiment.prompts):
+        return _replayed_s(experiment, arms, answer_s)
+    part = SETS_A_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
     if load is None:
-        # Recorded arrivals may all wait for the batch; then nothing else bounds how many are in flight.
-        listed = settings.concurrency or (settings.requests,)
-        turns = [sum(-(-settings.requests // min(level, batch)) for level in listed) for batch in batches]
-        once_s = sum(classes * int(answers * answer_s) for answers in turns)
-        once_s += int(len(arms) * len(listed) * (replay_s(experiment) + _turns_s(experiment, answer_s)))
-        return (
+        mixed = settings.mixed or len(experiment.classes) == 1
+        cells = 1 if mixed else len(experiment.classes)
+        found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
+        once_s = cells * sum(found)
+        once_s = (
             once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
         )
+        return once_s + part * found[0]
     low, high = load.search_rate or load.search or (1, 1)
     steps = load.budget.cells - 1
     levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    found = [classes * sum(_cell_s(settings, level, b, answer_s) for b in batches) for level in levels]
+    found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in levels]
     limits = [load.budget.minutes * 60] if load.budget.minutes else []
     usd_per_hour = sum(arm_usd_per_hour(experiment, arm) for arm in arms)
     limits += [load.budget.usd / usd_per_hour * 3600] if load.budget.usd and usd_per_hour else []
     # A cell is begun before the limit, and the first, at the lower end, is measured once more.
     whole_s = max(found) * len(found) if worst else sum(found)
-    return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + found[0]
+    return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + part * found[0]
+
+
+def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_s: float) -> float:
+    """Seconds of one cell, all arms in turns, at so many requests at once or, of a search by rate, a second: what the client does
+    (`benchmark.measure.held`). Requests above a batch wait for it, so their answers take longer."""
+    settings = experiment.benchmark
+    by_rate = bool(settings.load and settings.load.search_rate)
+    mixed = settings.mixed or settings.load is not None
+    requests = settings.requests if settings.load is None else cell_requests(settings.requests)
+    counted = set_size(
+        requests=requests,
+        classes=len(experiment.classes) if mixed else 1,
+        starts=settings.starts,
+        at_once=None if by_rate else round(level),
+    )
+    sets, found = sets_in_all(settings.starts), 0.0
+    for arm in arms:
+        in_flight = level * answer_s if by_rate else round(level)
+        own_s = answer_s * max(1.0, in_flight / arm.serving.max_num_seqs)
+        found += sets * block_s(answer_s=own_s, counted=counted, in_flight=max(in_flight, 1.0))
+    return found if settings.cell_minutes is None else min(found, settings.cell_minutes * 60)
+
+
+def _replayed_s(experiment: Experiment, arms: Sequence[Arm], answer_s: float) -> float:
+    """Recorded arrivals may all wait for the batch; then nothing else bounds how many are in flight."""
+    settings = experiment.benchmark
+    batches = [arm.serving.max_num_seqs for arm in arms]
+    listed = settings.concurrency or (settings.requests,)
+    turns = [sum(-(-settings.requests // min(level, batch)) for level in listed) for batch in batches]
+    once_s = float(sum(int(answers * answer_s) for answers in turns))
+    once_s += int(len(arms) * len(listed) * (replay_s(experiment) + _turns_s(experiment, answer_s)))
+    return once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
 
 
 def replay_s(experiment: Experiment) -> float:
@@ -162,23 +195,6 @@ def _turns_s(experiment: Experiment, answer_s: float) -> float:
     return max((took_s for talk, took_s in found.items() if talk), default=0.0)
 
 
-def cell_requests(settings: Benchmark, level: float) -> int:
-    """Of one arm and class in a cell of a search, as `Plan.cell` of benchmark/plan.py makes them."""
-    requests = max(-(-settings.requests // 4), min(settings.requests, 8))
-    if settings.load and settings.load.search_rate:
-        return requests
-    return max(1, round(requests / round(level))) * round(level)
-
-
-def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> float:
-    """Of one arm and class in a search: what the batch does not hold waits."""
-    requests = cell_requests(settings, level)
-    if settings.load and settings.load.search_rate:
-        sets = (-(-requests // 2), requests // 2)  # each waits for its last answer
-        return requests / level + sum(-(-size // batch) * answer_s for size in sets)
-    return requests / min(round(level), batch) * answer_s
-
-
 def budget_text(experiment: Experiment) -> str:
     """How long the arms of a round are loaded, in words."""
     settings, load = experiment.benchmark, experiment.benchmark.load
@@ -188,7 +204,7 @@ def budget_text(experiment: Experiment) -> str:
         limits += f", ${usd:g}" if usd else ""
         return f"a search of at most {load.budget.cells} cells{limits}, then its first cell once more"
     classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
-    requests = f"{settings.requests * classes + settings.warmup} requests a level"
+    requests = f"at least {settings.requests * classes + settings.warmup} requests a level"
     if settings.duration:
         return f"{settings.duration} of loading and the rest of a pass of {requests}"
     return requests + (f", {settings.rounds} times" if settings.rounds else "")

@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from benchmark.measure.held import cell_requests
 from experiment import cost, expected
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
@@ -143,16 +144,20 @@ def as_text(experiment: Experiment) -> str:
 
 def _loads(experiment: Experiment) -> str:
     settings = experiment.benchmark
-    each = f"{settings.requests} requests {'an arm' if replayed(experiment.prompts) else 'a cell'}"
+    each = f"{settings.requests} requests an arm"
+    if not replayed(experiment.prompts):
+        mixed = ", classes mixed" if settings.mixed else ""
+        starts = f", {settings.starts} starts of the servers" if settings.starts > 1 else ""
+        each = f"at least {settings.requests} requests of a class a cell{mixed}{starts}"
     if timed(experiment.prompts):
         return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:
         return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
     by = "a second" if settings.load.search_rate else "at once"
     low, high = settings.load.search_rate or settings.load.search or (1, 1)
-    few, many = cost.cell_requests(settings, 1), cost.cell_requests(settings, high)
-    cell = f"{few} to {many}" if many > few else str(few)
-    return f"{low:g} to {high:g} requests {by}, about {cell} a cell"
+    return (
+        f"{low:g} to {high:g} requests {by}, at least {cell_requests(settings.requests)} of each class a cell"
+    )
 
 
 def _long(experiment: Experiment) -> Iterator[str]:

@@ -198,7 +198,7 @@ class LmEval(Section):
 class Benchmark(Section):
     """How the arms are asked; the plan of the benchmark pod is made from it."""
 
-    later = ("load", "rounds", "duration")
+    later = ("load", "rounds", "duration", "starts", "mixed", "cell_minutes")
     endpoint: Literal["chat", "completions"] = "chat"
     """With the model's chat template, or plain text."""
     thinking: bool = False
@@ -211,8 +211,14 @@ class Benchmark(Section):
     """Requests in flight; each value is measured by itself."""
     load: SearchedLoad | None = None
     requests: Positive = 32
-    """Measured requests in a cell (arm x class x concurrency), of a search in about four; at least the prompts of the largest
-    class."""
+    """Measured requests of a class in a cell (arm x load), of a search in about four cells; at least the prompts of the largest
+    class. A load is held for four answers in each of four blocks, which may take more requests."""
+    mixed: bool = False
+    """Whether the classes share a cell, asked in turn, instead of having one each; a search always mixes them."""
+    starts: Annotated[int, Field(ge=1, le=32)] = 1
+    """Equal parts of the run, with the servers of all arms started again between them: speed differs between starts."""
+    cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
+    """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
     rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """Passes over all cells, with `requests` in each; one without it."""
     duration: Annotated[str, Field(pattern=TIME)] | None = None

@@ -25,7 +25,7 @@ from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.arguments import shown
 from lab.emulator.published_steps import emulated
-from lab.programs import LOG, benchmark, load_arms, replay_cut, requests_of, run_quietly
+from lab.programs import LOG, benchmark, ended, load_arms, replay_cut, requests_of, run_quietly
 from lab.real.servers import LOOPBACK, Launch, running
 from lab.rendered import Container, containers, mounted_plan, rendered, write_plan
 from lab.stages import Stages
@@ -118,12 +118,12 @@ def _measure(
 
     if plan.duration_s or plan.rounds > 1:  # hours would show what one pass shows
         less = {**less, "rounds": 1}
-    arms, logs, (total, told) = list(containers(files).values()), out / "logs", requests_of(plan, less)
+    arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = _counted(arms, "emulated endpoint")
-    with stages.stage(f"sending {told} to {endpoints}, in real time", total=total) as stage:
+    with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
         with running(arms, launch, logs=logs, at_once=len(arms)) as urls:
             load_arms(file, urls, out=out, less=less, reach=stage.reach)
-        stage.done = f"sent {told} to {endpoints} in real time, started from their Deployments"
+        stage.done = f"sent {ended(out)} requests to {endpoints} in real time, started from their Deployments"
     shutil.rmtree(logs)
 
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from benchmark.measure import journal
+from benchmark.measure.schedule import requests_about
 from benchmark.plan import Plan
 from experiment.finding import Refusal
 
@@ -64,7 +65,7 @@ def load_arms(
     words = ["run", "--plan", str(plan), "--out", str(out)]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
-    benchmark(words, log=out / LOG, meanwhile=lambda: reach(_ended(out)))
+    benchmark(words, log=out / LOG, meanwhile=lambda: reach(ended(out)))
 
 
 def replay_cut(
@@ -78,18 +79,18 @@ def replay_cut(
     return plan.model_copy(update={"prompts": kept, "requests": len(kept)}), {**less, "requests": None}
 
 
-def requests_of(plan: Plan, less: Mapping[str, int | str | None]) -> tuple[int | None, str]:
-    """How many requests such a run of `plan` comes to, warm-up included, also in words; None where a search chooses."""
+def requests_of(plan: Plan, less: Mapping[str, int | str | None]) -> int | None:
+    """About how many requests such a run of `plan` sends, warm-up included; None where a search chooses."""
     if plan.search or less.get("search"):
-        return None, "the requests of a search"
+        return None
     shorter = plan.model_copy(
         update={name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}
     )
-    total = shorter.rounds * shorter.requests_per_round + shorter.warmup * len(shorter.arms)
-    return total, f"{total} requests"
+    return requests_about(shorter)
 
 
-def _ended(out: Path) -> int:
+def ended(out: Path) -> int:
+    """How many requests have ended."""
     try:
         with (out / journal.FILE_NAME).open("rb") as lines:
             return sum(line.startswith(b'{"kind":"request"') for line in lines)

@@ -1,9 +1,10 @@
 """The rooms: imports go down, nowhere in a circle, and a name tells which module is meant.
 
-4  operations   app.py   pipeline.py
-3  infra   lab   maintenance
-2  cdk8s_charts
-1  experiment   benchmark   store
+5  operations   app.py   pipeline.py
+4  infra   lab   maintenance
+3  cdk8s_charts
+2  experiment
+1  benchmark   store
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pytest
 from tests.conftest import ROOT
 
 MAY_IMPORT: Mapping[str, set[str]] = {
-    "experiment": set(),
+    "experiment": {"benchmark.measure.held"},
     "benchmark": set(),
     "store": set(),
     "cdk8s_charts": {"experiment", "benchmark.plan"},

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 HELP = "measure arms on the same prompts, then print what to do"
 _DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
-_SAME = "model baseline classes concurrency rate requests rounds warmup max_tokens seed simultaneous ignore_eos extra_body slo"
+_SAME = (
+    "model baseline classes concurrency rate requests rounds starts mixed cell_minutes warmup max_tokens seed simultaneous ignore_eos "
+    "extra_body slo"
+)
 """Options that change what the plan calls the same, or choose from it."""
 
 
@@ -70,8 +73,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--requests",
         positive,
         "N",
-        "measured requests per cell; of a search, a cell has a part of them",
+        "measured requests per class and cell, at least; of a search, a cell has a part of them",
     )
+    restarts = (
+        "equal parts of the run; between two, start the servers of all arms again: the run waits for it"
+    )
+    add(load, "--starts", positive, "N", restarts)
+    longest = "most minutes of loading in a cell, all arms together; it then has fewer requests"
+    add(load, "--cell-minutes", option_types.number, "M", longest)
     add(long, "--rounds", positive, "N", "passes over all cells")
     add(long, "--duration", seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
     add(load, "--warmup", whole, "N", "unmeasured requests per arm")
@@ -79,6 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(load, "--classes", option_types.names, "A,B", "only these classes of prompts")
     add(load, "--seed", whole, "N", again)
     for option, help_ in {
+        "--mixed": "all classes share a cell, asked in turn; a search always does that",
         "--simultaneous": "load the arms at once instead of in turns",
         "--ignore-eos": "force every answer to max_tokens; what follows its natural end distorts acceptance",
     }.items():

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from benchmark.measure.client import Failure, ask, read_at_most, request_body, request_path
-from benchmark.measure.held import HeldLoad, block_s
+from benchmark.measure.held import HeldLoad, block_s, sets_in_all
 from benchmark.measure.journal import Journal
 from benchmark.measure.progress import Progress
 from benchmark.measure.records import BlockRecord, Phase, RequestRecord
-from benchmark.measure.schedule import SETS, SETS_A_START, Block, Pair, Supply, threads
+from benchmark.measure.schedule import Block, Pair, Supply, threads
 from benchmark.measure.server_metrics import counters_in, metrics_url, started_in
 from benchmark.measure.stream import Output, StreamFault
 from benchmark.plan import MIXED, Plan
@@ -127,8 +127,7 @@ class Loader:
         assert block.supply
         answer_s, most_s = self.answer_s(block), None
         if self.plan.cell_minutes:  # of which a block has its part, less what is not in the window
-            sets = SETS_A_START if self.plan.starts > 1 else SETS
-            own_s = self.plan.cell_minutes * 60 / (sets * self.plan.starts * len(self.plan.arms))
+            own_s = self.plan.cell_minutes * 60 / (sets_in_all(self.plan.starts) * len(self.plan.arms))
             most_s = max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
         return HeldLoad(
             at_once=block.load.concurrency, counted=block.supply.counted, answer_s=answer_s, most_s=most_s

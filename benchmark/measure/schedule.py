@@ -24,14 +24,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count, islice, product
 
-from benchmark.measure.held import ANSWERS_A_BLOCK
+from benchmark.measure.held import SETS, SETS_A_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
 
-SETS = 4
-"""Sets a cell is cut into: the shortest order that cancels a linear and a quadratic drift between two arms."""
-SETS_A_START = 2
-"""Of a cell under one start of the servers, where it has several, and of the cell that is repeated at the end."""
 _MAX_WAVES = 4
 """The most requests that one slot of a block of a replay sends one after another."""
 _OPEN_LOOP_WARMUP = 4
@@ -195,21 +191,19 @@ def held_block(
 
 def sets_of(plan: Plan, round_: int, start: int) -> range:
     """The numbers of the sets of a cell under one start of the servers."""
-    each = SETS if plan.starts == 1 else SETS_A_START
+    each = sets_in_all(plan.starts) // plan.starts
     if round_ == REPEATED:
         return range(1, SETS_A_START + 1)
     return range((start - 1) * each + 1, start * each + 1)
 
 
 def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """Of each set of a cell, over all starts, how many requests of an arm count at least: enough for the plan's requests, and
-    so many that the load stands for ANSWERS_A_BLOCK answers; of each class alike. Of a replay, its conversations."""
+    """Of each set of a cell, over all starts, how many requests of an arm count at least; of a replay, its conversations."""
     if plan.replayed:
         return _parts_of_replay(plan, load)
-    sets = len(sets_of(plan, 1, 1)) * plan.starts
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
-    least = max(-(-plan.requests * classes // sets), ANSWERS_A_BLOCK * (load.concurrency or 1))
-    return [-(-least // classes) * classes] * sets
+    size = set_size(requests=plan.requests, classes=classes, starts=plan.starts, at_once=load.concurrency)
+    return [size] * sets_in_all(plan.starts)
 
 
 def _parts_of_replay(plan: Plan, load: Load) -> list[int]:
@@ -300,6 +294,16 @@ def arm_order(arms: list[str], set_index: int) -> list[str]:
     turn = set_index // 2 % len(arms)
     order = arms[turn:] + arms[:turn]
     return order[::-1] if set_index % 2 else order
+
+
+def requests_about(plan: Plan) -> int:
+    """About how many requests a run of listed loads sends: those that count, those that build a load up and keep it up after
+    them, the warm-up."""
+    turns = list(measured_turns(plan))
+    blocks = [block for turn in turns for block in turn] * plan.starts * plan.rounds
+    blocks += chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts)) if plan.held else ()
+    sent = sum(block.supply.counted + 3 * (block.load.concurrency or 0) for block in blocks if block.supply)
+    return sent + sum(len(block.pairs) for block in chain(blocks, *warmup_turns(plan, 1)))
 
 
 def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:

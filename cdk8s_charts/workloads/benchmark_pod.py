@@ -72,13 +72,17 @@ def plan(experiment: Experiment) -> Plan:
 
 
 def _loads(settings: Benchmark) -> dict[str, Any]:
-    """Levels with their passes, or a search: only what the file says, since a plan holds nothing else."""
+    """Levels with their passes, or a search, and what a cell is: only what the file says, since a plan holds nothing else."""
+    cell = {"mixed": settings.mixed, "cell_minutes": settings.cell_minutes}
+    cell |= {"starts": settings.starts} if settings.starts > 1 else {}
+    given = {key: value for key, value in cell.items() if value}
     if (load := settings.load) is None:
         long = {"rounds": settings.rounds, "duration_s": settings.duration_s}
-        return {"concurrency": settings.concurrency, **{k: v for k, v in long.items() if v}}
+        return {"concurrency": settings.concurrency, **given, **{k: v for k, v in long.items() if v}}
     low, high = load.search_rate or load.search or (0, 0)
     limits = {key: value for key, value in load.budget if value is not None}
-    return {"search": Search(low=low, high=high, by="rate" if load.search_rate else "concurrency", **limits)}
+    by = "rate" if load.search_rate else "concurrency"
+    return {"search": Search(low=low, high=high, by=by, **limits), **given}
 
 
 def plan_text(experiment: Experiment) -> str:

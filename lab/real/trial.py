@@ -15,7 +15,7 @@ from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
 from lab.arguments import shown
 from lab.models import shipped
-from lab.programs import LOG, benchmark, load_arms, replay_cut, requests_of
+from lab.programs import LOG, benchmark, ended, load_arms, replay_cut, requests_of
 from lab.real import installation
 from lab.real.claims import Scope, Sweep, judge
 from lab.real.installation import install
@@ -95,10 +95,11 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
             urls = up.enter_context(standing)
             stage.done = f"started {len(names)} servers: {', '.join(names)}"
         agreements = _agreements(experiment, plan, urls, stages)
-        total, told = requests_of(plan, less)
-        with stages.stage(f"sending {told} to {len(names)} arms in turn", total=total) as stage:
+        with stages.stage(
+            f"sending requests to {len(names)} arms in turn", total=requests_of(plan, less)
+        ) as stage:
             load_arms(written, urls, out=out, less=less, reach=stage.reach)
-            stage.done = f"sent {told} to {len(names)} arms in turn"
+            stage.done = f"sent {ended(out)} requests to {len(names)} arms in turn"
     with stages.stage("writing the report, judging") as stage:
         benchmark(["report", str(out)], log=out / LOG)
         about = described(machine, version, label_of(experiment, given))
