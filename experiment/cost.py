@@ -198,16 +198,17 @@ def _turns_s(experiment: Experiment, answer_s: float) -> float:
 def budget_text(experiment: Experiment) -> str:
     """How long the arms of a round are loaded, in words."""
     settings, load = experiment.benchmark, experiment.benchmark.load
+    starts = f", {settings.starts} starts of the servers" if settings.starts > 1 else ""
     if load is not None:
         minutes, usd = load.budget.minutes, load.budget.usd
         limits = f", {minutes:g} minutes of loading" if minutes else ""
         limits += f", ${usd:g}" if usd else ""
-        return f"a search of at most {load.budget.cells} cells{limits}, then its first cell once more"
+        return f"a search of at most {load.budget.cells} cells{limits}, then its first cell once more{starts}"
     classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
     requests = f"at least {settings.requests * classes + settings.warmup} requests a level"
     if settings.duration:
         return f"{settings.duration} of loading and the rest of a pass of {requests}"
-    return requests + (f", {settings.rounds} times" if settings.rounds else "")
+    return requests + (f", {settings.rounds} times" if settings.rounds else "") + starts
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
@@ -215,7 +216,7 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
     missing = len(experiment.served_arms) if to_compile is None else to_compile
     # A speculating arm is taken for no faster than plain decoding, so this is the most.
     answer_s = settings.max_tokens * PLAIN_TPOT_S
-    warm_s = -(-settings.warmup // max(settings.known_concurrency, default=4)) * answer_s
+    warm_s = settings.starts * max(1, -(-settings.warmup // (settings.most_at_once or 4))) * answer_s
     seconds = sum(loading_s(experiment, arms, answer_s=answer_s) + len(arms) * warm_s for arms in standing)
     loads = sum(map(len, standing))
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
@@ -225,11 +226,12 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
         COMPILE_H * -(-missing // at_once),
         f"assumed: {COMPILE_H:g} h for {min(missing, at_once)} artifacts at once, {missing} in all; no time is published",
     )
+    loading = "start of a round of arms" if settings.starts > 1 else "round of arms"
     return (
         Part("nodes start", NODE_START_H, "assumed: start, join, image pull"),
         Part("verify", VERIFY_H, "assumed: one short Job"),
         *([compiling] if missing else []),
-        Part("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
+        Part("load", LOAD_H * len(standing) * settings.starts, f"assumed: {LOAD_H:g} h a {loading}"),
         Part(
             "benchmark",
             seconds / 3600,

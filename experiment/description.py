@@ -148,16 +148,14 @@ def _loads(experiment: Experiment) -> str:
     if not replayed(experiment.prompts):
         mixed = ", classes mixed" if settings.mixed else ""
         starts = f", {settings.starts} starts of the servers" if settings.starts > 1 else ""
-        each = f"at least {settings.requests} requests of a class a cell{mixed}{starts}"
+        each = f"{settings.requests} requests a class or more{mixed}{starts}"
     if timed(experiment.prompts):
         return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:
         return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
     by = "a second" if settings.load.search_rate else "at once"
     low, high = settings.load.search_rate or settings.load.search or (1, 1)
-    return (
-        f"{low:g} to {high:g} requests {by}, at least {cell_requests(settings.requests)} of each class a cell"
-    )
+    return f"{low:g} to {high:g} requests {by}, {cell_requests(settings.requests)} a class or more"
 
 
 def _long(experiment: Experiment) -> Iterator[str]:

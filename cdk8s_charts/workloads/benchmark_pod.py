@@ -243,10 +243,11 @@ def _results(experiment: Experiment) -> str:
 
 
 def _deadline_s(experiment: Experiment) -> int:
-    """Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least."""
+    """Far above what a run can take: every answer of full length at the slowest, an hour for the rest and for each further start
+    of the servers, 2 h at least."""
     answer_s = experiment.longest_answer * SLOWEST_TPOT_S
     longest_s = loading_s(experiment, experiment.served_arms, answer_s=answer_s, worst=True)
-    return max(7200, int(longest_s) + 3600)
+    return max(7200, int(longest_s) + 3600 * experiment.benchmark.starts)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:

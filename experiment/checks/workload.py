@@ -158,6 +158,10 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         if key in asked.model_fields_set:
             why = "does not go with prompts that have arrival times (at_s) or conversations"
             yield Finding(f"benchmark.{key}", None, why, "remove it, or these keys of the prompts")
+    for key in ("starts", "cell_minutes") if replayed(prompts) else ():
+        if key in asked.model_fields_set:
+            why = "applies to loads that are held, and these prompts are replayed as recorded"
+            yield Finding(f"benchmark.{key}", getattr(asked, key), why, "remove it")
     if asked.rounds and asked.duration:
         why = "means as many passes as fit, and benchmark.rounds a number of them"
         yield Finding("benchmark.duration", asked.duration, why, "keep one of the two")

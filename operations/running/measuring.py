@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,14 @@ from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, PLAN_FILE, RESULTS_PREFIX
 from experiment.placement import rounds
 from operations.cloud.cloudformation import deploy_workloads
-from operations.cloud.kubernetes import ConflictError, pod_containers, replicas, trouble
+from operations.cloud.kubernetes import (
+    ConflictError,
+    json_lines,
+    pod_containers,
+    pods_of,
+    replicas,
+    trouble,
+)
 from operations.running import job_control, preparing
 from operations.running.context import Context, StepError
 from store.bucket import Incomplete, inside
@@ -106,8 +112,15 @@ def _load(context: Context, number: int, arms: Sequence[Arm]) -> None:
 def _under_load(
     context: Context, name: str, arms: Sequence[Arm], *, remedy: str, patience_s: int = BENCHMARK_S
 ) -> None:
-    """Until a Job that loads these arms is complete. `StepError` where one dies."""
-    still = partial(_refuse_dead, context, name, arms)
+    """Until a Job that loads these arms is complete, starting their servers again where it waits for that. `StepError` where one
+    dies."""
+    restarted = set[int]()
+
+    def still() -> None:
+        _refuse_dead(context, name, arms)
+        if context.experiment.benchmark.starts > 1:
+            _start_again(context, name, arms, restarted)
+
     job_control.wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
 
 
@@ -122,6 +135,24 @@ def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:
             raise StepError(
                 f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
             )
+
+
+def _start_again(context: Context, name: str, arms: Sequence[Arm], restarted: set[int]) -> None:
+    """Replace the pods of the arms where the last line of the Job's client says that it waits for their next start."""
+    pods = context.cluster.list("pods")
+    for pod in pods_of(pods, name):
+        with suppress(Refusal):  # the container has not begun, or has ended
+            said = list(json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1)))
+            start = said[-1].get("waits_for_start") if said else None
+            if not isinstance(start, int) or start in restarted:
+                continue
+            restarted.add(start)
+            context.say(
+                f"    start {start} of {context.experiment.benchmark.starts}: replacing the pods of the arms"
+            )
+            for arm in arms:
+                for own in pods_of(pods, arm.name):
+                    context.cluster.delete("pod", own["metadata"]["name"])
 
 
 def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:

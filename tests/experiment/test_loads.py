@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmark.plan import from_dict
+from benchmark.measure.held import block_s
+from benchmark.measure.records import REPEATED
+from benchmark.measure.schedule import measured_turns
+from cdk8s_charts.workloads.benchmark_pod import plan
 from experiment import Arm, Experiment, load
 from experiment.arms import digest
-from experiment.cost import Part, _cell_s, loading_s, run_price
+from experiment.cost import Part, loading_s, run_price
 from experiment.description import as_text
 from experiment.expected import concurrent_sequences
 from experiment.model import Benchmark
-from tests.benchmark.conftest import plan_content
 from tests.conftest import NODE_USD
 from tests.experiment.edits import BY_RATE, SEARCHED, Variation, both, put
 
@@ -43,53 +46,60 @@ def loaded_s(
     return loading_s(found, arms or experiment.served_arms, answer_s=1.0, worst=worst)
 
 
-def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(
+def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
     reference: Experiment, variation: Variation
 ) -> None:
-    each = 2 * len(reference.classes)
-    # Batches hold 4. A cell has 8 requests: one at a time 8 answers in a row, 2 at a time 4, from 4 on 2.
+    arms, sets = 2, 4
+    # 8 requests of each of 5 classes in 4 sets: 10 a set count, and 4 answers at least; 3 more build up and drain.
+    one, two = (arms * sets * (3 + answers) for answers in (10, 5))
+    four = arms * sets * (3 + 20 / 4)
     few = {"search": [1, 4], "budget": {"cells": 3}}
-    assert loaded_s(reference, load=few) == each * (8 + 4 + 2 + 8)
-    assert loaded_s(reference, load=few, worst=True) == each * 4 * 8
-    # In whole waves: 64 requests at once are 64 requests, 16 answers in a row.
+    assert loaded_s(reference, load=few) == pytest.approx(one * 1.5 + two + four)
+    # 64 at once wait for a batch of 4: an answer takes 16 times as long, and four of them are measured.
     ends = {"search": [1, 64], "budget": {"cells": 2}}
-    assert loaded_s(reference, load=ends) == each * (8 + 16 + 8)
+    assert loaded_s(reference, load=ends) == pytest.approx(one * 1.5 + arms * sets * 16 * (3 + 260 / 64))
     minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
-    assert loaded_s(reference, load=minute) == 60 + each * (8 + 8), "a cell is begun, and the first repeated"
+    assert loaded_s(reference, load=minute) == pytest.approx(60 + one * 1.5), (
+        "a cell is begun, the first repeated"
+    )
     half_a_node = {"search": [1, 4], "budget": {"usd": NODE_USD / 60}}
-    assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 16)
-    by_rate = {"search_rate": [0.5, 8.0], "budget": {"cells": 2}}
-    assert loaded_s(reference, load=by_rate) == each * (8 / 0.5 + 2 + 8 / 8 + 2 + 8 / 0.5 + 2)
-    odd = each * (9 / 0.5 + 3 + 9 / 8 + 3 + 9 / 0.5 + 3)
-    assert loaded_s(reference, load=by_rate, requests=36) == odd, "nine, sent as five and four"
-    sizes = load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8]))))
-    one_of_each = [arms[0] for arms in sizes.by_batch]
-    found = loaded_s(sizes, arms=one_of_each, load={"search": [8, 64], "budget": {"cells": 2}})
-    assert found == len(sizes.classes) * ((2 + 1) + (16 + 8) + (2 + 1)), "each as long as its batch takes"
+    assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + one * 1.5)
+    assert loaded_s(reference, load=few, cell_minutes=1.0) == pytest.approx(60 * 1.5 + 60 + 60)
 
 
-@pytest.mark.parametrize("kind", ["concurrency", "rate"])
-@pytest.mark.parametrize("requests", [4, 16, 32, 100])
-def test_the_cells_that_are_paid_for_are_those_that_the_benchmark_sends(kind: str, requests: int) -> None:
-    content = plan_content(concurrency=[], requests=requests, search={"low": 1, "high": 64, "by": kind})
-    plan = from_dict(content)
-    key = "search_rate" if kind == "rate" else "search"
-    settings = Benchmark.model_validate({"requests": requests, "load": {key: [1, 64]}})
-    for level in (1, 3, 16, 64):
-        assert plan.search
-        sent = plan.cell(plan.search.load(level)).requests
-        time_s = _cell_s(settings, level, batch=1, answer_s=1.0)
-        assert time_s == (sent / level + sent if kind == "rate" else sent)
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(
+    "settings", [{}, {"rounds": 3}, {"starts": 3}, {"concurrency": [1, 4]}, {"requests": 8}]
+)
+def test_the_minutes_that_are_paid_for_are_those_of_the_blocks_that_the_client_plans(
+    reference: Experiment, settings: dict[str, Any], mixed: bool
+) -> None:
+    asked = Benchmark.model_validate({"concurrency": [4], "requests": 32, "mixed": mixed, **settings})
+    experiment = replace(reference, benchmark=asked)
+    planned = plan(experiment)
+    blocks = [
+        block
+        for start in range(1, planned.starts + 1)
+        for round_ in (*range(1, planned.rounds + 1), *([REPEATED] if start == planned.starts else ()))
+        for turn in measured_turns(planned, round_, start=start)
+        for block in turn
+    ]
+    taken = math.fsum(
+        block_s(answer_s=1.0, counted=block.supply.counted, in_flight=block.load.concurrency or 0)
+        for block in blocks
+        if block.supply
+    )
+    assert loading_s(experiment, experiment.served_arms, answer_s=1.0) == pytest.approx(taken)
 
 
-def test_passes_and_durations_are_loading_of_all_arms_together(reference: Experiment) -> None:
-    once = loaded_s(reference, concurrency=[4])
-    assert once == 2 * len(reference.classes) * 8
-    assert loaded_s(reference, concurrency=[4], rounds=3) == 3 * once
-    assert loaded_s(reference, concurrency=[4], duration="3h") == 3 * 3600 + once
-    assert loaded_s(reference, concurrency=[4], duration="90m") == 90 * 60 + once
-    assert loaded_s(reference, concurrency=[4], duration="90s") == 90 + once
-    assert loaded_s(reference, concurrency=[64]) == once, "what the batch does not hold waits"
+def test_durations_are_loading_of_all_arms_together(reference: Experiment) -> None:
+    once = 2 * 4 * (3 + 4) * len(reference.classes)
+    again = 2 * 2 * (3 + 4)
+    assert loaded_s(reference, concurrency=[4]) == once + again
+    for duration, seconds in {"3h": 3 * 3600, "90m": 90 * 60, "90s": 90}.items():
+        assert loaded_s(reference, concurrency=[4], duration=duration) == seconds + once + again
+    waiting = loaded_s(reference, concurrency=[64])
+    assert waiting == pytest.approx(16 * (once + again)), "what the batch does not hold waits"
 
 
 def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
@@ -98,8 +108,8 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
 
     budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
     text = as_text(load(variation(both(SEARCHED, budget))))
-    assert "1 to 64 requests at once, about 8 to 64 a cell\n" in text
-    assert "0.5 to 8 requests a second, about 8 a cell\n" in as_text(load(variation(BY_RATE)))
+    assert "1 to 64 requests at once, 8 a class or more\n" in text
+    assert "0.5 to 8 requests a second, 8 a class or more\n" in as_text(load(variation(BY_RATE)))
     assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
     assert max(map(len, text.splitlines())) <= 100

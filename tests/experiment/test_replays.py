@@ -82,6 +82,7 @@ def test_the_description_and_the_cost_go_by_the_recorded_time_and_by_what_turns_
             "benchmark.concurrency.*does not go with prompts that have arrival times",
         ),
         (TIMED, {"load": {"search": [1, 4]}}, "benchmark.load.*does not go with"),
+        (TIMED, {"starts": 2}, "benchmark.starts = 2: applies to loads that are held"),
         (
             TIMED,
             {"requests": 4},
