@@ -44,17 +44,15 @@ class HeldLoad:
         the window may last `most_s` at most. `answer_s` is what an answer is expected to take, None where that is not known:
         then the ramp ends once as many requests have ended as are in flight."""
         self.at_once, self.counted, self.answer_s = at_once, counted, answer_s
+        slots = at_once or 1
+        self._spread_s = max(answer_s or 0.0, slots * _STAGGER_S)
+        self.starts_s = [slot * self._spread_s / slots for slot in range(slots)]
+        """When each slot sends its first request, spread over one answer."""
         self._most_s = math.inf if most_s is None else most_s
         self._sent = self._open = self._ended = self._failed = 0
         self._answers_s: list[float] = []
         self.steady_from_s: float | None = None
         self.steady_until_s: float | None = None
-
-    @property
-    def starts_s(self) -> list[float]:
-        """When each slot sends its first request, spread over one answer."""
-        slots = self.at_once or 1
-        return [slot * max((self.answer_s or 0.0) / slots, _STAGGER_S) for slot in range(slots)]
 
     def send(self, now_s: float) -> Phase | None:
         """Which kind of request is sent now; None where nothing is sent any more."""
@@ -70,14 +68,16 @@ class HeldLoad:
             self.steady_until_s = now_s
         return "drain" if self._open else None
 
-    def ended(self, phase: Phase, *, took_s: float, ok: bool) -> None:
-        """A request has ended after `took_s`."""
+    def ended(self, phase: Phase, *, took_s: float, ok: bool) -> float:
+        """A request has ended after `took_s`; how long its slot waits before the next one. After a failure it waits as long as
+        an answer would have taken: a server that refuses at once would be flooded, and the journal with it."""
         self._ended += 1
         self._open -= phase == "measured"
         if ok:
             insort(self._answers_s, took_s)
-        else:
-            self._failed += 1
+            return 0.0
+        self._failed += 1
+        return max(0.0, (self.median_s or self._spread_s) - took_s)
 
     @property
     def median_s(self) -> float | None:
@@ -86,9 +86,9 @@ class HeldLoad:
         return known[len(known) // 2] if known else self.answer_s
 
     def _built_up(self, now_s: float) -> bool:
-        if self.answer_s is None:
-            return self._ended >= (self.at_once or 1)
-        return now_s >= self.answer_s
+        if self.answer_s is None and self._ended < (self.at_once or 1):
+            return False
+        return now_s >= max(self.answer_s or 0.0, self.starts_s[-1])
 
     def _enough(self, now_s: float) -> bool:
         lasted_s = now_s - (self.steady_from_s or 0.0)
@@ -118,7 +118,9 @@ def set_size(*, requests: int, classes: int, starts: int, at_once: int | None) -
     return -(-least // classes) * classes
 
 
-def block_s(*, answer_s: float, counted: int, in_flight: float) -> float:
-    """About how long a block takes that keeps `in_flight` requests under way, of which `counted` count: build up, steady window,
-    the last that counts, and those that were sent meanwhile."""
-    return answer_s * (3 + max(ANSWERS_A_BLOCK, counted / in_flight))
+def block_s(*, answer_s: float, counted: int, in_flight: float, most_s: float | None = None) -> float:
+    """About how long a block takes that keeps `in_flight` requests under way, of which `counted` count: build up, steady window
+    (`most_s` at most), then the last that counts and those that were sent meanwhile, which one slot alone does not have."""
+    window_s = answer_s * max(ANSWERS_A_BLOCK, counted / in_flight)
+    beside_s = answer_s * (3 - 1 / max(in_flight, 1))
+    return beside_s + (window_s if most_s is None else min(window_s, most_s))

@@ -75,7 +75,7 @@ class Loader:
         self.progress.begin(block)
         before, _ = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
-        held = self._held(block) if block.supply else None
+        held = self._held(block, block.supply) if block.supply else None
         with closing(LagWatch()) as lag:
             await (self._hold(block, block.supply, held) if block.supply and held else self._load(block))
         took_s = time.perf_counter() - began
@@ -115,22 +115,32 @@ class Loader:
         names = (f"{block.class_}/{block.load}", block.class_, MIXED)
         return next((known[name] for name in names if name in known), None)
 
-    def expected_s(self, blocks: Sequence[Block]) -> float:
-        """About how long they will take; 0 for those of which nothing is known yet."""
-        return sum(
-            block_s(answer_s=answer_s, counted=one.supply.counted, in_flight=_in_flight(one, answer_s))
-            for one in blocks
-            if one.supply and (answer_s := self.answer_s(one))
+    def expected_s(self, block: Block) -> float:
+        """About how long it will take; 0 where nothing is known of its answers yet."""
+        if block.supply is None or not (answer_s := self.answer_s(block)):
+            return 0.0
+        return block_s(
+            answer_s=answer_s,
+            counted=block.supply.counted,
+            in_flight=_in_flight(block, answer_s),
+            most_s=self._most_s(answer_s),
         )
 
-    def _held(self, block: Block) -> HeldLoad:
-        assert block.supply
-        answer_s, most_s = self.answer_s(block), None
-        if self.plan.cell_minutes:  # of which a block has its part, less what is not in the window
-            own_s = self.plan.cell_minutes * 60 / (sets_in_all(self.plan.starts) * len(self.plan.arms))
-            most_s = max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
+    def _most_s(self, answer_s: float | None) -> float | None:
+        """Of a block's steady window: its part of `cell_minutes`, less what is not in the window."""
+        if self.plan.cell_minutes is None:
+            return None
+        in_turns = 1 if self.plan.simultaneous else len(self.plan.arms)
+        own_s = self.plan.cell_minutes * 60 / (sets_in_all(self.plan.starts) * in_turns)
+        return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
+
+    def _held(self, block: Block, supply: Supply) -> HeldLoad:
+        answer_s = self.answer_s(block)
         return HeldLoad(
-            at_once=block.load.concurrency, counted=block.supply.counted, answer_s=answer_s, most_s=most_s
+            at_once=block.load.concurrency,
+            counted=supply.counted,
+            answer_s=answer_s,
+            most_s=self._most_s(answer_s),
         )
 
     async def _hold(self, block: Block, supply: Supply, held: HeldLoad) -> None:
@@ -139,10 +149,10 @@ class Loader:
         now = asyncio.get_running_loop().time
         began = now()
 
-        async def sent(phase: Phase, pair: Pair, due_s: float | None = None) -> None:
+        async def sent(phase: Phase, pair: Pair, due_s: float | None = None) -> float:
             sent_s = now() - began
             ok = await self._one(block, pair, due_s, began, phase=phase)
-            held.ended(phase, took_s=now() - began - (sent_s if due_s is None else due_s), ok=ok)
+            return held.ended(phase, took_s=now() - began - (sent_s if due_s is None else due_s), ok=ok)
 
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
@@ -150,7 +160,8 @@ class Loader:
                 await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
                 if (phase := held.send(now() - began)) is None:
                     return
-                await sent(phase, next(measured if phase == "measured" else beside))
+                pause_s = await sent(phase, next(measured if phase == "measured" else beside))
+                await asyncio.sleep(pause_s)
 
         async with together() as tasks:
             if held.at_once is not None:

@@ -12,7 +12,8 @@ import math
 import platform
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -51,6 +52,8 @@ class Earlier:
     """Those that have ended."""
     begun: dict[int, int] = field(default_factory=dict)
     """By start of the servers, the last round in which something was measured."""
+    met: int = 0
+    """The last start of the servers that was asked anything, 0 for none."""
     said: dict[str, str] = field(default_factory=dict)
     """By pair of a conversation, the first answer to it."""
     left_out: str = ""
@@ -118,7 +121,7 @@ def earlier(plan: Plan, out: Path) -> Earlier:
             "the command that began it"
         )
     first = raw.sittings[0]
-    if plan.held and (first.client, first.held) != (__version__, True):
+    if (first.client, first.held) != (__version__, plan.held):
         raise ResultsError(
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
             "not one run: choose another --out (the old folder stays readable)"
@@ -134,6 +137,7 @@ def earlier(plan: Plan, out: Path) -> Earlier:
         done={(record.pair_id, record.arm) for record in measured},
         blocks={block.key: block for block in raw.blocks},
         begun=begun,
+        met=max((record.start for record in raw.requests), default=0),
         said=raw.said,
         left_out=raw.left_out,
     )
@@ -210,7 +214,7 @@ class _Sitting:
             if next(before.turns(start), None) is None:
                 continue
             await self._meet(start)
-            left = [] if plan.duration_s else [block for turn in before.turns(start) for block in turn]
+            left = _Left(() if plan.duration_s else chain.from_iterable(before.turns(start)))
             self._announce(left)
             loaded_before_s = self._loaded_s()
             await self._carry_out(before.turns(start, lambda: self._loaded_s() - loaded_before_s), left)  # noqa: B023
@@ -231,7 +235,7 @@ class _Sitting:
             load, *place = cell
             await self._meet(place[-1])
             turns = list(self.before.cell(plan.cell(load), *place))
-            left = [block for turn in turns for block in turn]
+            left = _Left(chain.from_iterable(turns))
             self._announce(left)
             await self._carry_out(turns, left)
             progress.tell(standing(journal.read(folder)))
@@ -239,38 +243,35 @@ class _Sitting:
     def _loaded_s(self) -> float:
         return self.loader.plan.loading_s(one.loaded_s for one in self.loader.standings.values())
 
-    def _announce(self, left: Sequence[Block]) -> None:
+    def _announce(self, left: _Left) -> None:
         """Say what is to be loaded, and how long that takes."""
-        if left and (seconds := self.loader.expected_s(left)):
-            cells = len({(one.class_, one.load, one.round) for one in left})
+        if seconds := left.expected_s(self.loader):
+            cells, blocks = len(left.cells), left.number.total()
             self.loader.progress.tell(
-                f"{cells} cell{'s' * (cells != 1)}, {len(left)} block{'s' * (len(left) != 1)}: about {duration(seconds)} of loading"
+                f"{cells} cell{'s' * (cells != 1)}, {blocks} block{'s' * (blocks != 1)}: about {duration(seconds)} of loading"
             )
 
     async def _meet(self, start: int) -> None:
         """Wait for this start of the servers where the run has measured an earlier one, and warm them up once."""
         if start == self.start:
             return
-        loader, met = self.loader, [one.start for one in self.before.blocks.values()]
-        if (self.start or max(met, default=start)) < start:
-            await new_starts(loader, self.before, start)
-        await self._carry_out(warmup_turns(loader.plan, self.number, start=start), ())
+        loader = self.loader
+        if 0 < (self.start or self.before.met) < start:
+            await new_starts(loader, start)
+        await self._carry_out(warmup_turns(loader.plan, self.number, start=start), _Left(()))
         if not self.start:
             self.after_warmup(loader)
         self.start = start
 
-    async def _carry_out(self, turns: Iterable[Turn], left: Sequence[Block]) -> None:
-        """Block after block; of those that are `left` the time is known."""
+    async def _carry_out(self, turns: Iterable[Turn], left: _Left) -> None:
+        """Block after block; of those that are `left` the time is told."""
         loader = self.loader
-        total_s, done_s, began = loader.expected_s(left), 0.0, time.monotonic()
         for turn in turns:
-            own_s = loader.expected_s(turn)
-            pace = (time.monotonic() - began) / done_s if done_s else 1.0
-            loader.progress.left_s = max(total_s - done_s, own_s) * pace if total_s else None
+            loader.progress.left_s = left.expected_s(loader) or None
             async with together() as blocks:
                 for block in turn:
                     blocks.create_task(loader.carry_out(block))
-            done_s += own_s
+            left.ended(turn)
             for arm, standing in loader.standings.items():
                 if standing.failed > self.max_error_rate * standing.ended:
                     raise ErrorRateExceeded(
@@ -279,9 +280,36 @@ class _Sitting:
                     )
 
 
-async def new_starts(loader: Loader, before: Earlier, start: int) -> None:
-    """Wait until the servers of all arms were started again: one says so itself, counts from the beginning again, or was gone
-    for a while."""
+class _Left:
+    """Blocks that are still to be carried out, by what decides how long they take."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self.number: Counter[tuple[str, str, Load]] = Counter()
+        self.cells: set[tuple[str, Load, int]] = set()
+        self._like: dict[tuple[str, str, Load], Block] = {}
+        for one in blocks:
+            kind = one.arm, one.class_, one.load
+            self.number[kind] += 1
+            self._like[kind] = one
+            self.cells.add((one.class_, one.load, one.round))
+
+    def ended(self, turn: Turn) -> None:
+        self.number.subtract((one.arm, one.class_, one.load) for one in turn)
+
+    def expected_s(self, loader: Loader) -> float:
+        """About how long they take, by what answers took so far; 0 where nothing is known of some of them."""
+        each = [
+            (number, loader.expected_s(self._like[kind]))
+            for kind, number in self.number.items()
+            if number > 0
+        ]
+        seconds = sum(number * one_s for number, one_s in each) if all(one_s for _, one_s in each) else 0.0
+        return loader.plan.loading_s([seconds])
+
+
+async def new_starts(loader: Loader, start: int) -> None:
+    """Wait until the servers of all arms were started again. One that says when it was started is believed; another one was
+    started again where it counts from the beginning, or was gone for a while."""
     plan, waiting, gone = loader.plan, {arm.name for arm in loader.plan.arms}, set[str]()
     known: dict[str, tuple[float | None, float]] = {}
     for block in journal.read(loader.book.path.parent).blocks:
@@ -297,10 +325,9 @@ async def new_starts(loader: Loader, before: Earlier, start: int) -> None:
             if (text := await loader.metrics(arm)) is None:
                 gone.add(arm)
                 continue
-            started, counted = known.get(arm, (None, 0.0))
-            now = started_in(text)
-            later = started is not None and now is not None and now > started
-            if later or sum((counters_in(text) or {}).values()) < counted or arm in gone:
+            (started, counted), now, found = known.get(arm, (None, 0.0)), started_in(text), counters_in(text)
+            fewer = found is not None and sum(found.values()) < counted
+            if now > started if now and started else fewer or arm in gone:
                 with suppress(EndpointError):  # it answers, and does not serve the model yet
                     await endpoints(loader.http, plan.with_arms([arm]))
                     waiting.discard(arm)

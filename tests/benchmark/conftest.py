@@ -12,8 +12,8 @@ import pytest
 from benchmark.__main__ import main
 from tests.benchmark.endpoint import MODEL, Endpoint, Timing
 
-STEADY = Timing(first_s=0.015, step_s=0.006)
-SPEC = Timing(first_s=0.015, step_s=0.006, sizes=(2, 4))
+STEADY = Timing(first_s=0.004, step_s=0.001)
+SPEC = Timing(first_s=0.004, step_s=0.001, sizes=(2, 4))
 
 WritePlan = Callable[..., Path]
 Run = Callable[..., int]

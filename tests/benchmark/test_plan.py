@@ -8,13 +8,20 @@ import pytest
 from benchmark.commands.option_types import overridden
 from benchmark.errors import PlanError
 from benchmark.measure.client import request_body, request_path
-from benchmark.measure.schedule import pairs
-from benchmark.plan import Load, Plan, from_dict
+from benchmark.measure.schedule import Pair, measured_turns
+from benchmark.plan import MIXED, Plan, from_dict
 from tests.benchmark.conftest import plan_content
 
 
 def plan(**changes: Any) -> Plan:
     return from_dict(plan_content(**changes))
+
+
+def first_of(made: Plan, class_: str) -> Pair:
+    """The first request of a class that counts."""
+    block = next(block for turn in measured_turns(made) for block in turn if block.class_ == class_)
+    assert block.supply
+    return next(block.supply.measured())
 
 
 def arms(*names: str, **baselines: Any) -> list[dict[str, Any]]:
@@ -28,7 +35,12 @@ TOLD = [*arms("steady"), {**arms("spec")[0], "also_changes": ["asynchronous sche
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"rate": [1.5], "concurrency": []}, {"arms": BATCHES}, {"arms": TOLD}], ids=str
+    "changes",
+    [
+        *({}, {"rate": [1.5], "concurrency": []}, {"arms": BATCHES}, {"arms": TOLD}),
+        {"starts": 3, "mixed": True, "cell_minutes": 2.5},
+    ],
+    ids=str,
 )
 def test_a_plan_survives_the_way_to_json_and_back(changes: dict[str, Any]) -> None:
     assert from_dict(json.loads(json.dumps(plan(**changes).to_dict()))) == plan(**changes)
@@ -39,7 +51,22 @@ def test_what_changes_no_request_makes_no_other_plan() -> None:
     plain, spec = plan_content()["arms"]
     for same in ({"also_changes": ["asynchronous scheduling is off"]}, {"url": "http://h/v1"}):
         assert plan(arms=[plain, spec | same]).sha256() == plan().sha256()
-    assert plan(requests=7).sha256() != plan().sha256()
+    for other in ({"requests": 7}, {"starts": 2}, {"mixed": True}, {"cell_minutes": 1}):
+        assert plan(**other).sha256() != plan().sha256()
+
+
+def test_what_a_plan_does_not_use_is_not_in_its_file() -> None:
+    """So that plans of runs that were measured before there were such keys are the same plans still."""
+    assert plan(starts=1, mixed=False) == plan()
+    assert not plan().to_dict().keys() & {"starts", "mixed", "cell_minutes", "search"}
+
+
+def test_classes_are_mixed_where_a_plan_says_so_and_in_every_search_but_not_a_class_alone() -> None:
+    assert plan().loaded_with == ("chat", "raw")
+    search = {"search": {"low": 1, "high": 8}, "concurrency": []}
+    for changes in ({"mixed": True}, search):
+        assert plan(**changes).loaded_with == (MIXED,)
+        assert plan(**changes, prompts=[PROMPT]).loaded_with == ("x",)
 
 
 def test_a_plan_with_fewer_arms_is_otherwise_the_same() -> None:
@@ -69,6 +96,7 @@ def test_all_problems_are_named_at_once() -> None:
 
 
 PROMPT = {"id": "a", "class": "x", "prompt": "p"}
+TIMED = PROMPT | {"at_s": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -101,6 +129,13 @@ PROMPT = {"id": "a", "class": "x", "prompt": "p"}
             "'steady' is not an arm that is its own baseline",
         ),
         ({"arms": arms("steady", "spec", spec=7)}, "arms[1].baseline: 7"),
+        ({"starts": 0}, "starts: 0; must be a whole number from 1 to 32"),
+        ({"starts": 33}, "starts: 33; must be a whole number from 1 to 32"),
+        ({"starts": 2, "simultaneous": True}, "leave simultaneous out"),
+        ({"mixed": 1}, "mixed: 1; must be true or false"),
+        ({"cell_minutes": 0}, "cell_minutes: 0; must be a number above 0"),
+        ({"prompts": [TIMED], "requests": 1, "concurrency": [], "starts": 2}, "a replay has one start"),
+        ({"prompts": [TIMED], "requests": 1, "concurrency": [], "cell_minutes": 2}, "leave cell_minutes out"),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused(changes: dict[str, Any], told: str) -> None:
@@ -123,9 +158,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
 
 
 def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:
-    pair = next(pairs(plan(), "raw", Load(concurrency=2)))
+    pair = first_of(plan(), "raw")
     body = json.loads(request_body(plan(), pair))
-    assert (request_path(pair), body["prompt"]) == ("/completions", f"[{pair.nonce}] Beginning 0")
+    assert (request_path(pair), body["prompt"]) == ("/completions", f"[{pair.nonce}] {pair.prompt.prompt}")
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert (body["stream"], body["temperature"], body["max_tokens"], body["seed"]) == (True, 0.0, 13, 1)
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
@@ -133,7 +168,7 @@ def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings(
     said = [("system", "Be brief."), ("user", "One?"), ("assistant", "1"), ("user", "Two?")]
     messages = [{"role": role, "content": content} for role, content in said]
     made = plan(prompts=[{"id": "a", "class": "x", "messages": messages}])
-    pair = next(pairs(made, "x", Load(concurrency=2)))
+    pair = first_of(made, "x")
     marked = {"role": "user", "content": f"[{pair.nonce}] Two?"}
     assert request_path(pair) == "/chat/completions"
     assert json.loads(request_body(made, pair))["messages"] == [*messages[:3], marked], (

@@ -49,15 +49,18 @@ def loaded_s(
 def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
     reference: Experiment, variation: Variation
 ) -> None:
-    arms, sets = 2, 4
-    # 8 requests of each of 5 classes in 4 sets: 10 a set count, and 4 answers at least; 3 more build up and drain.
-    one, two = (arms * sets * (3 + answers) for answers in (10, 5))
-    four = arms * sets * (3 + 20 / 4)
+    blocks = 2 * 4  # of both arms
+
+    def cell(at_once: int, counted: int, answer_s: float = 1.0) -> float:
+        return blocks * block_s(answer_s=answer_s, counted=counted, in_flight=at_once)
+
+    # 8 requests of each of 5 classes in 4 sets: 10 a set count, and at 4 at once 4 answers of each place.
+    one, two, four = cell(1, 10), cell(2, 10), cell(4, 20)
     few = {"search": [1, 4], "budget": {"cells": 3}}
     assert loaded_s(reference, load=few) == pytest.approx(one * 1.5 + two + four)
     # 64 at once wait for a batch of 4: an answer takes 16 times as long, and four of them are measured.
     ends = {"search": [1, 64], "budget": {"cells": 2}}
-    assert loaded_s(reference, load=ends) == pytest.approx(one * 1.5 + arms * sets * 16 * (3 + 260 / 64))
+    assert loaded_s(reference, load=ends) == pytest.approx(one * 1.5 + cell(64, 260, 16.0))
     minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
     assert loaded_s(reference, load=minute) == pytest.approx(60 + one * 1.5), (
         "a cell is begun, the first repeated"
@@ -93,13 +96,13 @@ def test_the_minutes_that_are_paid_for_are_those_of_the_blocks_that_the_client_p
 
 
 def test_durations_are_loading_of_all_arms_together(reference: Experiment) -> None:
-    once = 2 * 4 * (3 + 4) * len(reference.classes)
-    again = 2 * 2 * (3 + 4)
+    block = block_s(answer_s=1.0, counted=16, in_flight=4)
+    once, again = 2 * 4 * block * len(reference.classes), 2 * 2 * block
     assert loaded_s(reference, concurrency=[4]) == once + again
     for duration, seconds in {"3h": 3 * 3600, "90m": 90 * 60, "90s": 90}.items():
         assert loaded_s(reference, concurrency=[4], duration=duration) == seconds + once + again
-    waiting = loaded_s(reference, concurrency=[64])
-    assert waiting == pytest.approx(16 * (once + again)), "what the batch does not hold waits"
+    waiting, place = loaded_s(reference, concurrency=[64]), block_s(answer_s=16, counted=256, in_flight=64)
+    assert waiting == pytest.approx((once + again) / block * place), "what the batch does not hold waits"
 
 
 def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:

@@ -2,15 +2,28 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import pytest
 
+from benchmark.measure.held import ANSWERS_A_BLOCK
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import Block, arm_order, blocks_in_round, measured_turns, pairs, warmup_turns
-from benchmark.plan import Load, Plan, from_dict
+from benchmark.measure.schedule import (
+    SETS,
+    SETS_A_START,
+    Block,
+    Pair,
+    arm_order,
+    measured_turns,
+    set_sizes,
+    warmup_turns,
+)
+from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import plan_content
+
+BESIDE = 5
+"""Requests that build a load up or keep it up, of each block that is looked at."""
 
 
 def plan(names: str = "ab", *, same_address: bool = False, **changes: Any) -> Plan:
@@ -18,89 +31,226 @@ def plan(names: str = "ab", *, same_address: bool = False, **changes: Any) -> Pl
     return from_dict(plan_content(**{"arms": arms, "baseline": names[0], **changes}))
 
 
-def measured_blocks(made: Plan, round_: int = 1) -> list[Block]:
-    return list(chain.from_iterable(measured_turns(made, round_)))
+def measured_blocks(made: Plan, round_: int = 1, **place: int) -> list[Block]:
+    return list(chain.from_iterable(measured_turns(made, round_, **place)))
+
+
+def counted(block: Block, more: int = 0) -> list[Pair]:
+    """The requests of the block that count, and so many more of those that follow where the load has to be held longer."""
+    assert block.supply
+    return list(islice(block.supply.measured(), block.supply.counted + more))
+
+
+def beside(block: Block) -> list[Pair]:
+    assert block.supply
+    return list(islice(block.supply.beside(), BESIDE))
+
+
+def sent_in(block: Block) -> list[Pair]:
+    return [*counted(block), *beside(block)]
+
+
+def of_arm(blocks: list[Block], arm: str) -> list[Pair]:
+    return [pair for block in blocks if block.arm == arm for pair in counted(block)]
+
+
+def order(blocks: list[Block]) -> str:
+    return "".join(block.arm for block in blocks)
 
 
 @pytest.mark.parametrize("case", range(20))
-def test_each_arm_is_asked_the_same_pairs_once_and_no_nonce_comes_again(case: int) -> None:
+def test_each_arm_is_asked_the_same_pairs_in_the_same_order_and_no_nonce_comes_again(case: int) -> None:
     chance = random.Random(case)
     names, same_address = "abcd"[: chance.randint(2, 4)], case % 3 == 0
     asked: dict[str, Any] = {"requests": chance.randint(1, 40), "simultaneous": chance.random() < 0.3}
-    closed, opened = {"concurrency": chance.sample(range(1, 9), 2)}, {"concurrency": [], "rate": [0.5, 20.0]}
-    asked |= chance.choice((closed, opened))
+    closed, opened = {"concurrency": chance.sample(range(1, 4), 2)}, {"concurrency": [], "rate": [0.5, 20.0]}
+    asked |= chance.choice((closed, opened)) | {"mixed": chance.random() < 0.3}
     made, again, other = (
         plan(names, same_address=same_address, seed=seed, **asked) for seed in (case, case, case + 100)
     )
     assert measured_blocks(made) == measured_blocks(again), "the seed decides"
+    assert [counted(one) for one in measured_blocks(made)] == [counted(one) for one in measured_blocks(again)]
     rounds = [measured_blocks(made, 1), measured_blocks(made, 2), measured_blocks(other)]
-    assert [len(blocks) for blocks in rounds] == [blocks_in_round(made)] * 3
-    of_arm = {
-        arm: [pair for block in chain(*rounds) if block.arm == arm for pair in block.pairs] for arm in names
-    }
-    for chosen in of_arm.values():
-        assert len(chosen) == 3 * 2 * 2 * made.requests, "of three rounds, two loads, two classes"
-        assert len({pair.nonce for pair in chosen}) == len(chosen)
-        assert [(p.id, p.gap_s) for p in chosen] == [(p.id, p.gap_s) for p in of_arm["a"]]
+    first = of_arm([*chain(*rounds)], "a")
+    everything: list[Pair] = []
+    for arm in names:
+        blocks = [block for block in chain(*rounds) if block.arm == arm]
+        chosen = of_arm(blocks, arm)
+        assert len(chosen) >= 3 * 2 * 2 * made.requests, "of three rounds, two loads, two classes"
+        assert [(p.id, p.prompt.id, p.gap_s) for p in chosen] == [(p.id, p.prompt.id, p.gap_s) for p in first]
         used = Counter(pair.prompt.id for pair in chosen)
         assert max(used.values()) - min(used[one.id] for one in made.prompts) <= 4, "prompts take turns"
-    nonces = {pair.nonce for chosen in of_arm.values() for pair in chosen}
-    assert len(nonces) == len(of_arm["a"]) * (len(names) if same_address else 1), "else they would be cached"
+        sent = [*chain.from_iterable(map(sent_in, blocks))]
+        assert len({pair.nonce for pair in sent}) == len(sent)
+        of_one_run = [pair for block in chain(*rounds[:2]) if block.arm == arm for pair in sent_in(block)]
+        assert len({pair.id for pair in of_one_run}) == len(of_one_run)
+        everything += sent
+    if same_address:
+        assert len({pair.nonce for pair in everything}) == len(everything), "else they would be cached"
 
 
 def test_two_arms_take_turns_in_abba_order_and_each_of_three_comes_first_and_last_equally_often() -> None:
     blocks = measured_blocks(plan(requests=32, concurrency=[4]))
     for class_ in ("chat", "raw"):
-        assert "".join(block.arm for block in blocks if block.class_ == class_) == "abbabaab"
+        assert sorted(order([block for block in blocks if block.class_ == class_])) == list("aaaabbbb")
+    assert order(blocks) == "abbabaab" + "baababba", "the second cell begins with the other arm"
+    assert [block.number for block in blocks if block.arm == "a"] == [1, 2, 3, 4] * 2
     orders = [arm_order(["a", "b", "c"], index) for index in range(6)]
     for place in (0, -1):
         assert Counter(order[place] for order in orders) == Counter("aabbcc")
 
 
-@pytest.mark.parametrize(("requests", "size"), [(4, 4), (16, 4), (32, 8), (64, 16), (640, 16)])
-def test_a_block_is_whole_waves_of_the_concurrency(requests: int, size: int) -> None:
-    assert {len(block.pairs) for block in measured_blocks(plan(requests=requests, concurrency=[4]))} == {size}
+@pytest.mark.parametrize(("requests", "size"), [(1, 16), (64, 16), (65, 17), (640, 160)])
+def test_a_cell_has_four_blocks_an_arm_each_with_its_share_and_at_least_four_waves(
+    requests: int, size: int
+) -> None:
+    made = plan(requests=requests, concurrency=[4])
+    assert set_sizes(made, Load(concurrency=4)) == [size] * SETS
+    assert size >= ANSWERS_A_BLOCK * 4
+    for class_ in ("chat", "raw"):
+        own = [block for block in measured_blocks(made) if (block.arm, block.class_) == ("a", class_)]
+        assert [len(counted(block)) for block in own] == [size] * SETS
+        assert sum(len(counted(block)) for block in own) >= requests
 
 
-def test_a_second_round_goes_on_with_the_prompts_of_the_first() -> None:
-    second = pairs(plan(requests=4), "chat", Load(concurrency=4), 2)
-    assert [pair.prompt.id for pair in second] == ["chat-4", "chat-5", "chat-0", "chat-1"]
+def test_a_cell_goes_on_with_the_prompts_of_the_block_before_and_a_second_round_with_those_of_the_first() -> (
+    None
+):
+    made = plan(requests=5, concurrency=[1], prompts=plan_content()["prompts"][:6])
+    prompts = [pair.prompt.id for round_ in (1, 2) for pair in of_arm(measured_blocks(made, round_), "a")]
+    assert len(prompts) == 2 * SETS * ANSWERS_A_BLOCK
+    for first in range(0, len(prompts) - 5, 6):
+        assert len(set(prompts[first : first + 6])) == 6, "each prompt once before one comes again"
 
 
-def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() -> None:
-    first, again = (list(warmup_turns(plan(warmup=4), sitting)) for sitting in (1, 2))
+def test_arms_are_paired_over_what_both_got_where_one_needs_more_to_hold_its_load() -> None:
+    first, other = measured_blocks(plan(concurrency=[2]))[:2]
+    assert (first.number, other.number) == (1, 1)
+    assert [one.id for one in counted(first, more=7)[: len(counted(other))]] == [
+        one.id for one in counted(other)
+    ]
+    ids = {one.id for block in measured_blocks(plan(concurrency=[2]))[2:] for one in counted(block)}
+    assert not ids & {one.id for one in counted(first, more=7)}, "no other block has what one needs more"
+
+
+def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_each_block() -> None:
+    prompts = [
+        {"id": f"{name}-{i}", "class": name, "prompt": f"{i}"} for name in ("x", "y", "z") for i in range(2)
+    ]
+    made = plan(prompts=prompts, mixed=True, requests=7, concurrency=[2, 5])
+    blocks = measured_blocks(made)
+    assert {block.class_ for block in blocks} == {MIXED}
+    assert order(blocks[: 2 * SETS]) == "abbabaab"
+    for load, pairs in ((2, 28 // SETS), (5, ANSWERS_A_BLOCK * 5)):
+        for block in (one for one in blocks if one.load.concurrency == load):
+            shares = Counter(pair.class_ for pair in counted(block))
+            assert set(shares) == {"x", "y", "z"}
+            assert len(set(shares.values())) == 1
+            assert shares.total() >= pairs
+    assert plan(prompts=prompts, mixed=True).requests * 3 <= sum(set_sizes(made, Load(concurrency=2)))
+    alone = plan(prompts=prompts[:2], mixed=True)
+    assert {block.class_ for block in measured_blocks(alone)} == {"x"}, "one class is not a mix"
+
+
+def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_and_start() -> None:
+    first, again, later = (
+        list(warmup_turns(plan(warmup=4), sitting, start=start))
+        for sitting, start in ((1, 1), (2, 1), (1, 2))
+    )
     assert [block.arm for (block,) in first] == ["a", "b"]
     assert {pair.class_ for (block,) in first for pair in block.pairs} == {"chat", "raw"}
-    assert not {p.nonce for (b,) in first for p in b.pairs} & {p.nonce for (b,) in again for p in b.pairs}
+    nonces = [{pair.nonce for (block,) in turns for pair in block.pairs} for turns in (first, again, later)]
+    assert len(set[str]().union(*nonces)) == sum(map(len, nonces))
+    assert {block.start for (block,) in later} == {2}
     assert list(warmup_turns(plan(warmup=0), 1)) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "requests", "at_once"),
+    [
+        ({"concurrency": [2, 32, 8], "warmup": 1}, 32, 32),
+        ({"concurrency": [2], "warmup": 9}, 9, 2),
+        ({"concurrency": [], "warmup": 2, "search": {"low": 1, "high": 24}}, 24, 24),
+        ({"concurrency": [], "rate": [3.0], "warmup": 8}, 8, 4),
+    ],
+    ids=str,
+)
+def test_the_warm_up_is_at_least_the_largest_load(
+    changes: dict[str, Any], requests: int, at_once: int
+) -> None:
+    for (block,) in warmup_turns(plan(**changes), 1):
+        assert (len(block.pairs), block.load.concurrency) == (requests, at_once)
+
+
 def test_arrivals_at_a_rate_come_by_chance_in_four_blocks_none_faster_than_the_rate() -> None:
-    blocks = [one for one in measured_blocks(plan(rate=[5.0], requests=400)) if one.load.rate_per_s]
-    assert [len(block.pairs) for block in blocks] == [100] * 4 * 2 * 2, "so that a queue can build up"
+    blocks = measured_blocks(plan(rate=[5.0], concurrency=[], requests=400))
+    assert [len(counted(block)) for block in blocks] == [100] * SETS * 2 * 2, "so that a queue can build up"
     for block in blocks:
-        gaps_s = [pair.gap_s or 0.0 for pair in block.pairs]
+        gaps_s = [pair.gap_s or 0.0 for pair in counted(block)]
         assert len(set(gaps_s)) == 100
         assert sum(gaps_s) == pytest.approx(20.0)
+        assert all(pair.gap_s for pair in (*counted(block, more=9), *beside(block))), "also beside them"
 
 
-def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time() -> None:
+def test_cells_of_a_search_take_a_quarter_of_all_classes_together_and_begin_with_another_arm_each_time() -> (
+    None
+):
     made = plan(concurrency=[], requests=48, search={"low": 1, "high": 64})
-    assert [made.cell(Load(concurrency=level)).requests for level in (1, 5, 12, 64)] == [12, 10, 12, 64]
-    cell = made.cell(Load(concurrency=12))
+    assert [made.cell(Load(concurrency=level)).requests for level in (1, 12, 64)] == [12] * 3
+    cell = made.cell(Load(concurrency=1))
+    blocks = measured_blocks(cell)
+    assert {block.class_ for block in blocks} == {MIXED}
+    assert Counter(pair.class_ for pair in of_arm(blocks, "a")) == {"chat": 12, "raw": 12}
     assert [next(measured_turns(cell, 1, before))[0].arm for before in range(4)] == ["a", "b", "a", "b"]
-    wave = measured_blocks(made.cell(Load(concurrency=64)))
-    assert "".join(block.arm for block in wave) == "abba", "turned round for each class"
+    assert order(blocks) == "abbabaab"
     by_rate = plan(concurrency=[], requests=48, search={"low": 1, "high": 64, "by": "rate"})
-    halves = measured_blocks(by_rate.cell(Load(rate_per_s=2.0)))[:4]
-    assert [(block.arm, len(block.pairs)) for block in halves] == [("a", 6), ("b", 6), ("b", 6), ("a", 6)]
+    assert {len(counted(block)) for block in measured_blocks(by_rate.cell(Load(rate_per_s=2.0)))} == {6}
 
 
+@pytest.mark.parametrize("searched", [True, False])
 @pytest.mark.parametrize("load", [Load(concurrency=2), Load(rate_per_s=2.0)], ids=str)
-def test_the_repeated_cell_of_a_search_asks_the_same_prompts_anew_at_the_same_times(load: Load) -> None:
-    search = {"low": 1, "high": 4, "by": "rate" if load.rate_per_s else "concurrency"}
+def test_the_repeated_first_cell_asks_the_same_prompts_anew_at_the_same_times(
+    load: Load, searched: bool
+) -> None:
     five = plan_content()["prompts"][:5]  # the repeated round would begin with another
-    cell = plan(requests=4, search=search, concurrency=[], prompts=five).cell(load)
-    first, again = (list(pairs(cell, "chat", load, round_)) for round_ in (1, REPEATED))
-    assert [(p.prompt.id, p.gap_s) for p in first] == [(p.prompt.id, p.gap_s) for p in again]
-    assert not {pair.nonce for pair in first} & {pair.nonce for pair in again}
+    if searched:
+        search = {"low": 1, "high": 4, "by": "rate" if load.rate_per_s else "concurrency"}
+        cell = plan(requests=4, search=search, concurrency=[], prompts=five).cell(load)
+    elif load.rate_per_s:
+        cell = plan(requests=4, concurrency=[], rate=[load.rate_per_s, 9.0], prompts=five)
+    else:
+        cell = plan(requests=4, concurrency=[load.concurrency, 9], prompts=five)
+    first, again = (measured_blocks(cell, round_) for round_ in (1, REPEATED))
+    assert order(again) == order(first)[: 2 * SETS_A_START] == "abba"
+    assert {block.load for block in again} == {load}, "the first cell alone"
+    for one, other in zip(first, again, strict=False):
+        assert [(p.prompt.id, p.gap_s) for p in counted(one)] == [
+            (p.prompt.id, p.gap_s) for p in counted(other)
+        ]
+        assert not {pair.nonce for pair in counted(one)} & {pair.nonce for pair in counted(other)}
+
+
+def test_a_set_that_was_cut_short_asks_the_same_prompts_with_other_nonces() -> None:
+    first, again = (measured_blocks(plan(concurrency=[2]), again=sitting) for sitting in (1, 2))
+    for one, other in zip(first, again, strict=True):
+        assert one.key == other.key
+        assert [(p.prompt.id, p.gap_s) for p in counted(one)] == [
+            (p.prompt.id, p.gap_s) for p in counted(other)
+        ]
+        for sent in (counted, beside):
+            assert not {pair.nonce for pair in sent(one)} & {pair.nonce for pair in sent(other)}
+            assert not {pair.id for pair in sent(one)} & {pair.id for pair in sent(other)}
+
+
+def test_a_run_with_several_starts_is_cut_into_equal_parts_that_ask_on() -> None:
+    made = plan(requests=40, concurrency=[2], starts=3, warmup=0)
+    parts = [measured_blocks(made, start=start) for start in (1, 2, 3)]
+    assert [order(part[: 2 * SETS_A_START]) for part in parts] == ["abba", "baab", "abba"]
+    numbers = [sorted({block.number or 0 for block in part}) for part in parts]
+    assert numbers == [[1, 2], [3, 4], [5, 6]], "every block has a number of its own"
+    assert [{block.start for block in part} for part in parts] == [{1}, {2}, {3}]
+    chat = [[len(counted(one)) for one in part if (one.arm, one.class_) == ("a", "chat")] for part in parts]
+    assert chat == [[8, 8]] * 3
+    assert sum(map(sum, chat)) >= 40, "all starts together have the plan's requests"
+    ids = [pair.id for part in parts for pair in of_arm(part, "a")]
+    assert len(set(ids)) == len(ids)

@@ -1,0 +1,184 @@
+"""A held load by itself: driven by a list of events instead of a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+import pytest
+
+from benchmark.measure.held import ANSWERS_A_BLOCK, HeldLoad, block_s
+from benchmark.measure.records import Phase
+
+
+class Sent(NamedTuple):
+    """One request of a driven block."""
+
+    at_s: float
+    until_s: float
+    phase: Phase
+
+
+def driven(
+    held: HeldLoad, took_s: Callable[[int], float], ok: Callable[[int], bool] = lambda _: True
+) -> list[Sent]:
+    """What the block sends where its n-th request takes `took_s(n)`."""
+    sent: list[Sent] = []
+    events: list[tuple[float, int, int | None]] = [(at_s, -1, None) for at_s in held.starts_s]
+    order = count()
+    heapify(events)
+    while events:
+        now_s, _, ends = heappop(events)
+        if ends is not None:
+            one = sent[ends]
+            pause_s = held.ended(one.phase, took_s=one.until_s - one.at_s, ok=ok(ends))
+            if pause_s:
+                heappush(events, (now_s + pause_s, next(order), None))
+                continue
+        if (phase := held.send(now_s)) is not None:
+            number = len(sent)
+            sent.append(Sent(now_s, now_s + took_s(number), phase))
+            heappush(events, (sent[-1].until_s, next(order), number))
+        assert len(sent) < 100_000, "it does not end"
+    return sent
+
+
+def of(sent: list[Sent], phase: Phase) -> list[Sent]:
+    return [one for one in sent if one.phase == phase]
+
+
+def in_flight(sent: list[Sent], at_s: float) -> int:
+    return sum(one.at_s <= at_s < one.until_s for one in sent)
+
+
+def uneven(number: int) -> float:
+    """Answers of 0.6 to 1.5 s."""
+    return 0.6 + 0.1 * (number * 7 % 10)
+
+
+@pytest.mark.parametrize(
+    ("slots", "answer_s", "apart_s"), [(4, 8.0, 2.0), (64, 0.016, 0.001), (4, None, 0.001)]
+)
+def test_first_requests_are_spread_over_one_answer_and_never_sent_in_one_instant(
+    slots: int, answer_s: float | None, apart_s: float
+) -> None:
+    starts_s = HeldLoad(at_once=slots, counted=4, answer_s=answer_s).starts_s
+    assert starts_s == pytest.approx([slot * apart_s for slot in range(slots)])
+
+
+@pytest.mark.parametrize("slots", [1, 4, 32])
+@pytest.mark.parametrize("answer_s", [1.0, 0.01, None])
+def test_each_request_that_counts_meets_the_whole_load_from_its_beginning_to_its_end(
+    slots: int, answer_s: float | None
+) -> None:
+    """Also where answers take longer than expected, or where nothing is expected."""
+    held = HeldLoad(at_once=slots, counted=4 * slots, answer_s=answer_s)
+    sent = driven(held, uneven)
+    assert held.steady_from_s is not None
+    assert held.steady_until_s is not None
+    for one in sent:
+        if one.at_s < held.steady_from_s:
+            assert one.phase == "ramp"
+        else:
+            assert one.phase == ("measured" if one.at_s < held.steady_until_s else "drain")
+    counted = of(sent, "measured")
+    last_s = max(one.until_s for one in counted)
+    moments = sorted(
+        {at for one in sent for at in (one.at_s, one.until_s) if held.steady_from_s <= at < last_s}
+    )
+    assert {in_flight(sent, at_s) for at_s in moments} == {slots}
+    assert max(one.at_s for one in sent) <= last_s, "nothing is sent once the last one that counts has ended"
+    assert held.steady_from_s >= max(held.starts_s), "every slot has started before anything counts"
+
+
+def test_what_is_sent_while_the_load_builds_up_does_not_count_and_the_ramp_takes_an_answer() -> None:
+    held = HeldLoad(at_once=4, counted=16, answer_s=1.0)
+    sent = driven(held, lambda _: 0.25)
+    assert held.steady_from_s == pytest.approx(1.0)
+    assert [one.phase for one in sent if one.at_s < 1.0] == ["ramp"] * len(of(sent, "ramp"))
+    unknown = HeldLoad(at_once=4, counted=16, answer_s=None)
+    assert len(of(driven(unknown, uneven), "ramp")) >= 4
+    assert unknown.steady_from_s
+    assert unknown.steady_from_s >= 0.6, "as many have ended as are in flight"
+
+
+@pytest.mark.parametrize(("counted", "took_s"), [(4, 1.0), (64, 1.0), (64, 0.01)])
+def test_the_window_closes_once_enough_were_sent_and_it_lasted_four_median_answers(
+    counted: int, took_s: float
+) -> None:
+    held = HeldLoad(at_once=4, counted=counted, answer_s=took_s)
+    sent = of(driven(held, lambda _: took_s), "measured")
+    assert held.steady_from_s is not None
+    assert held.steady_until_s is not None
+    assert len(sent) >= counted
+    assert held.median_s == pytest.approx(took_s)
+    lasted_s = held.steady_until_s - held.steady_from_s
+    assert lasted_s >= ANSWERS_A_BLOCK * took_s * 0.999
+    assert lasted_s <= (max(ANSWERS_A_BLOCK, counted / 4) + 1) * took_s, "and not much later"
+
+
+def test_a_window_stretches_where_answers_take_longer_than_was_expected() -> None:
+    held = HeldLoad(at_once=2, counted=8, answer_s=0.1)
+    sent = driven(held, lambda _: 2.0)
+    assert held.steady_from_s is not None
+    assert held.steady_until_s is not None
+    assert held.steady_until_s - held.steady_from_s >= ANSWERS_A_BLOCK * 2.0
+    assert len(of(sent, "measured")) >= 8
+
+
+@pytest.mark.parametrize("answer_s", [1.0, None])
+@pytest.mark.parametrize("took_s", [0.0001, 1.0])
+def test_failures_make_no_block_endless_and_flood_no_server(answer_s: float | None, took_s: float) -> None:
+    held = HeldLoad(at_once=8, counted=32, answer_s=answer_s)
+    sent = driven(held, lambda _: took_s, ok=lambda _: False)
+    assert len(of(sent, "measured")) >= 32, "each is recorded as a failure"
+    assert len(sent) <= 32 + 5 * 8, "not as many as can be refused meanwhile"
+
+
+def test_where_some_are_refused_at_once_the_others_are_measured_and_refusals_are_few() -> None:
+    """Of every three requests one is refused within a millisecond."""
+    held = HeldLoad(at_once=6, counted=24, answer_s=1.0)
+    sent = driven(held, lambda n: 1.0 if n % 3 else 0.001, ok=lambda n: bool(n % 3))
+    assert held.steady_until_s
+    assert len(sent) <= 6 * (held.steady_until_s + 3)
+
+
+def test_a_window_of_limited_length_has_fewer_requests_and_at_least_one() -> None:
+    held = HeldLoad(at_once=4, counted=400, answer_s=1.0, most_s=3.0)
+    sent = of(driven(held, lambda _: 1.0), "measured")
+    assert 8 <= len(sent) <= 16
+    assert held.steady_from_s is not None
+    assert held.steady_until_s is not None
+    assert 3.0 <= held.steady_until_s - held.steady_from_s <= 4.0
+    assert of(driven(HeldLoad(at_once=1, counted=4, answer_s=1.0, most_s=0.0), lambda _: 1.0), "measured")
+
+
+def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> None:
+    held = HeldLoad(at_once=None, counted=20, answer_s=1.0)
+    phases: list[tuple[float, Phase]] = []
+    under_way: list[tuple[float, Phase]] = []
+    for number in range(1000):
+        now_s = number * 0.1
+        for ended in [one for one in under_way if one[0] <= now_s]:
+            under_way.remove(ended)
+            held.ended(ended[1], took_s=1.55, ok=True)
+        if (phase := held.send(now_s)) is None:
+            break
+        phases.append((now_s, phase))
+        under_way.append((now_s + 1.55, phase))
+    kinds = [phase for _, phase in phases]
+    assert kinds == sorted(kinds, key=["ramp", "measured", "drain"].index), "one kind after the other"
+    assert phases[kinds.index("measured")][0] == pytest.approx(1.0), "after one answer's time"
+    window_s = kinds.count("measured") * 0.1
+    assert window_s == pytest.approx(ANSWERS_A_BLOCK * 1.55, abs=0.11), "20 would have taken 2 s"
+    assert kinds.count("drain") == pytest.approx(15, abs=1), "until the last one has ended"
+
+
+@pytest.mark.parametrize(("slots", "counted"), [(1, 4), (4, 16), (4, 64)])
+def test_how_long_a_block_takes_is_known_before(slots: int, counted: int) -> None:
+    held = HeldLoad(at_once=slots, counted=counted, answer_s=1.0)
+    took_s = max(one.until_s for one in driven(held, uneven))
+    assert block_s(answer_s=1.05, counted=counted, in_flight=slots) == pytest.approx(took_s, rel=0.15)
+    assert block_s(answer_s=1.0, counted=400, in_flight=4, most_s=5.0) == pytest.approx(7.75)
