@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TextIO
@@ -77,6 +78,11 @@ class Progress:
         """Say something, on a line of its own."""
         self._stream.write(f"{_BACK if self._moving else ''}{text}\n")
         self._stream.flush()
+
+    def to_programs(self, **what: int) -> None:
+        """Say it as a line of JSON in a log, which who started the client reads; nothing on a terminal."""
+        if not self._moving:
+            self.tell(json.dumps(what))
 
     def warn(self, text: str) -> None:
         """The same, as a warning."""

@@ -321,6 +321,7 @@ async def new_starts(loader: Loader, start: int) -> None:
             loader.progress.tell(
                 f"start {start} of {plan.starts}: start the servers of {', '.join(sorted(waiting))} again; the run goes on by itself"
             )
+            loader.progress.to_programs(waits_for_start=start)
         for arm in sorted(waiting):
             if (text := await loader.metrics(arm)) is None:
                 gone.add(arm)
