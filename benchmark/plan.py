@@ -17,6 +17,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from benchmark.addresses import url_problem
+from benchmark.cell_size import cell_requests
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of, text_of
 from benchmark.limits import (
@@ -37,7 +38,6 @@ from benchmark.limits import (
     shallow,
     whole,
 )
-from benchmark.measure.held import cell_requests
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""

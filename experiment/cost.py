@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmark.measure.held import SETS_A_START, block_s, cell_requests, set_size, sets_in_all
+from benchmark.cell_size import SETS_A_START, block_s, cell_requests, set_size, sets_in_all
 from experiment.catalogue.prices import EKS_CONTROL_PLANE, LAB, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
@@ -152,7 +152,7 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
 
 def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_s: float) -> float:
     """Seconds of one cell, all arms in turns, at so many requests at once or, of a search by rate, a second: what the client does
-    (`benchmark.measure.held`). Requests above a batch wait for it, so their answers take longer."""
+    (`benchmark.cell_size`). Requests above a batch wait for it, so their answers take longer."""
     settings = experiment.benchmark
     by_rate = bool(settings.load and settings.load.search_rate)
     mixed = settings.mixed or settings.load is not None

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from benchmark.measure.held import cell_requests
+from benchmark.cell_size import cell_requests
 from experiment import cost, expected
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place

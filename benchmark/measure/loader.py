@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from benchmark.cell_size import block_s, sets_in_all
 from benchmark.measure.client import Failure, ask, read_at_most, request_body, request_path
-from benchmark.measure.held import HeldLoad, block_s, sets_in_all
+from benchmark.measure.held import HeldLoad
 from benchmark.measure.journal import Journal
 from benchmark.measure.progress import Progress
 from benchmark.measure.records import BlockRecord, Phase, RequestRecord

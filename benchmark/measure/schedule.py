@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count, islice, product
 
-from benchmark.measure.held import SETS, SETS_A_START, set_size, sets_in_all
+from benchmark.cell_size import SETS, SETS_A_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
-from benchmark.measure.held import cell_requests
+from benchmark.cell_size import cell_requests
 
 UNKNOWN = "-"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.held import block_s
+from benchmark.cell_size import block_s
 from benchmark.measure.records import REPEATED
 from benchmark.measure.schedule import measured_turns
 from cdk8s_charts.workloads.benchmark_pod import plan

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmark.measure.held import ANSWERS_A_BLOCK, HeldLoad, block_s
+from benchmark.cell_size import ANSWERS_A_BLOCK, block_s
+from benchmark.measure.held import HeldLoad
 from benchmark.measure.records import Phase
 
 

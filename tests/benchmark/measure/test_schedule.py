@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.held import ANSWERS_A_BLOCK
+from benchmark.cell_size import ANSWERS_A_BLOCK
 from benchmark.measure.records import REPEATED
 from benchmark.measure.schedule import (
     SETS,
