@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import random
@@ -20,9 +19,9 @@ from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
-from benchmark.measure.journal import FILE_NAME, RawRun, read
+from benchmark.measure.journal import RawRun, read
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
-from tests.benchmark.records import answered, counted_drafts, raw_run, store
+from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 UPSTREAM = Process(conditional=DECAY, k=7, requests=64)
@@ -128,22 +127,12 @@ def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_n
     assert "keep plain decoding" in found["text"]
 
 
-GOLDENS = Path(__file__).parents[3] / "data" / "h200"
-"""One NVIDIA H200: the first draft costs 5 ms, the next two 9 to 10 each, later ones 10 to 11 (a convex price)."""
-
-
-def golden(name: str, folder: Path) -> RawRun:
-    """A recorded run, read as one reads a folder of results."""
-    (folder / name).mkdir(parents=True)
-    packed = (GOLDENS / name / FILE_NAME).with_suffix(".jsonl.gz")
-    (folder / name / FILE_NAME).write_bytes(gzip.decompress(packed.read_bytes()))
-    return read(folder / name)
-
-
 def measured_in(name: str, folder: Path) -> float:
     """The speed-up that a run at that window measured."""
     (found,) = (
-        one["ratio"] for one in summarise(golden(name, folder))["comparisons"] if one["metric"] == "tpot_s"
+        one["ratio"]
+        for one in summarise(recorded_run(name, folder))["comparisons"]
+        if one["metric"] == "tpot_s"
     )
     return float(found)
 
@@ -151,7 +140,8 @@ def measured_in(name: str, folder: Path) -> float:
 def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured_to_give(
     tmp_path: Path,
 ) -> None:
-    found = cell(golden("e1-mid", tmp_path))
+    # One H200: the first draft costs 5 ms, the next two 9 to 10 each, later ones 10 to 11.
+    found = cell(recorded_run("e1-mid", tmp_path))
     rows = {row["k"]: row for row in found["by_k"]}
     for k, name in ((1, "e4-k1"), (3, "e4-k3")):
         assert rows[k]["low"] < measured_in(name, tmp_path) < rows[k]["high"]
@@ -164,7 +154,7 @@ def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured
 
 @pytest.mark.parametrize("how", ["step times", "run", "run and arm"])
 def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how: str, tmp_path: Path) -> None:
-    run = golden("e1-mid", tmp_path)
+    run = recorded_run("e1-mid", tmp_path)
     narrow, middle = (measured_in(name, tmp_path) for name in ("e4-k1", "e4-k3"))
     folder, beside = str(tmp_path / "e1-mid"), str(tmp_path / "e4-k1")
     options = {
@@ -191,7 +181,7 @@ def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how:
 def test_step_times_of_another_run_go_by_load_and_what_cannot_be_used_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = golden("e1-mid", tmp_path)
+    run = recorded_run("e1-mid", tmp_path)
     found = advise(run, Wishes(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]
     assert found["notes"] == [
         "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
