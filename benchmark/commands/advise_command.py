@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from benchmark.commands import option_types
@@ -15,7 +16,8 @@ from benchmark.errors import PlanError
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
 
-HELP = "predict tokens per step and speed-up of every smaller window k, recommend one"
+_WIDTH = 100
+HELP = "predict tokens per step and speed-up of every smaller window k, recommend one or what to time next"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +79,14 @@ def execute(options: argparse.Namespace) -> int:
         said = advise(raw, wishes)
     else:
         said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
-    print(json.dumps(said, indent=1) if options.json else "\n".join(_text(said)))
+    print(json.dumps(said, indent=1) if options.json else "\n".join(map(_folded, _text(said))))
     return 0
+
+
+def _folded(line: str) -> str:
+    """A sentence below a heading over several lines, indented like its first; a row of a table always fits."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return fill(line, _WIDTH, subsequent_indent=indent) if indent and len(line) > _WIDTH else line
 
 
 def _timed(
@@ -133,7 +141,9 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{cell['class']}{_where(cell)}: acceptance from {cell['source']}"
         timed = "".join(f", window {k} {seconds * 1000:.1f} ms" for k, seconds in cell["timed_s"].items())
-        yield f"  a step: plain {cell['plain_s'] * 1000:.1f} ms{timed}; other windows are predicted between these"
+        predicted = any(row["k"] not in cell["timed_s"] for row in cell["by_k"])
+        others = "; other windows are predicted from these" if predicted else ""
+        yield f"  a step: plain {cell['plain_s'] * 1000:.1f} ms{timed}{others}"
         yield from (f"  {note}" for note in cell["notes"])
         yield f"     k  {'tokens/step':>19}  {'step ms':>8}  {'TPOT ms':>8}  {'speed-up':>17}  range"
         for row in cell["by_k"]:
