@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from statistics import median
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, token_source
@@ -26,7 +25,7 @@ from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
 from benchmark.analyse.values import decoding, gaps, output_tokens, pooled
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, RequestRecord
-from benchmark.metrics import OUTPUT_TOKENS_PER_S
+from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
 from benchmark.plan import MIXED, Arm, Plan
 
 _MATTERS = 0.05
@@ -45,8 +44,8 @@ class _Steps:
     tokens: float
     """Of a step."""
     records: Sequence[RequestRecord]
-    chunks: bool
-    """Whether each pause between two chunks is a step."""
+    median_s: float | None
+    """Of the pauses between two chunks, where each of them is a step."""
 
     @property
     def pause_s(self) -> float:
@@ -68,8 +67,7 @@ def explain(
     own = cells.baseline_of(arm)
     sides = zip(*cells.pairs((own, arm), place), strict=True)
     base, treated = (
-        _steps(one, records, described[one.name]["acceptance"])
-        for one, records in zip((own, arm), sides, strict=True)
+        _steps(one, records, described[one.name]) for one, records in zip((own, arm), sides, strict=True)
     )
     ratio = needed = expected = None
     if base and treated:
@@ -100,9 +98,10 @@ def explain(
     }
 
 
-def _steps(arm: Arm, records: Sequence[RequestRecord], acceptance: Mapping[str, Any]) -> _Steps | None:
+def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _Steps | None:
     """Where nothing contradicts that chunks are steps they are counted, else tokens a step are the server's and the mean pause follows."""
-    ceiling, per_step = arm.max_tokens_per_step, acceptance["tokens_per_step"]
+    ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
+    per_step = acceptance["tokens_per_step"]
     decoded = [one for one in records if decoding(one, output_tokens(one, ceiling))]
     known = pooled(decoded, ceiling)
     if per_step is None or known is None:
@@ -110,7 +109,10 @@ def _steps(arm: Arm, records: Sequence[RequestRecord], acceptance: Mapping[str, 
     by_chunk = known.tokens / sum(len(one.chunk_s) - 1 for one in decoded)
     chunks = acceptance["caution"] is None and 1 <= by_chunk <= ceiling
     return _Steps(
-        tpot_s=known.tpot_s, tokens=by_chunk if chunks else per_step, records=decoded, chunks=chunks
+        tpot_s=known.tpot_s,
+        tokens=by_chunk if chunks else per_step,
+        records=decoded,
+        median_s=pauses["p50"] if chunks and pauses else None,
     )
 
 
@@ -128,7 +130,8 @@ def _outcome(expected: float, measured: float | None) -> str:
 
 def _long_pauses(cells: Cells, base: tuple[Arm, _Steps], treated: tuple[Arm, _Steps], expected: float) -> str:
     """What pauses above twice the median change, and their cause where the records show it; empty where they change little."""
-    if not (base[1].chunks and treated[1].chunks):
+    # 0 where most chunks came in the packet of the one before
+    if not (base[1].median_s and treated[1].median_s):
         return ""
     shares = [_time_in_long_pauses(steps) for _, steps in (base, treated)]
     without = expected * (1 - shares[0]) / (1 - shares[1])
@@ -148,18 +151,17 @@ def _long_pauses(cells: Cells, base: tuple[Arm, _Steps], treated: tuple[Arm, _St
 
 def _time_in_long_pauses(steps: _Steps) -> float:
     """Share of the time that long pauses take beyond a median one."""
-    pauses = [pause for one in steps.records for pause in gaps(one)]
-    middle = median(pauses)
-    if middle <= 0:  # most chunks came in the packet of the one before
-        return 0.0
-    return math.fsum(pause - middle for pause in pauses if pause > _LONG * middle) / math.fsum(pauses)
+    middle = steps.median_s or 0.0
+    pauses = (pause for one in steps.records for pause in gaps(one))
+    long_s = math.fsum(pause - middle for pause in pauses if pause > _LONG * middle)
+    return long_s / math.fsum(one.chunk_s[-1] - one.chunk_s[0] for one in steps.records)
 
 
 def _with_prefills(cells: Cells, arm: Arm, steps: _Steps) -> bool:
     """Whether first chunks of other requests fall into long pauses far more often than their length makes likely."""
+    middle = steps.median_s or 0.0
     requests = [one for (name, _), found in cells.requests.items() if name == arm.name for one in found]
     firsts = sorted(one.started_unix_s + one.ttft_s for one in requests if one.ttft_s is not None)
-    middle = median(pause for one in steps.records for pause in gaps(one))
     long_s: list[float] = []
     hit, ordinary, ordinary_s = 0, 0, 0.0
     for one in steps.records:

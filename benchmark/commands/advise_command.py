@@ -150,9 +150,12 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
             alike = row["k"] in cell["not_told_apart"]
             mark = "?" if alike else "*" if row["k"] == cell["recommended_k"] else " "
             tokens = _with_interval(row, "tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
-            gain = _with_interval(row, "speed_up", "ci_low", "ci_high")
+            is_timed = row["k"] in cell["timed_s"]
+            gain = (
+                _with_interval(row, "speed_up", "ci_low", "ci_high") if is_timed else f"{row['speed_up']:.2f}"
+            )
             times = f"{row['step_s'] * 1000:8.2f}  {row['tpot_s'] * 1000:8.2f}"
-            known = "timed" if row["k"] in cell["timed_s"] else f"{row['low']:.2f} to {row['high']:.2f}"
+            known = "timed" if is_timed else f"{row['low']:.2f} to {row['high']:.2f}"
             yield f"   {mark}{row['k']:>2}  {tokens:>19}  {times}  {gain:>17}  {known}"
         yield f"  {cell['text']}"
     for one in said.get("left_out", ()):

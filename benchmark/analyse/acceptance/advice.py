@@ -10,15 +10,17 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
   `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low, ci_high, low, high,
   verdict}]
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
-- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high}],
+- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high, verdict}],
   best_k, recommended_k, not_told_apart, time_next, text}]
 - `notes`: step times that were not used, a sentence each
 - `by_load` (of a run only, whose step times are known at two loads or more): [{class (null: the mixture), arm, by: "concurrency" |
   "rate", choices: [{k, low, high}], text}], which window is fastest from which load to which
 
-`recommended_k` 0 is "keep plain decoding". Step times are exact at the windows that were timed and on a line or a power of k between them; `low` and `high` add to
-the interval over prompts what other prices of drafts through the same points would give (`windows.SHAPES`). Where some price makes `recommended_k`
-more than 5 % slower than another window, those that may be best are `not_told_apart`, and `time_next` is the window whose step is to be measured.
+`recommended_k` 0 is "keep plain decoding". Step times are exact at the windows that were timed and on a line or a power of k between them.
+`ci_low` and `ci_high` span the interval over prompts and, of a window that was not timed, other prices of drafts through the same points
+(`windows.SHAPES`); they are null where there are no prompts to take an interval over, while `low` and `high` still span the prices. Where
+some price makes `recommended_k` more than 5 % slower than another window, those that may be best are `not_told_apart`, and `time_next` is
+the window whose step is to be measured.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from benchmark.analyse.acceptance.windows import (
 )
 from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, sort_out
-from benchmark.analyse.comparison import mapped_back, verdict
+from benchmark.analyse.comparison import verdict
 from benchmark.analyse.decision import interval
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
@@ -282,9 +284,7 @@ def _cell(
             "tokens_per_step_high": window.tokens_per_step.high,
             "step_s": subject.step_s(window.k),
             "tpot_s": plain_s / math.exp(window.log_speed_up.mean),
-            **_ratio(window.log_speed_up),
             **_range(window.log_speed_up, [other[place] for other in in_other_shapes]),
-            "verdict": verdict(window.log_speed_up),
         }
         for place, window in enumerate(windows)
     ]
@@ -349,7 +349,7 @@ def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None, measure: str)
         for shape in range(shapes)
     ]
     by_k = [
-        {"k": k, **_ratio(gain), **_range(gain, [other[k] for other in in_other_shapes])}
+        {"k": k, **_range(gain, [other[k] for other in in_other_shapes])}
         for k, gain in mixed([windows for _, windows, _ in members]).items()
     ]
     others = [{k: math.exp(gain.mean) for k, gain in other.items()} for other in in_other_shapes]
@@ -359,22 +359,20 @@ def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None, measure: str)
     return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **chosen}
 
 
-def _ratio(estimate: Estimate) -> dict[str, float | None]:
-    """Speed-up with its interval."""
+def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
+    """The speed-up, its interval over prompts and over all prices of drafts, and the verdict that holds for each of them."""
+    every = (estimate, *others)
+    low = min(one.mean if one.low is None else one.low for one in every)
+    high = max(one.mean if one.high is None else one.high for one in every)
+    verdicts = {verdict(one) for one in every}
     return {
         "speed_up": math.exp(estimate.mean),
-        "ci_low": mapped_back(estimate.low),
-        "ci_high": mapped_back(estimate.high),
+        "ci_low": None if estimate.low is None else math.exp(low),
+        "ci_high": None if estimate.high is None else math.exp(high),
+        "low": math.exp(low),
+        "high": math.exp(high),
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "not shown",
     }
-
-
-def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, float]:
-    """The speed-up over the interval and over all other prices of drafts."""
-    ends = [
-        (one.mean if one.low is None else one.low, one.mean if one.high is None else one.high)
-        for one in (estimate, *others)
-    ]
-    return {"low": math.exp(min(low for low, _ in ends)), "high": math.exp(max(high for _, high in ends))}
 
 
 def _choice(
