@@ -13,7 +13,7 @@ import click
 
 from benchmark.analyse.acceptance.advice import advise, forecast
 from benchmark.analyse.acceptance.samples import Wishes
-from benchmark.analyse.acceptance.windows import StepTimes, step_times
+from benchmark.analyse.acceptance.windows import SHAPES, StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands.advise_command import mix as shares
 from benchmark.commands.advise_command import points
@@ -149,8 +149,8 @@ class Steps:
 def measured(points: Mapping[int, float], k: int) -> Steps:
     """From somebody's own seconds of a step by window, 0 among them.
 
-    Bounds are put around them where one window other than the arm's was timed: what drafting costs at all is then not known. Raises
-    Misuse for a drafted step that is shorter than the plain one, which no engine has.
+    Bounds are put around them where the arm's window was not timed. Raises Misuse for a drafted step that is shorter than the plain
+    one, which no engine has.
     """
     times = step_times(points)
     if shorter := [window for window, seconds in points.items() if window and seconds < points[0]]:
@@ -158,14 +158,11 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
             f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
             "a step that drafts verifies as well"
         )
-    fixed = times if times.timed in (None, k) else times.with_fixed_part(1.0)
-    slow, fast = sorted((times, fixed), key=lambda one: one.step_s(k), reverse=True)
-    origin = (
-        "step times as given"
-        if fixed is times
-        else f"step times as given; only k = {times.timed} was timed, so a range"
-    )
-    return Steps(likely=times, slow=slow, fast=fast, origin=origin)
+    shapes = sorted((times.shaped(shape) for shape in SHAPES), key=lambda one: one.step_s(k))
+    origin = "step times as given"
+    if k not in times.timed:
+        origin += f"; k = {k} was not timed, so a range"
+    return Steps(likely=times, slow=shapes[-1], fast=shapes[0], origin=origin)
 
 
 def published(one: Expected) -> Steps:
@@ -180,8 +177,7 @@ def published(one: Expected) -> Steps:
             f"{one.arm.name}: {why}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         )
     likely, slow, fast = (
-        StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(ratio - 1) / k * plain_s)
-        for ratio in (step.likely, step.high, step.low)
+        StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
     )
     return Steps(
         likely=likely,

@@ -3,6 +3,8 @@
 A decode step of the treatment takes r times one of the baseline and yields t times as many tokens. Only where
 t is above r does it pay, whatever the share of accepted drafts: the speed-up to expect is t / r
 (S = t * T_base / T_step, Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, with both times as measured).
+Both are means over the same steps of the same answers, so that the mean pause over tokens a step is the time per token, and t / r is
+the ratio of the two arms' times per token, whatever the pauses look like (`pooled_speed_up`).
 
 In a closed loop an arm's tokens per second at a given concurrency are what its cost goes by, so the ratio of the
 arms' costs is the ratio of their prices over the paired ratio of `output_tokens_per_s`, with that one's interval.
@@ -10,22 +12,45 @@ arms' costs is the ratio of their prices over the paired ratio of `output_tokens
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from dataclasses import dataclass
+from itertools import pairwise, product
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, token_source
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
-from benchmark.analyse.values import pooled
+from benchmark.analyse.values import decoding, gaps, output_tokens, pooled
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import LATE_S
+from benchmark.measure.records import LATE_S, RequestRecord
 from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
 from benchmark.plan import MIXED, Arm, Plan
 
-_SURPRISE = 0.05
-"""A measured speed-up this far from the expected one has another cause beside the steps."""
-_ONE_CHUNK_A_STEP = 0.03
+_MATTERS = 0.05
+"""Two speed-ups that differ by less are taken for the same."""
+_LONG = 2.0
+"""In median pauses."""
+_MOST, _OFTENER = 0.5, 2.0
+"""A cause is named where it was seen in this share of the long pauses, and so many times as often as chance would have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    """The decode steps of one arm's answers."""
+
+    tpot_s: float
+    tokens: float
+    """Of a step."""
+    records: Sequence[RequestRecord]
+    median_s: float | None
+    """Of the pauses between two chunks, where each of them is a step."""
+
+    @property
+    def pause_s(self) -> float:
+        """Its mean."""
+        return self.tpot_s * self.tokens
 
 
 def explain(
@@ -37,19 +62,23 @@ def explain(
 ) -> dict[str, Any]:
     """Why `arm` is as fast as it is beside its baseline, or null values where its steps are not known.
 
-    `described` holds the summary's cells by arm.
+    `described` holds the summary's cells by arm; `measured_speed_up` is the mean over pairs, in which prompts weigh alike.
     """
     own = cells.baseline_of(arm)
-    base, treated = (_step(cells, one, place, described[one.name]) for one in (own, arm))
+    sides = zip(*cells.pairs((own, arm), place), strict=True)
+    base, treated = (
+        _steps(one, records, described[one.name]) for one, records in zip((own, arm), sides, strict=True)
+    )
     ratio = needed = expected = None
     if base and treated:
-        ratio = treated[1] / base[1]
-        needed = base[0] * ratio
-        expected = treated[0] / needed
+        ratio = treated.pause_s / base.pause_s
+        needed = base.tokens * ratio
+        expected = treated.tokens / needed
         text = (
-            f"a step takes {ratio:.2f} times the baseline's, so {needed:.2f} tokens per step would break even; "
-            f"it yields {treated[0]:.2f}, {_outcome(expected, measured_speed_up)}"
+            f"a step takes {ratio:.2f} times the baseline's (mean pauses of {base.pause_s * 1000:.1f} and {treated.pause_s * 1000:.1f} ms), "
+            f"so {needed:.2f} tokens per step would break even; it yields {treated.tokens:.2f}, {_outcome(expected, measured_speed_up)}"
         )
+        text += _long_pauses(cells, (own, base), (arm, treated), expected)
     else:
         notes = [described[arm.name]["acceptance"], *(cell["acceptance"] for cell in described.values())]
         unknown = [one["note"] for one in notes if one["tokens_per_step"] is None]
@@ -59,40 +88,96 @@ def explain(
         **place.to_dict(),
         "baseline": own.name,
         "treatment": arm.name,
-        "tokens_per_step": treated[0] if treated else None,
+        "tokens_per_step": treated.tokens if treated else None,
         "step_time_ratio": ratio,
         "break_even_tokens_per_step": needed,
         "predicted_speed_up": expected,
+        "pooled_speed_up": base.tpot_s / treated.tpot_s if base and treated else None,
         "measured_speed_up": measured_speed_up,
         "text": text,
     }
 
 
-def _step(cells: Cells, arm: Arm, place: Place, cell: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Tokens of a typical decode step, and its seconds: the median pause between chunks, if they are steps."""
-    per_step, pauses = cell["acceptance"]["tokens_per_step"], cell[INTER_CHUNK_LATENCY.name]
-    known = pooled(cells.answered(arm, place), arm.max_tokens_per_step)
-    if per_step is None or known is None or not pauses:
+def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _Steps | None:
+    """Where nothing contradicts that chunks are steps they are counted, else tokens a step are the server's and the mean pause follows."""
+    ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
+    per_step = acceptance["tokens_per_step"]
+    decoded = [one for one in records if decoding(one, output_tokens(one, ceiling))]
+    known = pooled(decoded, ceiling)
+    if per_step is None or known is None:
         return None
-    if abs(known.tokens / pauses["n"] / per_step - 1) <= _ONE_CHUNK_A_STEP and pauses["p50"] > 0:
-        return per_step, pauses["p50"]  # 0 where most chunks came in the packet of the one before
-    return (per_step, known.tpot_s * per_step) if known.span_s > 0 else None
+    by_chunk = known.tokens / sum(len(one.chunk_s) - 1 for one in decoded)
+    chunks = acceptance["caution"] is None and 1 <= by_chunk <= ceiling
+    return _Steps(
+        tpot_s=known.tpot_s,
+        tokens=by_chunk if chunks else per_step,
+        records=decoded,
+        median_s=pauses["p50"] if chunks and pauses else None,
+    )
 
 
 def _outcome(expected: float, measured: float | None) -> str:
     low, high = EQUIVALENT
     outcome = "faster" if expected > high else "slower" if expected < low else "about equal"
-    text = f"so it should be {outcome}: {expected:.2f} expected"
+    text = f"so it should be {outcome}: {expected:.2f} by these means"
     if measured is None:
         return text
-    off, text = measured / expected - 1, f"{text}, measured {measured:.2f}"
-    if off > _SURPRISE:
-        return f"{text}: {off:.0%} above what the steps alone explain"
-    if off < -_SURPRISE:
-        return (
-            f"{text}: {-off:.0%} below what the steps alone explain (prefills or a queue between the steps)"
-        )
+    text += f", measured {measured:.2f} over pairs"
+    if abs(measured / expected - 1) > _MATTERS:
+        text += ", in which prompts weigh alike and not by their tokens"
     return text
+
+
+def _long_pauses(cells: Cells, base: tuple[Arm, _Steps], treated: tuple[Arm, _Steps], expected: float) -> str:
+    """What pauses above twice the median change, and their cause where the records show it; empty where they change little."""
+    # 0 where most chunks came in the packet of the one before
+    if not (base[1].median_s and treated[1].median_s):
+        return ""
+    shares = [_time_in_long_pauses(steps) for _, steps in (base, treated)]
+    without = expected * (1 - shares[0]) / (1 - shares[1])
+    if abs(expected / without - 1) <= _MATTERS:
+        return ""
+    arm, steps = max(zip(shares, (base, treated), strict=True), key=lambda one: one[0])[1]
+    cause = (
+        "most of them are pauses in which another request got its first token, so prefills are the likely cause"
+        if _with_prefills(cells, arm, steps)
+        else "the records do not show why"
+    )
+    return (
+        f"; pauses above twice the median take {shares[1]:.0%} of its time and {shares[0]:.0%} of the baseline's, "
+        f"without them it would be {without:.2f}; {cause}"
+    )
+
+
+def _time_in_long_pauses(steps: _Steps) -> float:
+    """Share of the time that long pauses take beyond a median one."""
+    middle = steps.median_s or 0.0
+    pauses = (pause for one in steps.records for pause in gaps(one))
+    long_s = math.fsum(pause - middle for pause in pauses if pause > _LONG * middle)
+    return long_s / math.fsum(one.chunk_s[-1] - one.chunk_s[0] for one in steps.records)
+
+
+def _with_prefills(cells: Cells, arm: Arm, steps: _Steps) -> bool:
+    """Whether first chunks of other requests fall into long pauses far more often than their length makes likely."""
+    middle = steps.median_s or 0.0
+    requests = [one for (name, _), found in cells.requests.items() if name == arm.name for one in found]
+    firsts = sorted(one.started_unix_s + one.ttft_s for one in requests if one.ttft_s is not None)
+    long_s: list[float] = []
+    hit, ordinary, ordinary_s = 0, 0, 0.0
+    for one in steps.records:
+        for begin, end in pairwise(one.chunk_s):
+            # A prefill that joins a step sends its first token with the others' next ones.
+            low, high = (one.started_unix_s + at for at in (begin + middle / 4, end + middle / 4))
+            inside = bisect_right(firsts, high) - bisect_right(firsts, low)
+            if end - begin > _LONG * middle:
+                hit += inside > 0
+                long_s.append(end - begin)
+            else:
+                ordinary, ordinary_s = ordinary + inside, ordinary_s + end - begin
+    if not long_s or not ordinary_s:
+        return False
+    chance = math.fsum(1 - math.exp(-ordinary / ordinary_s * length) for length in long_s)
+    return hit >= _MOST * len(long_s) and hit >= _OFTENER * chance
 
 
 def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
   classes whose acceptance an emulated arm made up
 - `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
-  break_even_tokens_per_step, predicted_speed_up, measured_speed_up, text}]
+  break_even_tokens_per_step, predicted_speed_up, pooled_speed_up, measured_speed_up, text}]
 - `mix`: [{class: null, concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
   verdict, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, number, positive, whole
 from benchmark.errors import PlanError
 
-HELP = "predict tokens per step and speed-up of every smaller window k, recommend one"
+if TYPE_CHECKING:
+    from benchmark.measure.journal import RawRun
+
+_WIDTH = 100
+HELP = "predict tokens per step and speed-up of every smaller window k, recommend one or what to time next"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "0=0.045,7=0.0944"
     )
     beside = (
-        "an arm of the run with another, small window, whose step times join: better where drafting costs something "
-        "even for one draft"
+        "also use the steps of an arm with another window and the same draft: an arm of the run in DIR, or the folder of another run, "
+        "all its speculating arms or the one named behind a colon; may be repeated"
     )
     yields = (
         "most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 for vLLM "
@@ -33,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(parser, "--acceptance", Path, "FILE", instead)
     add(parser, "--step-times", points, "0=S,K=S", times)
-    add(parser, "--timed-with", str, "ARM", beside)
+    parser.add_argument("--timed-with", action="append", default=[], metavar="ARM|RUN[:ARM]", help=beside)
     parser.add_argument("--yields", choices=("k", "k+1"), help=yields)
     add(parser, "--k-max", positive, "N", "the largest window to consider")
     add(parser, "--mix", mix, "CLASS=WEIGHT,...", "shares of the output tokens (default: equal)")
@@ -56,21 +61,52 @@ def execute(options: argparse.Namespace) -> int:
             f"{given}: needs --step-times 0=S,K=S, the seconds of a step of the machine to predict"
         )
     if options.timed_with and (options.acceptance or options.step_times):
-        raise PlanError("--timed-with: takes step times from the run in DIR; leave out what replaces them")
+        raise PlanError(
+            "--timed-with: adds to the step times of the run in DIR, which --step-times replaces; give one of the two, with all times in it"
+        )
     unused = None if options.yields is None else int(options.yields == "k")
+    raw = option_types.read_declared(options) if options.folder else None
+    arms, runs = _timed(options.timed_with, raw)
     wishes = Wishes(
         k_max=options.k_max,
         mix=options.mix,
         step_times=step_times(options.step_times) if options.step_times else None,
-        timed_with=options.timed_with,
+        timed_with=arms,
+        timed_in=runs,
         unused_drafts=unused,
     )
-    if options.folder:
-        said = advise(option_types.read_declared(options), wishes)
+    if raw:
+        said = advise(raw, wishes)
     else:
         said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
-    print(json.dumps(said, indent=1) if options.json else "\n".join(_text(said)))
+    print(json.dumps(said, indent=1) if options.json else "\n".join(map(_folded, _text(said))))
     return 0
+
+
+def _folded(line: str) -> str:
+    """A sentence below a heading over several lines, indented like its first; a row of a table always fits."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return fill(line, _WIDTH, subsequent_indent=indent) if indent and len(line) > _WIDTH else line
+
+
+def _timed(
+    given: Sequence[str], raw: RawRun | None
+) -> tuple[tuple[str, ...], list[tuple[RawRun, str | None]]]:
+    """Arms of the run, and other runs, of each an arm or all."""
+    from benchmark.measure import journal
+
+    own = {arm.name for arm in raw.plan.arms} if raw else set()
+    arms: list[str] = []
+    runs: list[tuple[RawRun, str | None]] = []
+    for value in given:
+        folder, colon, arm = value.rpartition(":")
+        if value not in own and Path(value).is_dir():
+            runs.append((journal.read(Path(value)), None))
+        elif value not in own and colon and Path(folder).is_dir():
+            runs.append((journal.read(Path(folder)), arm))
+        else:
+            arms.append(value)
+    return tuple(arms), runs
 
 
 def points(text: str) -> dict[int, float]:
@@ -100,20 +136,27 @@ def mix(text: str) -> dict[str, float]:
 def _text(said: Mapping[str, Any]) -> Iterator[str]:
     """What is predicted, a table for each class, then the mixtures."""
     yield f"PREDICTED from {said['basis']}; step times: {said['step_times']}"
+    yield from said["notes"]
     for cell in said["cells"]:
         yield ""
         yield f"{cell['class']}{_where(cell)}: acceptance from {cell['source']}"
-        yield (
-            f"  a step: {cell['verify_s'] * 1000:.1f} ms + k * {cell['draft_s'] * 1000:.2f} ms "
-            f"(a draft costs {cell['draft_cost']:.3f} of a plain step of {cell['plain_s'] * 1000:.1f} ms)"
-        )
-        yield f"     k  {'tokens/step':>19}  {'TPOT ms':>8}  speed-up"
+        timed = "".join(f", window {k} {seconds * 1000:.1f} ms" for k, seconds in cell["timed_s"].items())
+        predicted = any(row["k"] not in cell["timed_s"] for row in cell["by_k"])
+        others = "; other windows are predicted from these" if predicted else ""
+        yield f"  a step: plain {cell['plain_s'] * 1000:.1f} ms{timed}{others}"
+        yield from (f"  {note}" for note in cell["notes"])
+        yield f"     k  {'tokens/step':>19}  {'step ms':>8}  {'TPOT ms':>8}  {'speed-up':>17}  range"
         for row in cell["by_k"]:
             alike = row["k"] in cell["not_told_apart"]
             mark = "?" if alike else "*" if row["k"] == cell["recommended_k"] else " "
             tokens = _with_interval(row, "tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
-            gain = _with_interval(row, "speed_up", "ci_low", "ci_high")
-            yield f"   {mark}{row['k']:>2}  {tokens:>19}  {row['tpot_s'] * 1000:8.2f}  {gain}"
+            is_timed = row["k"] in cell["timed_s"]
+            gain = (
+                _with_interval(row, "speed_up", "ci_low", "ci_high") if is_timed else f"{row['speed_up']:.2f}"
+            )
+            times = f"{row['step_s'] * 1000:8.2f}  {row['tpot_s'] * 1000:8.2f}"
+            known = "timed" if is_timed else f"{row['low']:.2f} to {row['high']:.2f}"
+            yield f"   {mark}{row['k']:>2}  {tokens:>19}  {times}  {gain:>17}  {known}"
         yield f"  {cell['text']}"
     for one in said.get("left_out", ()):
         yield ""

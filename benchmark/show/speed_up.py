@@ -27,7 +27,8 @@ _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
 _CAPTION = (
     "Speed-up in time per output token, on one scale. Solid: measured, each mark with its 95 % interval. Dashed: "
-    "predicted from the acceptance at each position and the step times of the window that was run; its mark is measured."
+    "predicted from the acceptance at each position and the step times of the window that was run, as if each draft cost the same; its mark "
+    "is measured."
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmark.measure.journal import Journal, RawRun
+from benchmark.measure.journal import FILE_NAME, Journal, RawRun, read
 from benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTS,
@@ -115,6 +116,14 @@ def emulated(raw: RawRun, **changes: Any) -> RawRun:
     """The same run, of arms that say they are emulated."""
     sittings = [replace(one, provenance="emulated", **changes) for one in raw.sittings]
     return replace(raw, sittings=tuple(sittings))
+
+
+def recorded_run(name: str, folder: Path) -> RawRun:
+    """One of the runs recorded on an H200 (tests/data/h200), unpacked below `folder`."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    packed = Path(__file__).parents[1] / "data" / "h200" / name / f"{FILE_NAME}.gz"
+    (folder / name / FILE_NAME).write_bytes(gzip.decompress(packed.read_bytes()))
+    return read(folder / name)
 
 
 def store(raw: RawRun, folder: Path) -> Path:

@@ -65,7 +65,10 @@ def test_step_times_of_ones_own_leave_no_bounds_and_give_the_plain_arithmetic(
 def test_step_times_beside_the_arms_own_leave_a_range_and_none_are_guessed(reference: Experiment) -> None:
     steps = measured({0: 0.0126, 3: 0.02}, 7)
     assert steps.fast.step_s(7) == pytest.approx(0.02)
-    assert steps.slow.step_s(7) == pytest.approx(0.0126 + 7 / 3 * 0.0074)
+    assert steps.likely.step_s(7) == pytest.approx(0.0126 + 7 / 3 * 0.0074)
+    assert steps.slow.step_s(7) == pytest.approx(0.0126 + (7 / 3) ** 2 * 0.0074), (
+        "each draft costs more than the one before"
+    )
     with pytest.raises(Misuse, match=r"--step-times 7=1e-06: is shorter than the plain step of 0.01 s"):
         measured({0: 0.01, 7: 1e-6}, 7)
     arm = reference.arms[1]

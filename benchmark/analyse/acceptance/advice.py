@@ -5,45 +5,61 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
 
 - `origin`: "predicted"; `basis`: from what; `step_times`: whose
 - `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
-  plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, not_told_apart,
-  text}], where `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
-  ci_high, verdict}]
+  plain_s, timed_s ({window: seconds of a step}), draft_s (mean price of a draft from window 1 to the largest), verify_s (the step of
+  window 1 less that), draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, not_told_apart, time_next, notes, text}], where
+  `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low, ci_high, low, high,
+  verdict}]
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
-- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
-  best_k, recommended_k, not_told_apart, text}]
+- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high, verdict}],
+  best_k, recommended_k, not_told_apart, time_next, text}]
+- `notes`: step times that were not used, a sentence each
 - `by_load` (of a run only, whose step times are known at two loads or more): [{class (null: the mixture), arm, by: "concurrency" |
   "rate", choices: [{k, low, high}], text}], which window is fastest from which load to which
 
-`recommended_k` 0 is "keep plain decoding". One timed window fixes one point of the line through step times and not where it begins: the
-windows from the smallest to the largest that is best for some beginning are `not_told_apart`, and then `recommended_k` is only the first assumption's.
+`recommended_k` 0 is "keep plain decoding". Step times are exact at the windows that were timed and on a line or a power of k between them.
+`ci_low` and `ci_high` span the interval over prompts and, of a window that was not timed, other prices of drafts through the same points
+(`windows.SHAPES`); they are null where there are no prompts to take an interval over, while `low` and `high` still span the prices. Where
+some price makes `recommended_k` more than 5 % slower than another window, those that may be best are `not_told_apart`, and `time_next` is
+the window whose step is to be measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from benchmark.analyse.acceptance.samples import Subject, Wishes, subject_of
-from benchmark.analyse.acceptance.windows import Sample, Window, mixture, predict, recommended
+from benchmark.analyse.acceptance.samples import Subject, Timed, Wishes, subject_of
+from benchmark.analyse.acceptance.windows import (
+    FEW_SHAPES,
+    SHAPES,
+    Sample,
+    Shape,
+    Window,
+    mixture,
+    predict,
+    recommended,
+)
 from benchmark.analyse.acceptance.yields import known_at
-from benchmark.analyse.cells import sort_out
-from benchmark.analyse.comparison import mapped_back, verdict
+from benchmark.analyse.cells import Cells, sort_out
+from benchmark.analyse.comparison import verdict
 from benchmark.analyse.decision import interval
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.plan import Plan
+from benchmark.plan import Arm, Plan
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
-_ASSUMPTIONS, _FEWER, _MANY = 20, 4, 64
-"""Steps in which the share of what drafting adds that is spent whatever the window goes from 0 to 1; fewer above so many windows."""
+_MANY = 64
+"""Above so many windows fewer shapes are tried."""
+_MATTERS = 1.05
+"""A window that is faster by no more than this is not worth another measurement."""
 _LOADS = 100
 """Steps from the lowest to the highest load of a run at which windows are compared."""
 _Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
-"""With the windows as the first assumption has them, and as the others have them; none where two windows were timed."""
+"""With the windows on lines between those that were timed, and as other shapes have them; none where each window was timed."""
 _ELSEWHERE = "as given, of another machine"
 
 
@@ -58,16 +74,12 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not undrafted or not speculating:
         raise ResultsError(f"run {run.run}: {_undeclared(plan, not undrafted)}")
-    if wishes.timed_with is not None and wishes.timed_with not in speculating:
-        raise ResultsError(
-            f"--timed-with: {wishes.timed_with!r} is not a speculating arm of the run; "
-            f"those are {', '.join(speculating)}"
-        )
     cells = sort_out(raw)
+    timed = [*_of_this_run(cells, speculating, wishes), *_of_other_runs(wishes)]
     subjects, left_out = [], []
     for place, arm in product(cells.places, speculating.values()):
         plain = own if (own := cells.baseline_of(arm)) in undrafted else undrafted[0]
-        if found := subject_of(cells, plain, arm, place, wishes):
+        if found := subject_of(cells, plain, arm, place, wishes, timed):
             subjects.append(found)
         known = known_at(cells, arm, place)
         if known.caution and not known.positions:
@@ -88,7 +100,39 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
         **said,
         "by_load": list(_by_load([] if wishes.step_times else [*said["cells"], *said["mixes"]])),
         "left_out": left_out,
+        "notes": [] if wishes.step_times else list(_unused(speculating, wishes)),
     }
+
+
+def _of_this_run(cells: Cells, speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[Timed]:
+    for name in wishes.timed_with:
+        if name not in speculating:
+            raise ResultsError(
+                f"--timed-with: {name!r} is not a speculating arm of the run; those are {', '.join(speculating)}; for another run "
+                "give its folder, or FOLDER:ARM"
+            )
+        yield Timed(cells, speculating[name])
+
+
+def _of_other_runs(wishes: Wishes) -> Iterator[Timed]:
+    for raw, name in wishes.timed_in:
+        run, cells = raw.sittings[0].run, sort_out(raw)
+        drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and name in (None, arm.name)]
+        if not drafting:
+            known = ", ".join(arm.name for arm in raw.plan.arms)
+            raise ResultsError(
+                f"--timed-with: {'no arm' if name is None else repr(name) + ' is not an arm that'} speculates by the plan of run {run}, "
+                f"whose arms are {known}; give the folder of a run with such an arm"
+            )
+        yield from (Timed(cells, arm, run) for arm in drafting)
+
+
+def _unused(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
+    """Arms may have another draft: their steps are used when somebody says so."""
+    names = [name for name in speculating if name not in wishes.timed_with]
+    if len({arm.speculative_tokens for arm in speculating.values()}) > 1 and names:
+        listed = ", ".join(f"{name} (window {speculating[name].speculative_tokens})" for name in names)
+        yield f"each arm goes by its own step; to use those of arms with the same draft too: --timed-with ARM, of {listed}"
 
 
 def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -123,7 +167,7 @@ def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         names = [f"window {one['k']:g}" if one["k"] else "plain decoding" for one in choices]
         told = [f"{name} {_from_to(**one)} {unit}" for name, one in zip(names, choices, strict=True)]
         where = [f"{load:.3g}" for load, one in sorted(at.items()) if one["not_told_apart"]]
-        largest = f"window {max(next(iter(lines.values())))} alone is compared with plain decoding, because windows are not told apart"
+        largest = f"window {max(next(iter(lines.values())))} alone is compared with plain decoding, because the best window is open"
         text = f"predicted between measured loads, without intervals: {', '.join(told)}"
         text += f"; {largest} at {', '.join(where)} {unit}" if alone else ""
         yield {"class": class_, "arm": arm, "by": by, "choices": choices, "text": text}
@@ -178,27 +222,39 @@ def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis
 
 
 def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str) -> dict[str, Any]:
+    largest = max((wishes.k_max or subject.largest_k for subject in subjects), default=0)
+    shapes = SHAPES if largest <= _MANY else FEW_SHAPES
     rows = [
-        (
-            subject,
-            _windows(subject, wishes.k_max),
-            _under_other_assumptions(subject, wishes) if subject.timed is not None else [],
-        )
+        (subject, _windows(subject, wishes.k_max), _in_other_shapes(subject, wishes, shapes))
         for subject in subjects
     ]
+    measure = "add its step to --step-times" if wishes.step_times else "--timed-with"
     return {
         "schema": 1,
         "origin": "predicted",
         "basis": basis,
         "step_times": times,
-        "cells": [_cell(*row) for row in rows],
-        "mixes": _mixes(rows, wishes.mix),
+        "cells": [_cell(*row, measure) for row in rows],
+        "mixes": _mixes(rows, wishes.mix, measure),
+        "notes": [],
     }
 
 
-def _under_other_assumptions(subject: Subject, wishes: Wishes) -> list[list[Window]]:
-    steps = _ASSUMPTIONS if (wishes.k_max or subject.largest_k) <= _MANY else _FEWER
-    return [_windows(subject.with_fixed_part(part / steps), wishes.k_max) for part in range(1, steps + 1)]
+def _in_other_shapes(subject: Subject, wishes: Wishes, shapes: Sequence[Shape]) -> list[Sequence[Window]]:
+    largest, timed = wishes.k_max or subject.largest_k, subject.timed
+    if all(k in timed for k in range(1, largest + 1)):
+        return []
+    predicted: dict[Shape, Sequence[Window]] = {}
+    found = []
+    for shape in shapes:
+        # With one timed window powers below 1 are not used, and what is fixed matters only below the smallest.
+        fixed = 0.0 if len(timed) > 1 and timed[0] == 1 else shape.fixed
+        power = max(shape.power or 1.0, 1.0) if len(timed) == 1 else shape.power
+        key = Shape(fixed, power) if subject.alike_timed else shape
+        if key not in predicted:
+            predicted[key] = _windows(subject.shaped(key), wishes.k_max)
+        found.append(predicted[key])
+    return found
 
 
 def _windows(subject: Subject, k_max: int | None) -> list[Window]:
@@ -211,26 +267,26 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
         raise ResultsError(
             f"{subject.where['class']}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
         )
-    try:
-        return [predict(subject.samples, k, unused=subject.unused) for k in range(1, largest + 1)]
-    except ValueError as error:
-        raise ResultsError(f"{subject.where['class']}: {error}; a step must take time") from error
+    return [predict(subject.samples, k, unused=subject.unused) for k in range(1, largest + 1)]
 
 
-def _cell(subject: Subject, windows: Sequence[Window], others: Sequence[Sequence[Window]]) -> dict[str, Any]:
-    times = subject.times()
+def _cell(
+    subject: Subject, windows: Sequence[Window], others: Sequence[Sequence[Window]], measure: str
+) -> dict[str, Any]:
+    plain_s, first_s, last_s = (subject.step_s(k) for k in (0, 1, subject.largest_k))
+    draft_s = (last_s - first_s) / (subject.largest_k - 1) if subject.largest_k > 1 else first_s - plain_s
+    in_other_shapes = [[window.log_speed_up for window in other] for other in others]
     by_k = [
         {
             "k": window.k,
             "tokens_per_step": window.tokens_per_step.mean,
             "tokens_per_step_low": window.tokens_per_step.low,
             "tokens_per_step_high": window.tokens_per_step.high,
-            "step_s": times.step_s(window.k),
-            "tpot_s": times.plain_s / math.exp(window.log_speed_up.mean),
-            **_ratio(window.log_speed_up),
-            "verdict": verdict(window.log_speed_up),
+            "step_s": subject.step_s(window.k),
+            "tpot_s": plain_s / math.exp(window.log_speed_up.mean),
+            **_range(window.log_speed_up, [other[place] for other in in_other_shapes]),
         }
-        for window in windows
+        for place, window in enumerate(windows)
     ]
     return {
         **subject.where,
@@ -239,20 +295,22 @@ def _cell(subject: Subject, windows: Sequence[Window], others: Sequence[Sequence
         "largest_k": subject.largest_k,
         "unused_drafts": subject.unused,
         "n_prompts": len(subject.samples) if len(subject.samples) > 1 else None,
-        "plain_s": times.plain_s,
-        "verify_s": times.verify_s,
-        "draft_s": times.draft_s,
-        "draft_cost": times.draft_s / times.plain_s,
+        "plain_s": plain_s,
+        "timed_s": {k: subject.step_s(k) for k in subject.timed},
+        "verify_s": first_s - draft_s,
+        "draft_s": draft_s,
+        "draft_cost": draft_s / plain_s,
         "by_k": by_k,
-        **_choice(
-            by_k,
-            [{one.k: math.exp(one.log_speed_up.mean) for one in other} for other in others],
-            subject.timed,
-        ),
+        "notes": list(subject.notes),
+        **_choice(by_k, [_speed_ups(other) for other in others], subject.timed, measure),
     }
 
 
-def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None) -> list[dict[str, Any]]:
+def _speed_ups(windows: Iterable[Window]) -> dict[int, float]:
+    return {one.k: math.exp(one.log_speed_up.mean) for one in windows}
+
+
+def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) -> list[dict[str, Any]]:
     """For each arm and load the classes of which it is known; none where one class is all there is."""
     known = {subject.where["class"] for subject, *_ in rows}
     for class_ in mix or ():
@@ -262,17 +320,17 @@ def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None) -> list[dict[s
     for row in rows:
         where = row[0].where
         groups.setdefault((where["concurrency"], where["rate_per_s"], where["arm"]), []).append(row)
-    return [_mix(members, mix) for members in groups.values() if len(members) > 1 or mix]
+    return [_mix(members, mix, measure) for members in groups.values() if len(members) > 1 or mix]
 
 
-def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None) -> dict[str, Any]:
+def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) -> dict[str, Any]:
     classes = [subject.where["class"] for subject, *_ in members]
     shares = [1.0 if mix is None else mix.get(class_, 0.0) for class_ in classes]
     total = math.fsum(shares)
     if not total > 0:
         raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
     weights = [share / total for share in shares]
-    plain_s = [subject.times().plain_s for subject, *_ in members]
+    plain_s = [subject.plain_s for subject, *_ in members]
 
     def mixed(windows: Sequence[Sequence[Window]]) -> dict[int, Estimate]:
         gains = {
@@ -284,63 +342,101 @@ def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None) -> dict[str, 
             for k, of_k in gains.items()
         }
 
-    by_k = [{"k": k, **_ratio(gain)} for k, gain in mixed([windows for _, windows, _ in members]).items()]
-    others = [
-        {k: math.exp(gain.mean) for k, gain in mixed(windows).items()}
-        for windows in zip(*(others for *_, others in members), strict=False)
+    # A class whose windows were all timed has one shape, which goes with each of the others'.
+    shapes = max(len(others) for *_, others in members)
+    in_other_shapes = [
+        mixed([others[shape] if others else windows for _, windows, others in members])
+        for shape in range(shapes)
     ]
-    timed = max((subject.timed for subject, *_ in members if subject.timed is not None), default=None)
+    by_k = [
+        {"k": k, **_range(gain, [other[k] for other in in_other_shapes])}
+        for k, gain in mixed([windows for _, windows, _ in members]).items()
+    ]
+    others = [{k: math.exp(gain.mean) for k, gain in other.items()} for other in in_other_shapes]
+    timed = [k for k in members[0][0].timed if all(k in subject.timed for subject, *_ in members)]
     where = {name: value for name, value in members[0][0].where.items() if name != "class"}
-    chosen = _choice(by_k, others, timed)
+    chosen = _choice(by_k, others, timed, measure)
     return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **chosen}
 
 
-def _ratio(estimate: Estimate) -> dict[str, float | None]:
-    """Speed-up with its interval."""
+def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
+    """The speed-up, its interval over prompts and over all prices of drafts, and the verdict that holds for each of them."""
+    every = (estimate, *others)
+    low = min(one.mean if one.low is None else one.low for one in every)
+    high = max(one.mean if one.high is None else one.high for one in every)
+    verdicts = {verdict(one) for one in every}
     return {
         "speed_up": math.exp(estimate.mean),
-        "ci_low": mapped_back(estimate.low),
-        "ci_high": mapped_back(estimate.high),
+        "ci_low": None if estimate.low is None else math.exp(low),
+        "ci_high": None if estimate.high is None else math.exp(high),
+        "low": math.exp(low),
+        "high": math.exp(high),
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "not shown",
     }
 
 
 def _choice(
-    by_k: Sequence[Mapping[str, Any]], others: Sequence[Mapping[int, float]], timed: int | None
+    by_k: Sequence[Mapping[str, Any]],
+    others: Sequence[Mapping[int, float]],
+    timed: Sequence[int],
+    measure: str,
 ) -> dict[str, Any]:
     """The fastest window, the one to take, and why in words; never one alone that the step times do not single out."""
     rows = {row["k"]: row for row in by_k}
     best = max(by_k, key=lambda row: float(row["speed_up"]))
     chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
-    found = {chosen, *(recommended(speed_ups) for speed_ups in others)}
-    # Between two that are best for some assumption lie those that are nearly so, and perhaps best for one that was not tried.
-    alike = (
-        [k for k in (0, *rows) if k in found or 0 < min(found - {0}, default=0) <= k <= max(found)]
-        if len(found) > 1
-        else []
+    wins = {
+        recommended(other)
+        for other in others
+        if max(1.0, *other.values()) > _MATTERS * ({0: 1.0} | dict(other))[chosen]
+    }
+    if not wins:
+        return {
+            "best_k": best["k"],
+            "recommended_k": chosen,
+            "not_told_apart": [],
+            "time_next": None,
+            "text": _told(rows, chosen, best),
+        }
+    found = {chosen, *wins}
+    # Between two that are best for some shape lie those that are nearly so, and perhaps best for one that was not tried.
+    alike = [k for k in (0, *rows) if k in found or 0 < min(found - {0}, default=0) <= k <= max(found)]
+    # The one that may gain most: its step either shows that or rules it out.
+    following = max((k for k in rows if k not in timed), key=lambda k: (k in alike, rows[k]["high"]))
+    gains = ", ".join(f"window {k} {_span(rows[k]['low'], rows[k]['high'])}" for k in alike if k)
+    number = "a second" if len(timed) < 2 else "another"
+    text = (
+        f"cannot choose between {_listed(alike)}: time {number} window ({measure}), best window {following}"
     )
-    said = {"best_k": best["k"], "recommended_k": chosen, "not_told_apart": alike}
-    if alike:
-        second = next((k for k in alike if k and k != timed), 1)
-        names = "plain decoding and windows " if 0 in alike else "windows "
-        drafting = [k for k in alike if k]
-        spans = {k: sorted([rows[k]["speed_up"], *(one[k] for one in others)]) for k in drafting}
-        gains = ", ".join(f"window {k} {_span(spans[k][0], spans[k][-1])}" for k in drafting)
-        text = (
-            f"{names}{drafting[0]} to {drafting[-1]} are not told apart: only the step of window {timed} is known, so what drafting "
-            f"costs at all is not known apart from what each draft costs; time a second window, for example {second} "
-            f"(--timed-with); times as fast as plain decoding: {gains}"
-        )
-        return {**said, "text": text}
+    text += f"; times as fast as plain decoding: {gains}"
+    return {
+        "best_k": best["k"],
+        "recommended_k": chosen,
+        "not_told_apart": alike,
+        "time_next": following,
+        "text": text,
+    }
+
+
+def _listed(alike: Sequence[int]) -> str:
+    """Windows that follow one another, plain decoding first."""
+    windows = [k for k in alike if k]
+    low, high = windows[0], windows[-1]
+    named = f"window {low}" if low == high else f"windows {low} {'and' if high == low + 1 else 'to'} {high}"
+    return f"plain decoding and {named}" if 0 in alike else named
+
+
+def _told(rows: Mapping[int, Mapping[str, Any]], chosen: int, best: Mapping[str, Any]) -> str:
     if not chosen:
-        text = f"keep plain decoding: the best window, {best['k']}, is {best['speed_up']:.2f} times as fast{interval(best['ci_low'], best['ci_high'])}"
-    else:
-        row = rows[chosen]
-        text = f"use window {chosen}: {row['speed_up']:.2f} times faster than plain decoding{interval(row['ci_low'], row['ci_high'])}"
-        if best["k"] != chosen:
-            text += f"; window {best['k']} would give {best['speed_up']:.2f}, within 1 %"
-        if row["ci_low"] is not None and row["ci_low"] <= 1:
-            text += "; no clear difference"
-    return {**said, "text": text}
+        found = f"{best['speed_up']:.2f} times as fast{interval(best['ci_low'], best['ci_high'])}"
+        return f"keep plain decoding: the best window, {best['k']}, is {found}"
+    row = rows[chosen]
+    text = f"use window {chosen}: {row['speed_up']:.2f} times faster than plain decoding{interval(row['ci_low'], row['ci_high'])}"
+    if best["k"] != chosen:
+        text += f"; window {best['k']} would give {best['speed_up']:.2f}, within 1 %"
+    if row["ci_low"] is not None and row["ci_low"] <= 1:
+        text += "; no clear difference"
+    return text
 
 
 def _span(low: float, high: float) -> str:

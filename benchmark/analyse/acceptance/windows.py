@@ -5,8 +5,10 @@ on how many are drafted after it: the share of steps s_i in which position i was
 for every smaller one. With T(k) for the time of a step and T(0) for plain decoding
 
     t(k) = 1 + s_1 + ... + s_n        n = k, or k - 1 in an engine whose last draft is never used
-    T(k) = verify + k * draft
-    S(k) = t(k) * T(0) / T(k)         Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, with measured s_i
+    S(k) = t(k) * T(0) / T(k)         Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, with measured s_i and T
+
+T is known at the windows that were timed. Between them it is on a line, or on the power of k that the smallest ones show; how far the truth
+may be from that is shown by other curves through the same points (`SHAPES`).
 
 An answer ends within a step, whose remaining tokens are lost: on average r(k) = sum(i * s_i) / t(k) of them
 (the mean excess of a renewal process), so that an answer of L tokens gets L / (L + r) of t(k).
@@ -15,67 +17,126 @@ An answer ends within a step, whose remaining tokens are lost: on average r(k) =
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 from benchmark.analyse.stats import Estimate, summed, weighted_mean
 
-_LEAST_VERIFICATION = 0.9
-"""In plain steps."""
 TIE = 0.01
 """A smaller window within 1 % of the best one is preferred: it wastes less when the prompts change."""
 
 
+class Shape(NamedTuple):
+    """How the price of drafting is taken to grow between the windows that were timed."""
+
+    fixed: float | None = None
+    """Share of what drafting adds at the smallest timed window that is spent whatever the window; None is what the timed windows
+    themselves say: nothing where there is one, else where their line begins."""
+    power: float | None = None
+    """The rest grows with this power of the window: above 1 each further draft costs more than the one before it (convex),
+    below 1 less (concave). None is what the timed windows themselves say: a line, unless the two smallest show a convex price."""
+
+
+_AS_TIMED = Shape()
+_STEEPEST = 2.0
+SHAPES = (
+    *(Shape(part / 10, 1.0) for part in range(11)),
+    *(Shape(part / 4, power) for part in range(5) for power in (0.5, 0.7, 1.4, _STEEPEST)),
+)
+"""From all at once to the square of the window; between two timed windows from the square root. One measured engine grows with a power of 1.2 to 1.3
+(an H200: the first draft 5 ms, the next two 9 to 10 each, those after 10 to 11), a fused block of drafts costs the same whatever its length."""
+FEW_SHAPES = tuple(Shape(fixed, power) for fixed in (0.0, 0.5, 1.0) for power in (0.5, 1.0, _STEEPEST))
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """Seconds of a decode step by window; `verify_s` is what is left of it without drafts."""
+    """Seconds of a decode step by window; exact at every window that was timed, monotone between them and beyond."""
 
     plain_s: float
-    verify_s: float
-    draft_s: float
-    """One draft and all that it adds: its pass, and its share of a longer verification."""
-    timed: int | None = None
-    """The one window whose step is known, where no second one tells what drafting costs at all: that is then assumed to be nothing."""
+    timed: Mapping[int, float]
+    """By window, at least one; they never fall (`step_times`)."""
+    shape: Shape = _AS_TIMED
 
-    def with_fixed_part(self, share: float) -> StepTimes:
-        """The same step at the one timed window, with this share of all that drafting adds there spent whatever the window."""
-        if self.timed is None:
-            return self
-        fixed_s = share * self.timed * self.draft_s
-        return StepTimes(
-            plain_s=self.plain_s,
-            verify_s=self.verify_s + fixed_s,
-            draft_s=self.draft_s - fixed_s / self.timed,
-            timed=self.timed,
-        )
+    def shaped(self, shape: Shape) -> StepTimes:
+        """The same timed steps, with another price between them."""
+        return replace(self, shape=shape)
 
     def step_s(self, k: int) -> float:
         """Of a window of `k`; 0 is plain decoding."""
-        return self.verify_s + k * self.draft_s if k else self.plain_s
+        if k == 0:
+            return self.plain_s
+        if k in self.timed:
+            return self.timed[k]
+        windows = list(self.timed)
+        first = (windows[0], self.timed[windows[0]])
+        if k < windows[0] or len(windows) == 1:
+            fixed, power = self._from_plain()
+            return _grown(k, (0, self.plain_s), first, fixed, power)
+        right = min(max(bisect_left(windows, k), 1), len(windows) - 1)
+        low, high = windows[right - 1], windows[right]
+        seen = self._convexity if low == first[0] else 1.0
+        power = seen if self.shape.power is None else self.shape.power
+        return _grown(k, (low, self.timed[low]), (high, self.timed[high]), 0.0, power)
+
+    def _from_plain(self) -> tuple[float, float]:
+        """The fixed share and the power of the curve from the plain step to the smallest timed window."""
+        fixed, power = self.shape
+        if power is not None:  # what is surely fixed does not grow
+            power = 1 + (max(power, 1.0) - 1) * (1 - self._begins)
+        return self._begins if fixed is None else fixed, self._convexity if power is None else power
+
+    @cached_property
+    def _begins(self) -> float:
+        """Where the line through the two smallest windows begins: the share of what the first of them adds that is spent whatever the window."""
+        if len(self.timed) == 1:
+            return 0.0
+        (first, first_s), (second, second_s), *_ = self.timed.items()
+        added_s, each_s = first_s - self.plain_s, (second_s - first_s) / (second - first)
+        return max(1 - first * each_s / added_s, 0.0) if added_s > 0 else 0.0
+
+    @cached_property
+    def _convexity(self) -> float:
+        """The power with which what drafting adds grows from plain decoding over the two smallest timed windows, where that is above 1:
+        no fixed cost can explain that. 2 at most."""
+        if len(self.timed) == 1:
+            return 1.0
+        (first, first_s), (second, second_s), *_ = self.timed.items()
+        if second_s <= max(first_s, self.plain_s):
+            return 1.0
+        if first_s <= self.plain_s:
+            return _STEEPEST
+        power = math.log((second_s - self.plain_s) / (first_s - self.plain_s)) / math.log(second / first)
+        return min(max(power, 1.0), _STEEPEST)
+
+
+def _grown(k: int, left: tuple[int, float], right: tuple[int, float], fixed: float, power: float) -> float:
+    """On the curve through two points, or beyond the second one."""
+    (low, low_s), (high, high_s) = left, right
+    if high_s <= low_s:
+        return high_s  # a window costs nothing that could be measured
+    grown = (math.pow(k, power) - math.pow(low, power)) / (math.pow(high, power) - math.pow(low, power))
+    return low_s + (high_s - low_s) * (fixed + (1 - fixed) * grown)
 
 
 def step_times(points: Mapping[int, float]) -> StepTimes:
-    """The line through step times by window, 0 among them.
+    """From step times by window, 0 (plain decoding) among them; all are used.
 
-    One window besides 0: a verification is taken to cost what a plain step does, so that `draft_s` lumps all
-    that is beyond. Several: least squares over them, and the plain step stands for itself; where that line has a draft cost nothing, or
-    begins well below a plain step, it is noise, and the largest window counts alone.
+    No step gets shorter with a larger window: where one seems to, it and its neighbour get their mean (isotonic regression,
+    pool adjacent violators; Barlow et al. 1972).
     """
-    plain_s = points[0]
-    windows = {k: seconds for k, seconds in points.items() if k}
-    if len(windows) == 1:
-        ((k, seconds),) = windows.items()
-        return StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(seconds - plain_s) / k, timed=k)
-    mean_k = math.fsum(windows) / len(windows)
-    mean_s = math.fsum(windows.values()) / len(windows)
-    slope = math.fsum((k - mean_k) * (s - mean_s) for k, s in windows.items()) / math.fsum(
-        (k - mean_k) ** 2 for k in windows
-    )
-    verify_s = mean_s - slope * mean_k
-    if slope < 0 or verify_s < _LEAST_VERIFICATION * plain_s:
-        # No step verifies faster than it decodes: the noise is larger than what lies between the windows.
-        return step_times({0: plain_s, max(windows): windows[max(windows)]})
-    return StepTimes(plain_s=plain_s, verify_s=verify_s, draft_s=slope)
+    pools: list[list[tuple[int, float]]] = []
+    for point in sorted((k, seconds) for k, seconds in points.items() if k):
+        pools.append([point])
+        while len(pools) > 1 and _mean_s(pools[-2]) > _mean_s(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return StepTimes(plain_s=points[0], timed={k: _mean_s(pool) for pool in pools for k, _ in pool})
+
+
+def _mean_s(pool: Sequence[tuple[int, float]]) -> float:
+    return math.fsum(seconds for _, seconds in pool) / len(pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +165,7 @@ def predict(samples: Sequence[Sample], k: int, *, unused: int) -> Window:
     """The window `k` for a class of prompts; `unused` drafts of a step never count (0 or 1).
 
     The speed-up is the geometric mean over prompts, as the measured one is; tokens per step are those of all
-    steps together. Raises ValueError where the step times give no time for `k`.
+    steps together.
     """
     yields = [(tokens_per_step(sample.survival, k - unused), sample.steps) for sample in samples]
     gains = [(math.log(_speed_up(sample, k, unused)), 1.0) for sample in samples]
@@ -151,8 +212,5 @@ def mixture(parts: Sequence[tuple[float, float, Estimate]]) -> Estimate:
 
 
 def _speed_up(sample: Sample, k: int, unused: int) -> float:
-    seconds = sample.times.step_s(k)
-    if seconds <= 0:
-        raise ValueError(f"the step times give {seconds:g} s for k = {k}")
     tokens = effective_tokens_per_step(sample.survival, k - unused, sample.tokens)
-    return tokens * sample.times.plain_s / seconds
+    return tokens * sample.times.plain_s / sample.times.step_s(k)

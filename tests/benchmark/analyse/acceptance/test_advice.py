@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import math
 import random
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,14 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.analyse.acceptance.advice import _advice, _by_load, advise, forecast
 from benchmark.analyse.acceptance.samples import Subject, Wishes
-from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, step_times
+from benchmark.analyse.acceptance.windows import Sample, mixture, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
-from benchmark.measure.journal import RawRun
+from benchmark.measure.journal import RawRun, read
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
-from tests.benchmark.records import answered, counted_drafts, raw_run, store
+from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 UPSTREAM = Process(conditional=DECAY, k=7, requests=64)
@@ -57,7 +59,7 @@ def test_one_run_at_the_largest_window_tells_of_every_smaller_one(engine: Proces
     assert engine.measured_speed_up(chosen) > 0.98 * engine.measured_speed_up(best)
 
 
-@pytest.mark.parametrize("fixed_s", [0.0, 0.3 * PLAIN_S, 0.6 * PLAIN_S])
+@pytest.mark.parametrize("fixed_s", [0.0, 0.3 * PLAIN_S, 0.5 * PLAIN_S])
 def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart_and_a_second_one_does(
     fixed_s: float,
 ) -> None:
@@ -66,14 +68,23 @@ def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart_and_a_
     best, found = max(range(1, 8), key=engine.measured_speed_up), cell(engine.run())
     assert best in {*found["not_told_apart"], found["recommended_k"]}
     assert len(found["not_told_apart"]) > 1
-    assert "only the step of window 7 is known" in found["text"]
-    assert "time a second window, for example " in found["text"]
-    told = cell(engine.run(), timed_with="narrow")
+    assert found["text"].startswith("cannot choose between ")
+    assert f": time a second window (--timed-with), best window {found['time_next']}; " in found["text"]
+    assert all(row["low"] <= engine.measured_speed_up(row["k"]) <= row["high"] for row in found["by_k"])
+    told = cell(engine.run(), timed_with=["narrow"])
     assert told["not_told_apart"] == []
     assert "--timed-with" not in told["text"]
     assert speed_ups(told) == truths(engine)
     assert told["draft_s"] == pytest.approx(DRAFT_S, rel=0.05)
     assert told["verify_s"] == pytest.approx(VERIFY_S + fixed_s, rel=0.03)
+
+
+def told_by(*words: str) -> dict[str, Any]:
+    """What the command prints for a machine."""
+    with redirect_stdout(StringIO()) as shown:
+        assert main([*words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(shown.getvalue())
+    return found
 
 
 def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
@@ -90,13 +101,17 @@ def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
 FALLING = [0.8, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06]
 
 
-def test_one_prompt_with_a_second_window_or_two_windows_whose_line_is_noise_do_not_tell_them_apart() -> None:
+def test_a_second_window_decides_only_where_every_prompt_has_it_and_noise_is_used_too() -> None:
     once, twice = {0: 10.0, 7: 20.0}, {0: 10.0, 3: 19.9, 7: 20.0}
-    for points in ([once] * 8, [*[once] * 7, twice], [{0: 0.010, 6: 0.019, 7: 0.022}]):
-        found = _advised(FALLING, *points)
-        assert found["not_told_apart"][-1] == 7
-    assert found["verify_s"] == pytest.approx(found["plain_s"]), "of the noise"
+    for points in ([once] * 8, [*[once] * 7, twice]):
+        assert _advised(FALLING, *points)["not_told_apart"][-1] == 7
     assert _advised(FALLING, *[twice] * 8)["not_told_apart"] == []
+    steep = _advised(FALLING, {0: 0.010, 6: 0.019, 7: 0.022})
+    assert steep["timed_s"] == {6: pytest.approx(0.019), 7: pytest.approx(0.022)}
+    falling = _advised(FALLING, {0: 10.0, 1: 16.0, 3: 14.0, 7: 20.0})
+    assert falling["timed_s"] == pytest.approx({1: 15.0, 3: 15.0, 7: 20.0}), (
+        "no step is shorter with more drafts"
+    )
     # vllm#20780, EAGLE-3: the step of k = 3 alone is known, and k = 4, between two, was published as the fastest.
     found = _advised([0.79, 0.57, 0.43, 0.29, 0.24, 0.14, 0.08], {0: 7.07, 3: 11.4})
     assert {3, 4, 5} <= set(found["not_told_apart"])
@@ -106,10 +121,96 @@ def test_one_prompt_with_a_second_window_or_two_windows_whose_line_is_noise_do_n
 def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_none_where_none_pays() -> None:
     sure = cell(replace(UPSTREAM, conditional=(0.99,) * 7).run())
     assert (sure["recommended_k"], sure["not_told_apart"]) == (7, [])
-    assert cell(UPSTREAM.run(), timed_with="spec") == cell(UPSTREAM.run()), "never with itself"
-    found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
+    assert cell(UPSTREAM.run(), timed_with=["spec"]) == cell(UPSTREAM.run()), "never with itself"
+    found = cell(replace(FUSED, conditional=(0.1,) * 7).run())
     assert found["recommended_k"] == 0
     assert "keep plain decoding" in found["text"]
+
+
+def measured_in(name: str, folder: Path) -> float:
+    """The speed-up that a run at that window measured."""
+    (found,) = (
+        one["ratio"]
+        for one in summarise(recorded_run(name, folder))["comparisons"]
+        if one["metric"] == "tpot_s"
+    )
+    return float(found)
+
+
+def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured_to_give(
+    tmp_path: Path,
+) -> None:
+    # One H200: the first draft costs 5 ms, the next two 9 to 10 each, later ones 10 to 11.
+    found = cell(recorded_run("e1-mid", tmp_path))
+    rows = {row["k"]: row for row in found["by_k"]}
+    for k, name in ((1, "e4-k1"), (3, "e4-k3")):
+        assert rows[k]["low"] < measured_in(name, tmp_path) < rows[k]["high"]
+        assert (rows[k]["ci_low"], rows[k]["ci_high"]) == (rows[k]["low"], rows[k]["high"])
+        assert rows[k]["verdict"] == "not shown", "a narrow interval around one price would say slower"
+    measured = summarise(read(tmp_path / "e1-mid"))["comparisons"][0]["ratio"]
+    assert rows[7]["speed_up"] == pytest.approx(measured, rel=0.01)
+    assert found["text"].startswith(
+        "cannot choose between plain decoding and window 1: time a second window (--timed-with), best window 1; "
+    )
+
+
+@pytest.mark.parametrize("how", ["step times", "run", "run and arm"])
+def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how: str, tmp_path: Path) -> None:
+    run = recorded_run("e1-mid", tmp_path)
+    narrow, middle = (measured_in(name, tmp_path) for name in ("e4-k1", "e4-k3"))
+    folder, beside = str(tmp_path / "e1-mid"), str(tmp_path / "e4-k1")
+    options = {
+        "step times": ["--step-times", "0=0.0186,1=0.02414,7=0.08524"],
+        "run": ["--timed-with", beside],
+        "run and arm": ["--timed-with", f"{beside}:k1"],
+    }[how]
+    found = told_by("advise", folder, *options)["cells"][0]
+    assert list(found["timed_s"]) == ["1", "7"]
+    rows = {row["k"]: row for row in found["by_k"]}
+    assert rows[1]["speed_up"] == pytest.approx(narrow, rel=0.03)
+    assert rows[3]["speed_up"] == pytest.approx(middle, rel=0.04)
+    assert rows[3]["low"] < middle < rows[3]["high"]
+    assert rows[1]["ci_low"] < rows[1]["speed_up"] < rows[1]["ci_high"], "prompts differ, whatever the times"
+
+    all_three = cell(run, timed_in=[(read(tmp_path / name), None) for name in ("e4-k1", "e4-k3")])
+    assert (list(all_three["timed_s"]), all_three["recommended_k"], all_three["not_told_apart"]) == (
+        [1, 3, 7],
+        1,
+        [],
+    )
+
+
+def test_step_times_of_another_run_go_by_load_and_what_cannot_be_used_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded_run("e1-mid", tmp_path)
+    found = advise(run, Wishes(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]
+    assert found["notes"] == [
+        "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
+    ]
+    store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
+    assert main(["advise", str(tmp_path / "both")]) == 0
+    assert (
+        "to use those of arms with the same draft too: --timed-with ARM, of spec (window 7), narrow (window 1)"
+        in (" ".join(capsys.readouterr().out.split()))
+    )
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.4, 1.0], ids=["from the first draft on", "a fixed part", "flat"])
+@pytest.mark.parametrize("power", [0.6, 1.0, 1.3, 1.8], ids=["concave", "linear", "convex", "steep"])
+def test_other_windows_lie_in_the_range_whatever_a_draft_costs(fixed: float, power: float) -> None:
+    def truth_s(k: int) -> float:
+        return 0.02 * (1 + (fixed + (1 - fixed) * (k / 8) ** power)) if k else 0.02
+
+    for windows in ([8], [1, 8], [3, 8], [1, 3, 8], [3]):
+        found = _advised([0.8**k for k in range(1, 9)], {k: truth_s(k) for k in (0, *windows)})
+        for row in found["by_k"]:
+            speed_up = row["speed_up"] * row["step_s"] / truth_s(row["k"])
+            assert row["low"] * 0.999 < speed_up < row["high"] * 1.001, (windows, row["k"])
+            if row["k"] in windows:
+                assert row["step_s"] == pytest.approx(truth_s(row["k"]))
+        steps = [row["step_s"] for row in found["by_k"]]
+        assert steps == sorted(steps), "monotone"
 
 
 def test_the_servers_counters_predict_as_chunks_do() -> None:
@@ -180,7 +281,7 @@ def test_step_times_at_two_loads_tell_up_to_which_load_a_window_is_predicted_to_
     assert list(_by_load([at(4, {7: 2.0})])) == []
     (largest,) = _by_load([at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})])
     assert [choice["k"] for choice in largest["choices"]] == [7, 0]
-    why = "; window 7 alone is compared with plain decoding, because windows are not told apart at 1 requests at once"
+    why = "; window 7 alone is compared with plain decoding, because the best window is open at 1 requests at once"
     assert largest["text"].endswith(why)
     (steep,) = _by_load([at(1, {7: 2.0}), at(2, {7: 2.0}), at(3, {7: 0.5})])
     assert "from 1 to 2 requests at once, plain decoding at 3 requests at once" in steep["text"], "not 3 to 3"
@@ -192,14 +293,15 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
 @pytest.mark.parametrize(
     ("run", "wishes", "message"),
     [
-        (UPSTREAM.run(), Wishes(timed_with="steady"), "--timed-with: 'steady' is not a speculating arm .* those are spec"),
-        (UPSTREAM.run(), Wishes(step_times=StepTimes(plain_s=0.045, verify_s=-0.1, draft_s=0.01)), "chat: .* for k = 1.*a step must take time"),
+        (UPSTREAM.run(), Wishes(timed_with=["steady"]), "--timed-with: 'steady' is not a speculating arm .* those are spec; for another run give its folder"),
+        (UPSTREAM.run(), Wishes(timed_in=[(raw_run(answered(), arms=TWO_PLAIN), None)]), "--timed-with: no arm speculates by the plan of run r1, whose arms are steady, spec"),
+        (UPSTREAM.run(), Wishes(timed_in=[(UPSTREAM.run(), "steady")]), "--timed-with: 'steady' is not an arm that speculates"),
         (UPSTREAM.run(), Wishes(k_max=8), "beyond k = 7"),
         (UPSTREAM.run(), Wishes(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
         (raw_run(answered(), arms=TWO_PLAIN), Wishes(), "no arm speculates by its plan"),
         (raw_run(answered(), answered("spec", chunk_tokens=None)), Wishes(), "no cell tells how many tokens its steps yield"),
     ],
-    ids=["plain arm", "no time", "large window", "unknown class", "no window", "untold"],
+    ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"],
 )  # fmt: skip
 def test_what_cannot_be_advised_is_refused_in_one_line(run: RawRun, wishes: Wishes, message: str) -> None:
     with pytest.raises(ResultsError, match=message):
@@ -233,7 +335,7 @@ def test_the_verb_predicts_from_a_run_and_from_its_summary(
         ("", "give either DIR or --acceptance FILE"),
         ("run --acceptance x", "give either DIR or --acceptance FILE"),
         ("--acceptance x", "needs --step-times"),
-        ("x --timed-with n --step-times 0=1,7=2", "--timed-with: takes step times"),
+        ("x --timed-with n --step-times 0=1,7=2", "--timed-with: adds to the step times"),
         ("--acceptance nowhere.json --step-times 0=1,7=2", "nowhere.json: No such file"),
     ],
 )
