@@ -200,7 +200,7 @@ def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str
         **compiler_environment(arm),
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1200",
     }
-    if not arm.instance.efa_interfaces:
+    if not arm.instance.efa_attached:
         environment["NEURON_SKIP_EFA_AFFINITY"] = "1"
     if serving:
         return environment | {"VLLM_NEURON_DISABLE_WARMUP_COMPILE": "1"}
