@@ -92,7 +92,7 @@ def _unknowns(experiment: Experiment) -> tuple[str, ...]:
     images = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
     return (
         *(f"revision of {name}: resolved when its weights are fetched" for name in loose),
-        *(f"digest of {image.rsplit('/', 1)[-1]}" for image in images),
+        *(f"digest of {image.rsplit('/', 1)[-1]}" for image in images if "@sha256:" not in image),
         *_compile_times(experiment),
         *_untested_drivers(experiment),
     )

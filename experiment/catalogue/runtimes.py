@@ -131,6 +131,8 @@ class Runtime:
 
     name: str
     image: str
+    """Repository and tag, and `@sha256:...` behind it once its digest is known. A digest is written here alone: the artifact's key
+    and the rendered manifests then follow it together, and what runs stays what was reviewed."""
     dialect: str
     """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
     Inference), `native` (plugin without), `vllm` (upstream)."""

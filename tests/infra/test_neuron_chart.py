@@ -24,5 +24,6 @@ def test_every_value_of_the_neuron_chart_is_one_that_its_version_has() -> None:
         }
         assert effective["draDriver"] != effective["devicePlugin"], "one of the two hands out devices"
         assert effective["scheduler"] == effective["devicePlugin"]
-        assert not effective["npd"] and not effective["ultraserverOperator"]
+        assert not effective["npd"]
+        assert not effective["ultraserverOperator"]
     assert known["scheduler"]["customScheduler"]["fullnameOverride"] == SCHEDULER, "which pods name"
