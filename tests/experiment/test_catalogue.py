@@ -25,6 +25,7 @@ from experiment.catalogue.published import DRAFTED, PLAIN
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
 from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from experiment.decoding import of_row
+from experiment.description import as_text
 from experiment.expected import configuration
 from experiment.placement import pod_share
 from tests.conftest import ROOT
@@ -269,3 +270,13 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
     for unpublished in (both(native, put("target.model", "Qwen/Qwen3-14B")), put("name", "reference")):
         guessed = compiling(unpublished)
         assert (guessed.hours, guessed.assumption[:8]) == (cost.COMPILE_H, "assumed:")
+
+
+def test_check_says_where_aws_tested_another_driver_and_quotes_the_starts_it_knows(
+    variation: Variation,
+) -> None:
+    native = as_text(load(variation(both(NATIVE, put("arms.0.name", "plain")))))
+    assert "driver 2.29.0.0 of the node image with native-vllm-0.29: AWS tested it with driver 2.31" in native
+    assert "compile time of plain: a start without a compile cache took 214 s elsewhere (quoted)" in native
+    assert "compile time of qwen-sd-vllm: no figure is published" in native
+    assert "AWS tested it" not in as_text(load(TODAY.with_name("qwen3-32b.yaml")))
