@@ -111,7 +111,6 @@ def _untested_drivers(experiment: Experiment) -> list[str]:
 def _compile_times(experiment: Experiment) -> list[str]:
     """What is published of them, and for which arms nothing is."""
     known = {arm.name: cost.cold_start_s(arm) for arm in experiment.served_arms}
-    unknown = [name for name, seconds in known.items() if seconds is None]
     found = [
         f"compile time of {name}: a start without a compile cache took {span[0]:.0f}"
         + (f" to {span[1]:.0f}" if span[1] > span[0] else "")
@@ -119,8 +118,11 @@ def _compile_times(experiment: Experiment) -> list[str]:
         for name, span in known.items()
         if span is not None
     ]
-    which = "each arm" if len(unknown) == len(known) else ", ".join(unknown)
-    return [*found, *([f"compile time of {which}: no figure is published"] if unknown else [])]
+    which = "the other arms" if found else "each arm"
+    return [
+        *found,
+        *([f"compile time of {which}: no figure is published"] if len(found) < len(known) else []),
+    ]
 
 
 def _prompts_of(experiment: Experiment, class_name: str) -> int:

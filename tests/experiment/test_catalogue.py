@@ -278,5 +278,5 @@ def test_check_says_where_aws_tested_another_driver_and_quotes_the_starts_it_kno
     native = as_text(load(variation(both(NATIVE, put("arms.0.name", "plain")))))
     assert "driver 2.29.0.0 of the node image with native-vllm-0.29: AWS tested it with driver 2.31" in native
     assert "compile time of plain: a start without a compile cache took 214 s elsewhere (quoted)" in native
-    assert "compile time of qwen-sd-vllm: no figure is published" in native
+    assert "compile time of the other arms: no figure is published" in native
     assert "AWS tested it" not in as_text(load(TODAY.with_name("qwen3-32b.yaml")))
