@@ -30,6 +30,7 @@ DECLARED = (
     _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
     _SERVER + r"command\.--speculative-config(\..*)?",
     _SERVER + r"command\.--(no-async-scheduling|num-gpu-blocks-override)",
+    _SERVER + r"command\.--per-request-spec-decode-metrics",
     rf"{_CONFIG}({'|'.join(TREATED_KEYS)})",
 )
 """Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it; on the native plugin

@@ -22,6 +22,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from experiment.catalogue.runtimes import version
 from experiment.compilation import compile_config, compiler_environment, serve_config
 from experiment.naming import SERVICE_PORT
 from experiment.naming import artifact_path as artifact_folder
@@ -49,7 +50,7 @@ def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
     """
     dialect = dialect_of(arm)
     listening = {"served_model_name": arm.target.model.name, "host": "0.0.0.0", "port": SERVICE_PORT}
-    options = listening | dialect.engine_options(arm, True) | dialect.server_options
+    options = listening | dialect.engine_options(arm, True) | dialect.server_options | _acceptance(arm)
     if answer_limit is not None:
         options["override_generation_config"] = {"max_new_tokens": answer_limit}
     return ["vllm", "serve", weights_path(arm.target), *_flags(options)]
@@ -200,7 +201,7 @@ def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str
         **compiler_environment(arm),
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1200",
     }
-    if not arm.instance.efa_interfaces:
+    if not arm.instance.efa_attached:
         environment["NEURON_SKIP_EFA_AFFINITY"] = "1"
     if serving:
         return environment | {"VLLM_NEURON_DISABLE_WARMUP_COMPILE": "1"}
@@ -252,6 +253,17 @@ def _speculation(arm: Arm) -> dict[str, Any]:
     }
     method = arm.runtime.modes[arm.speculation.mode].vllm_method
     return {"speculative_config": config | ({"method": method} if method else {})}
+
+
+_TELLS_ACCEPTANCE = (0, 29)
+"""The first vLLM with `--per-request-spec-decode-metrics`: https://github.com/vllm-project/vllm/pull/48915."""
+
+
+def _acceptance(arm: Arm) -> dict[str, Any]:
+    """Each answer says how many drafts of its steps were accepted; `detailed` would add a number for every step
+    (https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/). That vLLM Neuron fills it is not run."""
+    tells = version(arm.runtime.vllm) >= _TELLS_ACCEPTANCE
+    return {"per_request_spec_decode_metrics": "summary"} if arm.speculation and tells else {}
 
 
 _NXDI_FILES = ("neuron_config.json", "model.pt")

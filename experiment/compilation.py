@@ -28,8 +28,10 @@ TREATED_KEYS = (
     "is_eagle3",
     "speculation_length",
     "fused_spec_config",
+    "kv_cache_tiling",
 )
-"""Keys of a saved configuration that differ because the arm speculates; `fused_spec_config` holds the draft's."""
+"""Keys of a saved configuration that differ because the arm speculates; `fused_spec_config` holds the draft's, and the key-value
+cache is tiled for fused and EAGLE speculation only (`models/config.py` of NxD Inference, line 331 at v0.6.10598)."""
 
 _OBJECTS = ("on_device_sampling_config", "torch_dtype")
 _GREEDY = {

@@ -92,9 +92,37 @@ def _unknowns(experiment: Experiment) -> tuple[str, ...]:
     images = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
     return (
         *(f"revision of {name}: resolved when its weights are fetched" for name in loose),
-        *(f"digest of {image.rsplit('/', 1)[-1]}" for image in images),
-        "compile time of each arm: no figure for these models is published",
+        *(f"digest of {image.rsplit('/', 1)[-1]}" for image in images if "@sha256:" not in image),
+        *_compile_times(experiment),
+        *_untested_drivers(experiment),
     )
+
+
+def _untested_drivers(experiment: Experiment) -> list[str]:
+    """Runtimes that AWS tested with another driver than the node image has."""
+    image, runtimes = experiment.node_image, {arm.runtime.name: arm.runtime for arm in experiment.arms}
+    return [
+        f"driver {image.neuron_driver} of the node image with {name}: AWS tested it with driver {runtime.tested_driver}"
+        for name, runtime in runtimes.items()
+        if image is not None and runtime.tested_driver not in (None, image.driver_line)
+    ]
+
+
+def _compile_times(experiment: Experiment) -> list[str]:
+    """What is published of them, and for which arms nothing is."""
+    known = {arm.name: cost.cold_start_s(arm) for arm in experiment.served_arms}
+    found = [
+        f"compile time of {name}: a start without a compile cache took {span[0]:.0f}"
+        + (f" to {span[1]:.0f}" if span[1] > span[0] else "")
+        + " s elsewhere (quoted)"
+        for name, span in known.items()
+        if span is not None
+    ]
+    which = "the other arms" if found else "each arm"
+    return [
+        *found,
+        *([f"compile time of {which}: no figure is published"] if len(found) < len(known) else []),
+    ]
 
 
 def _prompts_of(experiment: Experiment, class_name: str) -> int:

@@ -134,7 +134,7 @@ def _places(target: Model, *, as_published: bool) -> Iterator[dict[str, Any]]:
         nodes = math.ceil(2 * size / instance.devices)
         usd = nodes * TRN2_ON_DEMAND[instance.name].usd_per_hour
         published = as_published and (REFERENCE.instance, REFERENCE.chips) == (instance.name, size)
-        region = Cluster().region if Cluster().region in instance.regions else min(instance.regions)
+        region = Cluster().region if Cluster().region in instance.zones else next(iter(instance.zones))
         if size > instance.devices:
             continue
         place = {
@@ -143,8 +143,9 @@ def _places(target: Model, *, as_published: bool) -> Iterator[dict[str, Any]]:
             "nodes": nodes,
             "usd": usd,
             "region": region,
-            "zones": ", ".join(ZONES[region][:2]),
-            "allocation": "dra" if instance.efa_interfaces else "device-plugin",
+            # The nodes stand in the first; EKS wants a second.
+            "zones": ", ".join([*dict.fromkeys((*instance.zones[region], *ZONES[region]))][:2]),
+            "allocation": "dra" if instance.efa_attached else "device-plugin",
             "why": "as published" if published else "the cheapest that holds both arms",
         }
         hardware.append(((not published, usd, -size), place))

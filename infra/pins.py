@@ -52,7 +52,9 @@ class HelmChart(NamedTuple):
 NEURON_CHART = HelmChart(
     "neuron", "neuron-helm-chart", "oci://public.ecr.aws/neuron/neuron-helm-chart", "1.10.0"
 )
-"""Named by the Neuron Observer page of the SDK 2.33 documentation; whether it installs was not tried: not run on AWS."""
+"""It brings the DRA driver 1.2.0, the device plugin and the scheduler extension 2.32.0.0, and no Neuron Observer: its values have
+six top-level keys, of which `tests/data/neuron-chart/` has what decides. A workshop's participant installed the device plugin and
+the extension from it on Kubernetes 1.33 (2026-09-11). Not run on AWS by us."""
 AUTOSCALER_CHART = HelmChart("keda", "keda", "https://kedacore.github.io/charts", "2.20.2")
 """Of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
 Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not run on AWS."""

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from httpx2 import HTTPError  # what huggingface_hub asks with
 from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -103,7 +104,7 @@ class Hub:
             raise StoreError(f"{model}: has no revision {revision}; give a commit of the model") from None
         except (RepositoryNotFoundError, HFValidationError):
             raise StoreError(f"{model}: no such model, or one that only a token may see") from None
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        except (HfHubHTTPError, LocalEntryNotFoundError, HTTPError, OSError) as error:
             raise Unreachable(f"{model}: {one_line(error)}; repeat to go on from here") from error
 
 

@@ -1,14 +1,16 @@
-"""Instance types that can hold an arm, and the zones of the regions in which they were seen.
+"""Instance types that can hold an arm, and the zones in which EC2 offers them.
 
 Chips, cores, HBM of Trainium2: AWS Neuron documentation, trn2-arch and trainium2 pages. Host memory and vCPU of
 trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NVMe: Karpenter's instance-type reference
 (https://karpenter.sh/preview/reference/instance-types/), an estimate. trn2.3xlarge: one chip, and a sixteenth of the
-host; AWS's own page for it was not read.
+host; its vCPU, memory, disk and single EFA interface as the EC2 API told the makers of Kiln (below).
 
-Zones of us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also
-says that every region has three at least; of the others: as moto 5.2.5 (2026-10-27) records what EC2 answers. By that
-record ap-south-2 offers both types in all its zones, ap-southeast-4 the small one in its third zone only. `./trnspec preflight`
-asks in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
+Zones that offer a type: answers of the EC2 API of 2026-10-03, as the makers of Kiln published them
+(https://github.com/foxl-ai/kiln/blob/a04d1fa/docs/research/trn2-trn3.md); moto 5.2.5 (2026-10-27) records the same for the
+regions it has. Both find no trn2.48xlarge in ap-southeast-4, and the small type in its third zone only. What an account is
+offered can differ: `./trnspec preflight` asks. All zones of us-east-2:
+https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also says that every region has
+three at least. Local zones are left out: EKS places no control plane there.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from types import MappingProxyType
 ZONES = MappingProxyType(
     {
         region: tuple(f"{region}{letter}" for letter in "abc")
-        for region in ("us-east-2", "ap-south-2", "ap-southeast-4")
+        for region in ("us-east-2", "ap-south-2", "ap-southeast-4", "sa-east-1")
     }
 )
 """By region, in the order of their letters."""
@@ -50,18 +52,17 @@ class Instance:
     max_pods: int = 0
     efa_interfaces: int = 0
     neuron: bool = True
-    regions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Regions in which it was seen on demand, and when (year-month); not a complete list."""
-    offered: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Further regions in which EC2 offers it by what moto records, and the date of that record."""
+    zones: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By region, the zones in which EC2 offers it; the region that somebody used first."""
 
     @property
-    def seen(self) -> dict[str, str]:
-        """Every region in which it can stand, and since when that is known."""
-        return {**self.regions, **self.offered}
+    def efa_attached(self) -> int:
+        """EFA interfaces that its nodes get: none for one chip, which has no other chip to be connected with."""
+        return self.efa_interfaces if self.devices > 1 else 0
 
 
-_OFFERED = MappingProxyType({"ap-south-2": "2026-10-27"})
+OFFERED_ON = "2026-10-03"
+"""When `zones` was read."""
 _ALL = (
     Instance(
         name="trn2.48xlarge",
@@ -76,8 +77,7 @@ _ALL = (
         ephemeral_gib=6370,
         max_pods=100,
         efa_interfaces=16,
-        regions=MappingProxyType({"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}),
-        offered=_OFFERED,
+        zones=MappingProxyType({region: ZONES[region] for region in ("us-east-2", "ap-south-2")}),
     ),
     Instance(
         name="trn2.3xlarge",
@@ -91,8 +91,14 @@ _ALL = (
         scratch_gib=440,
         ephemeral_gib=396,
         max_pods=29,
-        regions=MappingProxyType({"ap-southeast-4": "2026-05"}),
-        offered=_OFFERED,
+        efa_interfaces=1,
+        zones=MappingProxyType(
+            {
+                "ap-southeast-4": ("ap-southeast-4c",),
+                "ap-south-2": ZONES["ap-south-2"],
+                "sa-east-1": ZONES["sa-east-1"],
+            }
+        ),
     ),
     Instance(
         name="lab-cpu",

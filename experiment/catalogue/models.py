@@ -166,6 +166,15 @@ _ALL_HEADS = (
         source=f"{_PLUGIN}examples/vllm_neuron/models/qwen3/dflash",
         date="2026-08-17",
     ),
+    # Its target is a mixture of experts, which no runtime here has code for: known, so that it is not paired with another.
+    Head(
+        name="z-lab/gpt-oss-20b-DFlash",
+        target="openai/gpt-oss-20b",
+        mode="dflash",
+        speculative_tokens=7,
+        source=f"{_PLUGIN}docs/model-recipes/gpt-oss.md",
+        date="2026-08-25",
+    ),
 )
 HEADS = {one.name: one for one in _ALL_HEADS}
 

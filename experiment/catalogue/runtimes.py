@@ -17,7 +17,10 @@ on two cores with tiny models.
 Drivers: release notes of the Neuron runtime
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/release-notes/components/runtime.html). SDK 2.24: library 2.26 wants
 driver 2.22 or later on Trn2. SDK 2.30: library 2.32 does not start with driver 2.26 or earlier. SDK 2.31: driver 2.29 wants
-library 2.33 or later, otherwise `nrt_init` fails. Notes after SDK 2.32 were not read.
+library 2.33 or later, otherwise `nrt_init` fails. SDK 2.33: driver 2.31 is what was tested with library 2.35, others "can work"
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/neuron-runtime/compatibility.html, 2026-10-08). SDK 2.33.1 (2026-11-11)
+is there, with bug fixes that its page does not list (https://github.com/aws-neuron/aws-neuron-sdk/releases/tag/v2.33.1); whether
+it has images of its own was not read.
 """
 
 from __future__ import annotations
@@ -128,6 +131,8 @@ class Runtime:
 
     name: str
     image: str
+    """Repository and tag, and `@sha256:...` behind it once its digest is known. A digest is written here alone: the artifact's key
+    and the rendered manifests then follow it together, and what runs stays what was reviewed."""
     dialect: str
     """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
     Inference), `native` (plugin without), `vllm` (upstream)."""
@@ -151,6 +156,8 @@ class Runtime:
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
     """Neuron runtime inside the image."""
+    tested_driver: str | None = None
+    """The line of drivers that AWS names as tested with it; `None` where that was not read."""
     longest_context: int | None = None
     """The largest `max_model_len` that it takes as it is started here; `None` where no limit is known."""
     support: tuple[Support, ...] = ()
@@ -293,6 +300,7 @@ NATIVE_VLLM_0_29 = Runtime(
     neuron_sdk="2.33.0",
     config_keys="native-2.33",
     runtime_library="2.35.30.0",
+    tested_driver="2.31",
     longest_context=_SINGLE_SHOT_TOKENS,
     support=(
         Support(

@@ -7,7 +7,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.instances import INSTANCES, ZONES
+from experiment.catalogue.instances import INSTANCES, OFFERED_ON, ZONES
 from experiment.catalogue.node_images import images_of, serving_image, versions_serving
 from experiment.checks.treatments import known_runtimes
 from experiment.finding import Finding
@@ -21,7 +21,7 @@ OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
 NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
-_TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.seen.items()}
+_TRN2_REGIONS = tuple(dict.fromkeys(region for instance in INSTANCES.values() for region in instance.zones))
 _WIDEST_PREFIX = 8
 """No organisation's own networks are wider, nor all of them together."""
 _RESERVED = (
@@ -72,15 +72,15 @@ def node_driver(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def zones(file: ExpandedFile) -> Iterator[Finding]:
-    """A region with Trn2, and zones inside it."""
+    """A region that offers the instance type, zones inside it, and nodes in one that offers it as well."""
     region, instance = file.cluster.region, file.instance
-    regions = instance.seen if instance else _TRN2_REGIONS
+    regions = tuple(instance.zones) if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
         return
     if region not in regions:
-        known = ", ".join(f"{name} (seen {seen})" for name, seen in regions.items())
-        why = f"{instance.name if instance else 'Trn2'} was not seen there"
-        yield Finding("cluster.region", region, why, f"known: {known}", rests_on=("cluster.instance",))
+        why = f"EC2 does not offer {instance.name if instance else 'Trn2'} there (read {OFFERED_ON})"
+        remedy = f"use one of {', '.join(regions)}"
+        yield Finding("cluster.region", region, why, remedy, rests_on=("cluster.instance",))
         return
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):
@@ -92,6 +92,16 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
     reserved = file.cluster.capacity.availability_zone
     if reserved is not None and reserved not in ZONES[region]:
         yield _foreign("cluster.capacity.availability_zone", reserved, region)
+    if instance is None:
+        return
+    chosen, path = names[0], "cluster.availability_zones[0]"
+    if reserved is not None:
+        chosen, path = reserved, "cluster.capacity.availability_zone"
+    offers = instance.zones[region]
+    if chosen in ZONES[region] and chosen not in offers:
+        why = f"EC2 offers {instance.name} in {', '.join(offers)} only (read {OFFERED_ON}), and the Trn2 nodes start here"
+        remedy = f"use {offers[0]} here, or another region"
+        yield Finding(path, chosen, why, remedy, rests_on=("cluster.instance", "cluster.region"))
 
 
 def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone") -> Finding:

@@ -119,10 +119,10 @@ def claims(file: ExpandedFile) -> Iterator[Finding]:
     Source: the Neuron DRA guide (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/dra.html).
     """
     instance = file.instance
-    if instance and instance.neuron and not instance.efa_interfaces and file.serving.allocation == "dra":
+    if instance and instance.neuron and not instance.efa_attached and file.serving.allocation == "dra":
         why = (
-            f"the Neuron DRA driver publishes connected groups on instances with EFA only, and {instance.name} has "
-            "none, so no claim could be satisfied"
+            "the Neuron DRA driver publishes connected groups on instances with EFA only, and its guide names "
+            f"trn2.48xlarge alone; nodes of {instance.name} get no EFA interface, so no claim could be satisfied"
         )
         yield Finding("serving.allocation", "dra", why, "use `device-plugin`", rests_on=("cluster.instance",))
 

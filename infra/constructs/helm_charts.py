@@ -37,14 +37,15 @@ NEURON_VALUES = {
 refuses the DRA driver beside the device plugin, which is on by default, or beside the scheduler extension (README of
 aws-neuron/neuron-helm-charts). The extension places pods that take fewer than 16 devices on connected ones; it runs as
 a second scheduler, which those pods name (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/scheduler.html).
-The node problem detector would need a role of its own, and replaces nodes by itself: off."""
+The node problem detector would need a role of its own, and replaces nodes by itself: off; so is the chart's operator of UltraServers,
+by its default. The names of all switches were compared with the values of chart 1.10.0 (`tests/data/neuron-chart/`)."""
 
 
 def install_neuron_software(scope: Construct, *, cluster: eks.ICluster, allocation: str) -> Construct:
     """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
     device plugin and the scheduler extension.
 
-    The chart's templates could not be read offline: that version and values install is not run on AWS.
+    The templates of this version could not be read: that they install with these values is not run on AWS.
     """
     software = Construct(scope, "Neuron")
     eks.HelmChart(

@@ -80,7 +80,7 @@ class NeuronNodes(Construct):
                 _volume(experiment),
                 instance_type=experiment.instance.name,
                 user_data=_user_data(experiment),
-                **self._network(experiment.instance.efa_interfaces, cluster, vpc),
+                **self._network(experiment.instance.efa_attached, cluster, vpc),
                 **self._purchase(experiment),
             ),
             min_size=0,
@@ -103,8 +103,8 @@ class NeuronNodes(Construct):
         )
 
     def _network(self, efa_interfaces: int, cluster: eks.ICluster, vpc: ec2.IVpc) -> dict[str, Any]:
-        """One EFA interface a network card, of which the first carries IP as well; or the cluster's group alone where the
-        instance has no EFA. EC2 takes the groups in one of the two places.
+        """One EFA interface a network card, of which the first carries IP as well; or the cluster's group alone where no
+        EFA is attached. EC2 takes the groups in one of the two places.
 
         The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances
         with EFA only (Neuron DRA documentation). EFA passes only between members of a group that allows all traffic to
@@ -155,7 +155,7 @@ class NeuronNodes(Construct):
         # Several on-demand nodes are faster close together where EFA connects them. A capacity block is close
         # already, and a reservation that was not made inside the same placement group could not be used from it
         # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html).
-        joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_interfaces > 0
+        joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_attached > 0
         if joined and capacity.kind == "on-demand":
             group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
             options["placement"] = _Template.PlacementProperty(group_name=group.ref)

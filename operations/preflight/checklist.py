@@ -17,7 +17,7 @@ from operations.cloud.aws import Aws, aws_of
 from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 from operations.preflight import account as of_account
-from operations.preflight import capacity, reach
+from operations.preflight import capacity, licences, reach
 from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 
@@ -31,7 +31,12 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     experiment = experiment_of(path, verb="check")
     findings = []
     aws, now = aws_of(experiment, account), datetime.now(UTC)
-    total = len(_of_account(experiment, aws, now)) + len(reach.images(experiment)) + 2
+    total = (
+        len(_of_account(experiment, aws, now))
+        + len(reach.images(experiment))
+        + 2
+        + bool(licences.guarded(experiment))
+    )
     with progress(f"preflight {experiment.name}", total) as told:
         for one in judge(experiment, aws, reach.Web(), now=now):
             print(f"    {one.check}: {one.state}", file=sys.stderr)
@@ -58,6 +63,8 @@ def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) ->
         yield Finding("", None, why, remedy, check="account", state=State.UNKNOWN)
     for image in reach.images(experiment):
         yield _made("image", partial(reach.reachable, image, web))
+    if licences.guarded(experiment):
+        yield _made("licences", partial(licences.licences, experiment, endpoint=web.hub))
     if experiment.cluster.existing is None:
         yield _made("admin_cidrs", lambda: reach.admin_cidrs(experiment, web))
 

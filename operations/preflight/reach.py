@@ -47,6 +47,8 @@ class Web:
     """GET and HEAD. `scheme` is for tests, whose registry has no certificate."""
 
     address_service = "https://checkip.amazonaws.com"
+    hub: str | None = None
+    """Another hub than Hugging Face."""
 
     def __init__(self, *, scheme: str = "https", address_service: str | None = None) -> None:
         self.scheme = scheme

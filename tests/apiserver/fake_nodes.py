@@ -102,7 +102,7 @@ def _device(node: Node, number: int) -> dict[str, Any]:
         **{
             f"resource.aws.com/devicegroup{size}_id": f"{node.name}-group{size}-{number // size}"
             for size in (1, 4, 8, 16)
-            if node.instance.efa_interfaces and size <= node.devices
+            if node.instance.efa_attached and size <= node.devices
         },
     }
     numbers = {"deviceId": number, "topology_x": number // 4, "topology_y": number % 4}
@@ -111,6 +111,6 @@ def _device(node: Node, number: int) -> dict[str, Any]:
         "attributes": {
             **{name: {"string": value} for name, value in texts.items()},
             **{name: {"int": value} for name, value in numbers.items()},
-            "draDriverVersion": {"version": "1.0.1"},
+            "draDriverVersion": {"version": "1.2.0"},
         },
     }

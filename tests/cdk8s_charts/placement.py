@@ -138,7 +138,7 @@ class Cluster:
             return ()
         if count not in (1, 4, 8, 16):
             raise Unplaceable(f"{count} devices are not a connected group")
-        if node.by_claims and node.instance and not node.instance.efa_interfaces:
+        if node.by_claims and node.instance and not node.instance.efa_attached:
             raise Unplaceable("groups are published on instances with EFA only")
         if not node.by_claims and 1 < count < node.devices and pod.spec.get("schedulerName") != SCHEDULER:
             raise Unplaceable("without the scheduler extension the devices might not be connected")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,12 @@ import pytest
 from cdk8s_charts.pods.volumes import marker_check
 from cdk8s_charts.workloads.artifact_jobs import compiling_job
 from experiment import Experiment
+from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 from experiment.compilation import artifact_key
+from experiment.description import as_text
 from store import MARKER, artifact
 from tests.cdk8s_charts.objects import Pod
+from tests.cdk8s_charts.variations import rendered
 
 FILES = (artifact.CONFIGURATION, "model.pt")
 WEIGHTS = ("target", "draft")
@@ -84,3 +89,20 @@ def test_a_compilation_begins_afresh_leaves_files_that_the_copy_may_read_and_is_
     assert compiled("false").returncode == 1
     (tmp_path / "already-complete").touch()
     assert compiled("false").returncode == 0
+
+
+def test_a_digest_in_the_catalogue_is_what_every_pod_of_the_image_runs_and_what_the_artifact_is_named_after(
+    reference: Experiment,
+) -> None:
+    """One place: a digest from elsewhere would make what runs another thing than the manifests that were reviewed."""
+    image = f"{NXDI_VLLM_0_9_1.image}@sha256:{'0' * 64}"
+    runtime = replace(NXDI_VLLM_0_9_1, image=image)
+    pinned = replace(reference, arms=tuple(replace(arm, runtime=runtime) for arm in reference.arms))
+    text, before = (json.dumps(rendered(one)) for one in (pinned, reference))
+    assert text.count(image) == before.count(NXDI_VLLM_0_9_1.image) == text.count(NXDI_VLLM_0_9_1.image)
+    for arm, unpinned in zip(pinned.arms, reference.arms, strict=True):
+        assert artifact_key(arm) in text
+        assert artifact_key(unpinned) in before
+        assert artifact_key(unpinned) not in text
+    assert "digest of" in as_text(reference)
+    assert "digest of" not in as_text(pinned)

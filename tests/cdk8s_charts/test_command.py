@@ -54,6 +54,13 @@ def test_every_option_of_a_server_is_one_of_its_vllm_and_fits_it(arm: Arm) -> No
 
 
 @pytest.mark.parametrize("arm", SERVED)
+def test_an_arm_that_drafts_tells_acceptance_of_each_answer_where_its_vllm_can(arm: Arm) -> None:
+    option = "--per-request-spec-decode-metrics"
+    tells = arm.speculation is not None and option in _known_options(arm)
+    assert options(serve_argv(arm)).get(option) == ("summary" if tells else None)
+
+
+@pytest.mark.parametrize("arm", SERVED)
 def test_a_compilation_is_given_the_engine_options_of_its_server(arm: Arm) -> None:
     compiled = json.loads(compile_argv(arm)[-1])
     served = options(serve_argv(arm))

@@ -42,7 +42,7 @@ CHOICES: dict[str, list[Any]] = {
     "serve": [None, {"arm": "qwen-sd-vllm", "replicas": 1}, {"arm": "qwen-sd-vllm", "max_replicas": 2}],
 }
 SMALL = {"cluster.instance": "trn2.3xlarge", "cluster.region": "ap-southeast-4"}
-ZONES = {"us-east-2": ["us-east-2a", "us-east-2b"], "ap-southeast-4": ["ap-southeast-4a", "ap-southeast-4b"]}
+ZONES = {"us-east-2": ["us-east-2a", "us-east-2b"], "ap-southeast-4": ["ap-southeast-4c", "ap-southeast-4a"]}
 WANTED, MOST_TRIES = 12, 400
 
 

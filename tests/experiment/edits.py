@@ -139,7 +139,7 @@ SMALL = both(
     put("serving.allocation", "device-plugin"),
     put("cluster.instance", "trn2.3xlarge"),
     put("cluster.region", "ap-southeast-4"),
-    put("cluster.availability_zones", ["ap-southeast-4a", "ap-southeast-4b"]),
+    put("cluster.availability_zones", ["ap-southeast-4c", "ap-southeast-4a"]),
 )
 DFLASH = both(
     NATIVE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
-from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key
+from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key, declared_keys
+from store.artifact import comparison
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -97,3 +99,18 @@ def test_jobs_and_folders_are_named_after_what_they_make(reference: Experiment) 
         names += [naming.compile_job(each) for each in experiment.arms]
         assert len(set(names)) == len(names)
         assert all(len(name) <= 63 - len("-0a1b2c3d") and name == naming.slug(name) for name in names)
+
+
+def test_what_the_library_sets_by_itself_for_a_fused_arm_counts_as_its_speculation(
+    reference: Experiment,
+) -> None:
+    """NxD Inference tiles the key-value cache of fused and EAGLE arms; asynchronous execution it does not set."""
+    plain, fused = (
+        {"neuron_config": {"kv_cache_tiling": tiled, "async_mode": tiled}} for tiled in (False, True)
+    )
+    declared = declared_keys(reference.baseline, reference.arms[1])
+    found = json.loads(comparison("s3://x", plain, fused, declared))["differences"]
+    assert {one["path"]: one["declared"] for one in found} == {
+        "neuron_config.kv_cache_tiling": True,
+        "neuron_config.async_mode": False,
+    }

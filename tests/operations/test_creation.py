@@ -58,7 +58,7 @@ def test_it_chooses_what_is_known_cheap_and_fits(new: New, reference: Experiment
     (tmp_path / "mine.yaml").unlink()
     smaller = new("--model", "Qwen/Qwen3-14B")
     assert (smaller.cluster.instance, smaller.cluster.max_nodes) == ("trn2.3xlarge", 2)
-    assert smaller.cluster.region in smaller.instance.regions
+    assert smaller.cluster.trn2_zone in smaller.instance.zones[smaller.cluster.region]
     (tmp_path / "mine.yaml").unlink()
     tuned = new("--model", "my-org/mine", "--like", "Qwen/Qwen3-32B", "--draft", "Qwen/Qwen3-0.6B").baseline
     assert (tuned.target.model.name, tuned.target.shape_of) == ("my-org/mine", "Qwen/Qwen3-32B")

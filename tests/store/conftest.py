@@ -113,6 +113,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps(data).encode(), {"Content-Type": "application/json"})
 
     def _file(self, commit: str, name: str) -> None:
+        if commit not in ("main", COMMIT, LATER):
+            self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            return
+        if name not in self.hub.files:
+            self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
+            return
         content = self.hub.files[name]
         etag = hashlib.sha256(content).hexdigest()
         headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}

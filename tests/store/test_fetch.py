@@ -115,6 +115,8 @@ def test_a_gated_model_an_unknown_revision_and_an_unknown_model_say_what_to_do(
         run(folder(), "nonsense")
     with pytest.raises(StoreError, match="org/other: no such model"):
         Hub(endpoint=hub.url).commit("org/other", None)
+    with pytest.raises(Unreachable, match=r"org/model: .* repeat to go on"):
+        Hub(endpoint="http://127.0.0.1:1").commit("org/model", None)
     hub.gated = True
     with pytest.raises(StoreError, match=r"is gated; accept its terms .* weights.token_secret"):
         run(folder())

@@ -21,10 +21,10 @@ from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 
 ANSWERS = ROOT / "tests" / "data" / "lmeval"
-PLAIN_CONFIG = {"neuron_config": {"speculation_length": 0, "kv_cache_tiling": False, "tp_degree": 32}}
+PLAIN_CONFIG = {"neuron_config": {"speculation_length": 0, "async_mode": False, "tp_degree": 32}}
 FUSED_CONFIG = {
     "fused_spec_config": {"draft_model_path": "/checkpoints/x"},
-    "neuron_config": {"speculation_length": 7, "kv_cache_tiling": True, "tp_degree": 32},
+    "neuron_config": {"speculation_length": 7, "async_mode": True, "tp_degree": 32},
 }
 DECLARED = ("speculation_length", "fused_spec_config")
 ADDRESS = "s3://x-artifacts-123456789012-us-east-2/0123456789abcdef"
@@ -54,7 +54,7 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> Reported:
 @pytest.mark.parametrize(
     ("theirs", "ours", "said"),
     [
-        (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.kv_cache_tiling false -> true."),
+        (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
         ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 values that speculation sets."),
         (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
         (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
