@@ -89,26 +89,35 @@ def _keys_are_known(arm: Arm) -> None:
     "arm", [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
 )
 def test_the_native_plugin_is_given_what_it_takes_and_fails_rather_than_compile(arm: Arm) -> None:
-    """Host sampling is synchronous; a DFlash arm has the cache of the plugin's example. `test_in_image.py` asks of buckets."""
+    """Host sampling and DFlash are synchronous; a DFlash arm has the cache of the plugin's example. `test_in_image.py` asks of
+    buckets."""
     config, served = compile_config(arm), options(serve_argv(arm))
     assert serve_environment(arm)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
     assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(arm)
-    assert served.get("--no-async-scheduling", False) == (config["on_device_sampling_config"] is None)
     dflash = arm.speculation is not None and arm.speculation.mode == "dflash"
+    alone = config["on_device_sampling_config"] is None or dflash
+    assert served.get("--no-async-scheduling", False) == alone
+    assert served["--no-enable-chunked-prefill"]
+    assert served["--no-enable-prefix-caching"]
     assert served.get("--num-gpu-blocks-override") == ("1200" if dflash else None)
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.batch_only], ids=lambda arm: arm.name)
 def test_every_option_of_a_batch_script_is_one_of_inference_demo(arm: Arm) -> None:
     known = _table("tests/data/neuron-config/inference-demo-0.6.10598.json")
-    argv = batch_argv(arm, prompts=("Why?", "--not an option"), max_new_tokens=400)
+    argv = batch_argv(arm, prompt="--not an option", max_new_tokens=400)
     assert argv[1 : argv.index("run")] == ["--model-type", "llama", "--task-type", "causal-lm"]
     values = {number + 1 for number, word in enumerate(argv) if word in known and not known[word]}
     for number, word in enumerate(argv):
         if word.startswith("--") and number not in values:
             assert word in known, word
             assert known[word].get("flag", False) == (number + 1 not in values), word
-    assert argv.count("--prompt") == 2
+
+    medusa = arm.speculation is not None and arm.speculation.mode == "medusa"
+    assert argv.count("--prompt") == 1, "several are a batch, which neither mode takes"
+    assert ("--on-device-sampling" in argv) == medusa
+    sampled = [argv[argv.index(option) + 1] for option in ("--top-k", "--global-topk") if option in argv]
+    assert sampled == (["10", "10"] if medusa else ["1"])
 
 
 def test_a_medusa_tree_fills_the_window_and_every_path_has_its_parent() -> None:
@@ -141,7 +150,7 @@ def test_servers_load_from_local_folders_what_was_compiled_alike_and_reach_no_hu
 @pytest.mark.parametrize(
     ("runtime", "mode", "method"),
     [
-        ("nxdi-vllm-0.9.1", "eagle", None),  # by override: the fork ignores the method
+        ("nxdi-vllm-0.9.1", "eagle", None),  # by override: the fork's example of EAGLE names no method
         ("nxdi-vllm-0.16", "eagle", "eagle"),
         ("nxdi-vllm-0.16", "eagle3", "eagle3"),
     ],
