@@ -209,7 +209,17 @@ class Experiment:
 _OF_A_REPLAY = ("at_s", "conversation", "think_s", "made_up")
 _LATER = ("engine", "shape_of", "address", *_OF_A_REPLAY)
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before. Of a section the model says it."""
-_JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered", "config_keys")
+_JUDGED = (
+    *(
+        "one_layer",
+        "needs_device_sampling",
+        "synchronous",
+        "degrees",
+        "sized_cache",
+        "offered",
+        "config_keys",
+    ),
+)
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
 
 

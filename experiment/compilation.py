@@ -13,7 +13,11 @@ import heapq
 import json
 from typing import TYPE_CHECKING, Any
 
+from experiment.catalogue.engine_keys import CONTEXT_BUCKETS
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from experiment.arms import Arm, Weights
 
 SPECULATION_LENGTH = 64
@@ -45,12 +49,20 @@ _GREEDY = {
 
 def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
     """Keys of a saved configuration in which the two may differ: because one speculates, or because the file sets them."""
-    return tuple(dict.fromkeys((*TREATED_KEYS, *baseline.engine, *arm.engine)))
+    return tuple(dict.fromkeys((*TREATED_KEYS, *and_what_follows((*baseline.engine, *arm.engine)))))
+
+
+def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
+    """Keys that the file sets for an arm, and the one that follows from a list of buckets."""
+    keys = tuple(engine)
+    return (*keys, "max_context_length") if CONTEXT_BUCKETS in keys else keys
 
 
 def compile_config(arm: Arm) -> dict[str, Any]:
     """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
-    return _common(arm) | dict(arm.engine)
+    buckets = arm.engine.get(CONTEXT_BUCKETS)
+    longest = {"max_context_length": max(buckets)} if buckets else {}
+    return _common(arm) | dict(arm.engine) | longest
 
 
 def _common(arm: Arm) -> dict[str, Any]:
@@ -79,6 +91,14 @@ def serve_config(arm: Arm) -> dict[str, Any]:
     if arm.runtime.dialect != "nxdi-v0":
         return compile_config(arm)
     return {key: value for key, value in compile_config(arm).items() if key not in _OBJECTS}
+
+
+def synchronous(arm: Arm) -> bool:
+    """Whether a server of the native plugin is told to end one step before it schedules the next."""
+    if arm.runtime.dialect != "native":
+        return False
+    on_host = not compile_config(arm)["on_device_sampling_config"]
+    return on_host or (arm.mode is not None and arm.mode.synchronous)
 
 
 def compiler_environment(arm: Arm) -> dict[str, str]:
