@@ -98,7 +98,8 @@ def synchronous(arm: Arm) -> bool:
     if arm.runtime.dialect != "native":
         return False
     on_host = not compile_config(arm)["on_device_sampling_config"]
-    return on_host or (arm.mode is not None and arm.mode.synchronous)
+    drafted = arm.mode is not None and arm.mode.synchronous
+    return on_host or drafted or arm.scheduler == "synchronous"
 
 
 def compiler_environment(arm: Arm) -> dict[str, str]:
@@ -192,9 +193,11 @@ def artifact_key(arm: Arm) -> str:
 
 
 def artifact_inputs(arm: Arm) -> dict[str, Any]:
-    """What the key is made of, readable, to be stored beside the artifact."""
+    """What the key is made of, readable, to be stored beside the artifact. Graphs are found by the engine's options, of which a
+    scheduler that the file sets is one."""
     speculation, serving = arm.speculation, arm.serving
     return {
+        **({"scheduler": arm.scheduler} if arm.scheduler else {}),
         "image": arm.runtime.image,
         "neuron_sdk": arm.runtime.neuron_sdk,
         "instance": arm.instance.name,
