@@ -9,7 +9,15 @@ from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
-from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key
+from experiment.compilation import (
+    KEY_LENGTH,
+    artifact_inputs,
+    artifact_key,
+    compile_config,
+    declared_keys,
+    synchronous,
+)
+from experiment.expected import expected_of, handicap
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -97,3 +105,27 @@ def test_jobs_and_folders_are_named_after_what_they_make(reference: Experiment) 
         names += [naming.compile_job(each) for each in experiment.arms]
         assert len(set(names)) == len(names)
         assert all(len(name) <= 63 - len("-0a1b2c3d") and name == naming.slug(name) for name in names)
+
+
+def test_the_last_context_bucket_is_the_longest_prompt_and_declared_with_the_list() -> None:
+    plain, _ = load(ROOT / "experiments" / "llama-3.3-70b-tp64.yaml").arms
+    listed = compile_config(plain)["context_encoding_buckets"]
+    assert compile_config(plain)["max_context_length"] == max(listed) < plain.serving.max_model_len
+    without = replace(plain, engine={})
+    assert compile_config(without)["max_context_length"] == plain.serving.max_model_len
+    assert "max_context_length" in declared_keys(without, plain)
+    assert "max_context_length" not in declared_keys(without, without)
+
+
+def test_what_is_synchronous_is_not_forecast_and_a_head_that_is_published_beside_another_baseline_is() -> (
+    None
+):
+    dflash = load(ROOT / "experiments" / "qwen3-4b-dflash.yaml")
+    told = {arm.name: (synchronous(arm), handicap(arm)) for arm in dflash.arms}
+    slow = (True, "synchronous")
+    assert told == {"qwen-sync": slow, "qwen-dflash": slow, "qwen-default": (False, None)}
+    assert [expected_of(dflash, arm).plain.likely_s is None for arm in dflash.arms] == [True, True, False]
+    eagle3 = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
+    drafted = expected_of(eagle3, eagle3.arms[1]).drafted
+    assert drafted is not None
+    assert drafted.likely is not None
