@@ -13,7 +13,7 @@ import heapq
 import json
 from typing import TYPE_CHECKING, Any
 
-from experiment.catalogue.engine_keys import CONTEXT_BUCKETS
+from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,9 +60,8 @@ def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
 
 def compile_config(arm: Arm) -> dict[str, Any]:
     """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
-    buckets = arm.engine.get(CONTEXT_BUCKETS)
-    longest = {"max_context_length": max(buckets)} if buckets else {}
-    return _common(arm) | dict(arm.engine) | longest
+    longest = longest_prompt(arm.engine)
+    return _common(arm) | dict(arm.engine) | ({"max_context_length": longest} if longest else {})
 
 
 def _common(arm: Arm) -> dict[str, Any]:

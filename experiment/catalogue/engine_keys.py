@@ -63,7 +63,14 @@ def smallest_bucket(engine: Mapping[str, Any], tokens: int) -> int:
     (`generate_buckets` of modules/autobucketing.py at v0.6.10598)."""
     if engine.get("enable_bucketing") is False:
         return tokens
-    return min(min(engine.get(key) or [min(TILE, tokens)]) for key in (CONTEXT_BUCKETS, DECODE_BUCKETS))
+    listed: list[list[int]] = [engine.get(key) or [] for key in (CONTEXT_BUCKETS, DECODE_BUCKETS)]
+    return min(min(one, default=min(TILE, tokens)) for one in listed)
+
+
+def longest_prompt(engine: Mapping[str, Any]) -> int | None:
+    """Tokens of the last context bucket that an engine lists; `None` where it lists none. Longer prompts end the server."""
+    listed: list[int] = engine.get(CONTEXT_BUCKETS) or []
+    return max(listed, default=None)
 
 
 def nxdi_value(key: str, value: Any, *, tokens: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, nxdi_value
+from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
 from experiment.catalogue.published import figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
@@ -99,18 +99,14 @@ def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator
     """NxD Inference raises for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
     longest = max(prompts, key=lambda prompt: prompt.utf8_bytes + _room(prompt), default=None)
     for arm in file.arms:
-        buckets = arm.engine.get(CONTEXT_BUCKETS)
-        if (
-            longest is None
-            or not buckets
-            or nxdi_value(CONTEXT_BUCKETS, buckets, tokens=file.serving.max_model_len)
-        ):
+        listed = arm.engine.get(CONTEXT_BUCKETS)
+        if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
             continue
-        need = longest.utf8_bytes + _room(longest)
-        if need > max(buckets):
+        need, most = longest.utf8_bytes + _room(longest), longest_prompt(arm.engine)
+        if most is not None and need > most:
             why = f"{longest.id} has up to {need} tokens (its UTF-8 bytes, nonce and template), above the last bucket"
             where = f"{arm.at}.engine.{CONTEXT_BUCKETS}"
-            yield Finding(where, buckets, why, f"let the last be {need} or more, or shorten the prompt")
+            yield Finding(where, listed, why, f"let the last be {need} or more, or shorten the prompt")
 
 
 def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
