@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from experiment.compilation import TREATED_KEYS
+from experiment.compilation import TREATED_KEYS, and_what_follows
 from experiment.difference import differences
 from experiment.naming import ARTIFACT_KEY, BATCH, NAME
 
@@ -34,7 +34,7 @@ DECLARED = (
     rf"{_CONFIG}({'|'.join(TREATED_KEYS)})",
 )
 """Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it; on the native plugin
-also what follows from sampling on the host and from a DFlash head."""
+also what follows from synchronous scheduling and from a DFlash head."""
 _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"
 OF_A_RUNTIME = (
     _SERVER + r"image",
@@ -60,7 +60,8 @@ def undeclared_differences(
     `other_runtime`: the arms declare different runtimes. `engine`: keys of the Neuron configuration that one of them sets.
     """
     allowed = _ALLOWED_OF_A_RUNTIME if other_runtime else _ALLOWED
-    of_the_engine = re.compile(rf"{_CONFIG}({'|'.join(map(re.escape, engine))})(\..*)?") if engine else None
+    keys = "|".join(map(re.escape, and_what_follows(engine)))
+    of_the_engine = re.compile(rf"{_CONFIG}({keys})(\..*)?") if engine else None
     return [
         one.path
         for one in differences(baseline, treatment, read=as_read)

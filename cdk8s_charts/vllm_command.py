@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.runtimes import version
-from experiment.compilation import compile_config, compiler_environment, serve_config
+from experiment.compilation import compile_config, compiler_environment, serve_config, synchronous
 from experiment.naming import SERVICE_PORT
 from experiment.naming import artifact_path as artifact_folder
 from experiment.naming import weights_path as weights_folder
@@ -185,9 +185,11 @@ def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
     return {
         **_shape(arm),
         "max_num_batched_tokens": serving.max_model_len,
+        # One prompt in one piece, as the plugin's examples of DFlash have it, plain and drafted alike.
         "enable_prefix_caching": False,
-        # Asynchronous scheduling needs the token on the device.
-        **({} if config["on_device_sampling_config"] else {"async_scheduling": False}),
+        "enable_chunked_prefill": False,
+        "disable_hybrid_kv_cache_manager": True,
+        **({"async_scheduling": False} if synchronous(arm) else {}),
         **({"num_gpu_blocks_override": blocks} if arm.mode and arm.mode.sized_cache else {}),
         "additional_config": {"neuron_config": config},
         **_speculation(arm),
@@ -241,8 +243,8 @@ def _shape(arm: Arm) -> dict[str, Any]:
 def _speculation(arm: Arm) -> dict[str, Any]:
     """The one option that all dialects share; nothing for an arm that does not speculate.
 
-    `method` is given where the runtime reads one. The 0.9.1 fork ignores it, later lines would misread it: a plain draft
-    called "eagle" starts on the one and breaks on the others.
+    `method` is given where the runtime reads one, and on the 0.9.1 fork as AWS ran it: a plain draft called "eagle" starts there
+    and breaks on later lines.
     """
     if arm.speculation is None:
         return {}

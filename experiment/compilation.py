@@ -13,7 +13,11 @@ import heapq
 import json
 from typing import TYPE_CHECKING, Any
 
+from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from experiment.arms import Arm, Weights
 
 SPECULATION_LENGTH = 64
@@ -47,12 +51,19 @@ _GREEDY = {
 
 def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
     """Keys of a saved configuration in which the two may differ: because one speculates, or because the file sets them."""
-    return tuple(dict.fromkeys((*TREATED_KEYS, *baseline.engine, *arm.engine)))
+    return tuple(dict.fromkeys((*TREATED_KEYS, *and_what_follows((*baseline.engine, *arm.engine)))))
+
+
+def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
+    """Keys that the file sets for an arm, and the one that follows from a list of buckets."""
+    keys = tuple(engine)
+    return (*keys, "max_context_length") if CONTEXT_BUCKETS in keys else keys
 
 
 def compile_config(arm: Arm) -> dict[str, Any]:
     """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
-    return _common(arm) | dict(arm.engine)
+    longest = longest_prompt(arm.engine)
+    return _common(arm) | dict(arm.engine) | ({"max_context_length": longest} if longest else {})
 
 
 def _common(arm: Arm) -> dict[str, Any]:
@@ -81,6 +92,15 @@ def serve_config(arm: Arm) -> dict[str, Any]:
     if arm.runtime.dialect != "nxdi-v0":
         return compile_config(arm)
     return {key: value for key, value in compile_config(arm).items() if key not in _OBJECTS}
+
+
+def synchronous(arm: Arm) -> bool:
+    """Whether a server of the native plugin is told to end one step before it schedules the next."""
+    if arm.runtime.dialect != "native":
+        return False
+    on_host = not compile_config(arm)["on_device_sampling_config"]
+    drafted = arm.mode is not None and arm.mode.synchronous
+    return on_host or drafted or arm.scheduler == "synchronous"
 
 
 def compiler_environment(arm: Arm) -> dict[str, str]:
@@ -174,9 +194,11 @@ def artifact_key(arm: Arm) -> str:
 
 
 def artifact_inputs(arm: Arm) -> dict[str, Any]:
-    """What the key is made of, readable, to be stored beside the artifact."""
+    """What the key is made of, readable, to be stored beside the artifact. Graphs are found by the engine's options, of which a
+    scheduler that the file sets is one."""
     speculation, serving = arm.speculation, arm.serving
     return {
+        **({"scheduler": arm.scheduler} if arm.scheduler else {}),
         "image": arm.runtime.image,
         "neuron_sdk": arm.runtime.neuron_sdk,
         "instance": arm.instance.name,

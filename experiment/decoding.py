@@ -26,6 +26,7 @@ LARGEST_BATCH, LONGEST_CONTEXT = 4, 12_800
 """Sequences and tokens compiled into a step, up to which rows of the fit were published."""
 BEYOND: dict[Handicap, str] = {
     "host sampling": "tokens are sampled on the host",
+    "synchronous": "the native plugin schedules a step only when the one before it has ended",
     "no kernels": "the graph has no decode kernels",
     "large batch": f"more than {LARGEST_BATCH} sequences are compiled into a step",
     "long context": f"more than {LONGEST_CONTEXT:,} tokens are compiled into a step",
@@ -40,7 +41,7 @@ _HEADS: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
         9,
         15,
         {1: (1,), 4: (4,)},
-        "over plain steps that sample on the host, which hide a part of a block's cost",
+        "over plain steps that are scheduled synchronously, which hide a part of a block's cost",
     ),
 }
 """Modes of which only ratios are known: smallest and largest k, by requests at once the published loads that are taken together, a
@@ -199,6 +200,8 @@ class Forecaster:
     def _measured_beyond(self, handicap: Handicap) -> str:
         """What was published there, against what the formula of the others gives."""
         rows = [row for row in PLAIN if row.handicap == handicap]
+        if not rows:
+            return "no result is published"
         excess = sorted((row.tpot_s - self.fit.step_s(of_row(row))) * 1000 for row in rows)
         times = sorted(row.tpot_s / self.fit.step_s(of_row(row)) for row in rows)
         span = f"{times[0]:.1f}" if len(rows) == 1 else f"{times[0]:.1f} to {times[-1]:.1f}"

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, figure
-from experiment.compilation import compile_config
+from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
 from experiment.decoding import Configuration, DraftedStep, PlainStep, of_row, published_forecaster
 
@@ -55,7 +55,11 @@ def expected(experiment: Experiment) -> tuple[Expected, ...]:
 
 
 def expected_of(experiment: Experiment, arm: Arm) -> Expected:
-    """One arm. Its step reads the whole context that it is compiled for; with smaller buckets it reads less."""
+    """One arm, as if each step read the whole `max_model_len`.
+
+    With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
+    (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
+    """
     by, own = published_forecaster(), configuration(arm)
     known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
     plain = by.plain(own, known)
@@ -100,7 +104,9 @@ def configuration(arm: Arm) -> Configuration:
 
 def handicap(arm: Arm) -> Handicap | None:
     """What is known to slow its engine down."""
-    return None if compile_config(arm).get("on_device_sampling_config") else "host sampling"
+    if not compile_config(arm).get("on_device_sampling_config"):
+        return "host sampling"
+    return "synchronous" if synchronous(arm) else None
 
 
 def file_text(experiment: Experiment) -> str:

@@ -65,7 +65,7 @@ def as_lines() -> Iterator[str]:
     )
     for handicap, text in BEYOND.items():
         rows = [row.row for row in PLAIN if row.handicap == handicap]
-        yield f"Not forecast, {handicap} ({text}): {', '.join(rows)}."
+        yield f"Not forecast, {handicap} ({text}): {', '.join(rows) or 'no result is published'}."
     yield ""
     yield f"{'row':<5}  {'beside':<6}  {'mode':<6}  {'k':>2}  {'at once':>7}  {'plain ms':>8}  {'ms':>6}  {'tok/step':>8}  step / plain"
     for one in DRAFTED:

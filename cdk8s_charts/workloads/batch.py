@@ -33,7 +33,6 @@ from experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
-    from experiment.prompts import Prompt
 
 
 _PROGRAM = Path(__file__).parents[1] / "join_heads.py"
@@ -65,7 +64,7 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     demo = pod.container(
         "inference-demo",
         arm.runtime.image,
-        batch_argv(arm, prompts=_prompts(experiment), max_new_tokens=experiment.benchmark.max_tokens),
+        batch_argv(arm, prompt=_prompt(experiment), max_new_tokens=experiment.benchmark.max_tokens),
         environment=environment,
         folder=SCRATCH_MOUNT,
         resources=pod.part_of_node(share, disk_gib=sizes.compile_ephemeral_gib(arm)),
@@ -96,14 +95,10 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     return [*files, job]
 
 
-def _prompts(experiment: Experiment) -> tuple[str, ...]:
-    """The first prompt of each class, as text: the script is an example, not the comparison."""
-    first: dict[str, Prompt] = {}
-    for prompt in experiment.prompts:
-        first.setdefault(prompt.class_name, prompt)
-    return tuple(
-        prompt.text if prompt.text is not None else prompt.messages[-1][1] for prompt in first.values()
-    )
+def _prompt(experiment: Experiment) -> str:
+    """The first one, as text: several would be one batch, which neither mode takes, and the benchmark draws its own input."""
+    prompt = experiment.prompts[0]
+    return prompt.text if prompt.text is not None else prompt.messages[-1][1]
 
 
 def _medusa_files(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -134,8 +129,12 @@ def _join_heads(body: pod.PodSpec, demo: pod.Container, arm: Arm, files: str) ->
     pod.add_volume(body, "tree", _PLAN_MOUNT, join, demo, configMap={"name": files})
 
 
-def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> list[str]:
-    """Compile, generate for each prompt and measure, one request at a time."""
+def batch_argv(arm: Arm, *, prompt: str, max_new_tokens: int) -> list[str]:
+    """Compile, generate for a prompt and measure, one request at a time.
+
+    Medusa asserts on-device sampling (`models/model_wrapper.py`), whose `global_topk` tokens of each head its tree counts in tens
+    (`TOPK` of https://github.com/aws-neuron/neuronx-distributed, utils/medusa_utils.py); unfused speculation compares logits.
+    """
     assert arm.speculation is not None, "a batch script is for arms that speculate"
     serving, compiled, window = arm.serving, compiled_path(arm), str(arm.num_speculative_tokens)
     if arm.speculation.mode == "medusa":
@@ -144,6 +143,7 @@ def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> li
             *("--is-medusa", "--num-medusa-heads", window),
             *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
             *("--medusa-tree-json", f"{_PLAN_MOUNT}/{_TREE_FILE}"),
+            *("--on-device-sampling", "--top-k", "10", "--global-topk", "10"),
         ]
     else:
         model = weights_path(arm.target)
@@ -151,6 +151,7 @@ def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> li
             *("--draft-model-path", weights_path(arm.speculation.draft)),
             *("--compiled-draft-model-path", f"{compiled}-draft"),
             *("--speculation-length", window),
+            *("--top-k", "1"),
         ]
     return [
         *("inference_demo", "--model-type", _MODEL_TYPES[arm.target.model.architecture]),
@@ -165,8 +166,7 @@ def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> li
         *("--seq-len", str(serving.max_model_len)),
         *("--padding-side", "right"),
         "--enable-bucketing",
-        *("--top-k", "1"),
         *speculation,
         "--benchmark",
-        *(word for prompt in prompts for word in ("--prompt", prompt)),
+        *("--prompt", prompt),
     ]

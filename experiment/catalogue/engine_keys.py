@@ -8,6 +8,7 @@ configuration reference (https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +47,42 @@ DECIDED = {
     "on_cpu": "cluster.instance",
 }
 """Keys that an arm cannot set, and what decides them."""
+
+
+CONTEXT_BUCKETS, DECODE_BUCKETS = "context_encoding_buckets", "token_generation_buckets"
+"""Keys of NxD Inference: lengths that prompts and steps are compiled for. The first that fits is taken."""
+FUSED_QKV = ("fused_qkv", "qkv_kernel_enabled")
+"""Keys of NxD Inference that read query, key and value weights as one matrix."""
+LARGEST_NUMERICAL_ERROR = 1024
+"""Tokens of a bucket up to which NxD Inference's kernels "may lead to Numerical Error", status 1003
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/libraries/nxd-inference/tutorials/trn2-llama3.3-70b-tutorial.html)."""
+
+
+def smallest_bucket(engine: Mapping[str, Any], tokens: int) -> int:
+    """Of NxD Inference's graphs for contexts of `tokens`: powers of two from 128 where an engine lists none
+    (`generate_buckets` of modules/autobucketing.py at v0.6.10598)."""
+    if engine.get("enable_bucketing") is False:
+        return tokens
+    listed: list[list[int]] = [engine.get(key) or [] for key in (CONTEXT_BUCKETS, DECODE_BUCKETS)]
+    return min(min(one, default=min(TILE, tokens)) for one in listed)
+
+
+def longest_prompt(engine: Mapping[str, Any]) -> int | None:
+    """Tokens of the last context bucket that an engine lists; `None` where it lists none. Longer prompts end the server."""
+    listed: list[int] = engine.get(CONTEXT_BUCKETS) or []
+    return max(listed, default=None)
+
+
+def nxdi_value(key: str, value: Any, *, tokens: int) -> str | None:
+    """What NxD Inference asks of a key that it would refuse this value for; `None` where nothing is wrong."""
+    if key not in (CONTEXT_BUCKETS, DECODE_BUCKETS) or value is None:
+        return None
+    fits = (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(one) is int and 0 < one <= tokens for one in value)
+    )
+    return None if fits else f"null, or whole numbers up to {tokens}"
 
 
 TILE = 128

@@ -120,7 +120,7 @@ FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A head that a source of the runtimes' makers pairs with its target; others may be named as well."""
+    """A head that a source of its or the runtimes' makers pairs with its target; others may be named as well."""
 
     name: str
     target: str
@@ -129,8 +129,12 @@ class Head:
     """Tokens that it drafts, fixed by its training; `None` where any number goes."""
     source: str
     date: str
+    vocabulary: int | None = None
+    """Tokens that its output layer knows; `None` where it is not known. Heads of RedHat's `speculators` know 32,000 and map them to
+    the target's by a tensor `d2t` (https://github.com/vllm-project/speculators/pull/50, example in pull 53)."""
 
 
+_SPECULATORS_VOCABULARY = 32_000
 _PLUGIN = "https://github.com/vllm-project/vllm-neuron/tree/main/"
 _ALL_HEADS = (
     Head(
@@ -141,6 +145,7 @@ _ALL_HEADS = (
         source="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/tutorials/"
         "tutorial-eagle3-speculative-decoding-llama-3-1.html",
         date="2026-06-11",
+        vocabulary=_SPECULATORS_VOCABULARY,
     ),
     Head(
         name="RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3",
@@ -149,6 +154,16 @@ _ALL_HEADS = (
         speculative_tokens=None,
         source=f"{_PLUGIN}docs/model-recipes/llama-3.md",
         date="2026-08-17",
+        vocabulary=_SPECULATORS_VOCABULARY,
+    ),
+    Head(
+        name="RedHatAI/Qwen3-32B-speculator.eagle3",  # at dc84fe7: one layer, hidden size 5120, 3.1 GB, `d2t` of 32,000
+        target="Qwen/Qwen3-32B",
+        mode="eagle3",
+        speculative_tokens=None,
+        source="https://github.com/vllm-project/speculators",
+        date="2026-08-27",
+        vocabulary=_SPECULATORS_VOCABULARY,
     ),
     Head(
         name="z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",

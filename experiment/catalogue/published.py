@@ -14,7 +14,7 @@ import yaml
 
 from experiment.catalogue.models import MODELS, Shape
 
-Handicap = Literal["host sampling", "no kernels", "large batch", "long context", "unexplained"]
+Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"]
 """Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
 
 
@@ -39,7 +39,7 @@ class Plain:
     batch: int
     """Sequences that are compiled into a step."""
     compiled_tokens: int
-    """Length of the context that a step reads, whatever the prompt's is: `max_model_len`, or a bucket of it."""
+    """Length of the context that a step reads: `max_model_len`, or the first bucket of it that holds the whole request."""
     tpot_s: float
     stack: str
     source: str

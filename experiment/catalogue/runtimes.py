@@ -9,10 +9,11 @@ Without it: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron
 drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits the
 accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes, and for DFlash
 examples with Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; the design of speculation (2026-06-23): an
-EAGLE3 head has one layer, and a target class implements `SupportsEagle3` (Llama there; the Qwen3 recipe of 2026-07-23 claims
-it for Qwen3, unproven); the configuration reference (2026-08-13): speculation needs on-device sampling, though the examples of DFlash
-set none; on the CPU, vLLM 0.32 as it was run
-on two cores with tiny models.
+EAGLE3 head has one layer, and a target class implements `SupportsEagle3` (Llama; Qwen3 in vllm_neuron/model/qwen3/model.py at
+9d83b11, as its recipe of 2026-07-23 says); `DFlashProposer` (vllm_neuron/vllm/spec_decode/dflash.py at 09006a4) raises without
+on-device sampling, with asynchronous scheduling, with chunked prefill, with prefix caching and at any TP but 4 and 8; a
+`NeuronConfig` samples on the device unless `on_device_sampling_config` is there and null, so the examples of DFlash, which
+leave the key out, do; on the CPU, vLLM 0.32 as it was run on two cores with tiny models.
 
 Drivers: release notes of the Neuron runtime
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/release-notes/components/runtime.html). SDK 2.24: library 2.26 wants
@@ -74,6 +75,10 @@ MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
 `vanilla`: unfused, in a batch script; the others need a head that was trained for the target."""
 
 
+NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
+"""What is said of an arm with a synchronous scheduler, why it has one behind a colon."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mode:
     """What a runtime says to one way of speculating."""
@@ -98,6 +103,10 @@ class Mode:
     """Whether a head has exactly one decoder layer."""
     needs_device_sampling: bool = False
     """Whether it does not work where tokens are sampled on the host."""
+    synchronous: bool = False
+    """Whether it is refused at start unless asynchronous scheduling is turned off by hand."""
+    degrees: frozenset[int] = frozenset()
+    """Degrees of tensor parallelism that it is not refused at; none where any goes."""
     also_changes: tuple[str, ...] = ()
     """What else is different in an engine because it speculates: declared with the treatment, as it cannot be avoided."""
     sized_cache: str = ""
@@ -152,6 +161,9 @@ class Runtime:
     """The table in `neuron_config/` of the keys that the image's Neuron configuration knows; empty where it has none."""
     greedy_speculation_only: bool = True
     """Whether a speculating server ignores the temperature of a request."""
+    schedules_ahead: bool = False
+    """Whether a plain arm schedules the next step while one runs, and vLLM's `--no-async-scheduling` turns that off. vLLM on a CPU
+    never does (`check_and_update_config` of its platforms/cpu.py, 0.29.0)."""
     lab_only: bool = False
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
@@ -222,7 +234,10 @@ NXDI_VLLM_0_9_1 = Runtime(
     nearest="use mode `fused` with a plain draft model of the same family",
     modes=modes(
         Mode(reason="it came after this image"),
-        fused=Mode(architectures=_DENSE, min_speculative_tokens=2, within_context=True),
+        # The name is wrong and without effect on how the fork drafts, but no other argument is published for this image (the
+        # SDK's sd-inference-tutorial.rst; aws-neuron-eks-samples). Upstream 0.9.1 refuses a draft of 16 heads at TP 32 with either
+        # name, so the fork must skip that check, as it did at tag 2.24.0 (`verify_with_parallel_config` of vllm/config.py).
+        fused=Mode(architectures=_DENSE, min_speculative_tokens=2, within_context=True, vllm_method="eagle"),
         draft=Mode(reason="the vLLM fork of this image always fuses target and draft into one graph"),
         vanilla=Mode(
             architectures=_LLAMA,
@@ -285,7 +300,7 @@ NXDI_VLLM_0_16 = Runtime(
 )
 """The last image with NxD Inference. Acceptance happens inside the compiled graph, so no metric tells it."""
 
-_SYNCHRONOUS = ("asynchronous scheduling is off: vLLM Neuron does not combine it with speculation",)
+_SYNCHRONOUS = (f"{NO_ASYNC_SCHEDULING}: vLLM Neuron does not combine it with speculation",)
 """https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html: a speculative
 configuration turns off what is on by default. Plain arms keep it: they decode as well as they can."""
 _SINGLE_SHOT_TOKENS = 16 * 1024
@@ -299,6 +314,7 @@ NATIVE_VLLM_0_29 = Runtime(
     vllm="0.29.0",
     neuron_sdk="2.33.0",
     config_keys="native-2.33",
+    schedules_ahead=True,
     runtime_library="2.35.30.0",
     tested_driver="2.31",
     longest_context=_SINGLE_SHOT_TOKENS,
@@ -335,6 +351,9 @@ NATIVE_VLLM_0_29 = Runtime(
             bonus_token=True,
             head=True,
             trained_window=True,
+            needs_device_sampling=True,
+            synchronous=True,
+            degrees=frozenset({4, 8}),
             also_changes=_SYNCHRONOUS,
             sized_cache="the key-value cache holds no more than the batch can use: DFlash costs by its size",
             vllm_method="dflash",

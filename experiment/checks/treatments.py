@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.engine_keys import DECIDED, known_keys, native_value
+from experiment.catalogue.engine_keys import (
+    DECIDED,
+    FUSED_QKV,
+    LARGEST_NUMERICAL_ERROR,
+    known_keys,
+    native_value,
+    nxdi_value,
+    smallest_bucket,
+)
 from experiment.catalogue.models import HEADS, MODELS
-from experiment.catalogue.runtimes import MODES, RUNTIMES
+from experiment.catalogue.runtimes import MODES, NO_ASYNC_SCHEDULING, RUNTIMES
 from experiment.finding import Finding
 
 if TYPE_CHECKING:
@@ -140,11 +148,11 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
         yield Finding("arms[0].speculation", None, why, "put an arm without `speculation` first")
     meanings: dict[tuple[str, Treatment | None, str], SingleArm] = {}
     for arm in arms:
-        engine = json.dumps(arm.engine, sort_keys=True)
+        engine = json.dumps([arm.engine, arm.scheduler], sort_keys=True)
         twin = meanings.setdefault((arm.runtime, arm.speculation, engine), arm)
         if twin is not arm:
             why = f"is equal to {'the baseline' if twin is file.arms[0] else twin.name}"
-            remedy = "give it a `speculation`, a `runtime` or an `engine` of its own, or remove it"
+            remedy = "give it a `speculation`, `runtime`, `engine` or `scheduler` of its own, or remove it"
             yield Finding(arm.at, arm.name, why, remedy, rests_on=(twin.at,))
 
 
@@ -165,11 +173,68 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 why = why if known else f"runtime {arm.runtime} has no Neuron configuration"
                 remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
                 yield Finding(where, value, why, remedy, rests_on=(arm.runtime_at,))
-            elif runtime.dialect == "native":
+            else:
                 sequences, tokens = arm.max_num_seqs, file.serving.max_model_len
-                if asked := native_value(table, key, value, sequences=sequences, tokens=tokens):
+                if runtime.dialect == "native":
+                    asked = native_value(table, key, value, sequences=sequences, tokens=tokens)
+                else:
+                    asked = nxdi_value(key, value, tokens=tokens)
+                if asked:
                     why = f"is refused by runtime {arm.runtime}"
                     yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
+
+
+def keys_that_fail_later(file: ExpandedFile) -> Iterator[Finding]:
+    """What NxD Inference 0.6 and 0.7 take, compile for an hour and fail at: no parser of theirs refuses it.
+
+    Sources: https://github.com/aws-neuron/neuronx-distributed-inference at v0.6.10598 and v0.7.14366, where
+    models/qwen3/modeling_qwen3.py does not call `convert_state_dict_to_fused_qkv` (it does from SDK 2.29 on), so that
+    modules/attention/gqa.py finds no `Wqkv.weight`; AWS's Llama 3.3 70B tutorial for the kernels.
+    """
+    target = file.described(file.target)
+    for arm in file.arms:
+        runtime = RUNTIMES.get(arm.runtime)
+        if runtime is None or not runtime.nxd_inference.startswith(("0.6.", "0.7.")):
+            continue
+        related = (arm.runtime_at, "target.model")
+        for key in FUSED_QKV:
+            if arm.engine.get(key) and target and target.architecture == "Qwen3ForCausalLM":
+                why = (
+                    f"NxD Inference {runtime.nxd_inference} does not fuse the weights of Qwen3, so loading ends with a KeyError "
+                    "after the whole compilation (models/qwen3/modeling_qwen3.py)"
+                )
+                yield Finding(f"{arm.at}.engine.{key}", arm.engine[key], why, "remove it", rests_on=related)
+        kernels = [key for key, on in arm.engine.items() if on is True and key.endswith("kernel_enabled")]
+        tokens = file.serving.max_model_len
+        if any(nxdi_value(key, value, tokens=tokens) for key, value in arm.engine.items()):
+            continue  # refused by another rule
+        bucket = smallest_bucket(arm.engine, tokens)
+        if kernels and bucket <= LARGEST_NUMERICAL_ERROR:
+            why = (
+                f"the smallest bucket has {bucket} tokens, and kernels with buckets of {LARGEST_NUMERICAL_ERROR:,} or less can fail "
+                "with status 1003, Numerical Error (AWS's Llama 3.3 70B tutorial)"
+            )
+            remedy = "list larger context_encoding_buckets and token_generation_buckets, or use no kernel"
+            where = f"{arm.at}.engine.{kernels[0]}"
+            yield Finding(where, True, why, remedy, rests_on=("serving.max_model_len", arm.runtime_at))
+
+
+def schedulers(file: ExpandedFile) -> Iterator[Finding]:
+    """Asynchronous scheduling can be turned off only where it is on."""
+    for arm in file.arms:
+        runtime = RUNTIMES.get(arm.runtime)
+        if arm.scheduler is None or runtime is None:
+            continue
+        name = arm.speculation.mode if arm.speculation else ""
+        mode, why, related = runtime.modes.get(name), "", (arm.runtime_at,)
+        if not runtime.schedules_ahead:
+            why = f"runtime {arm.runtime} has no asynchronous scheduling that could be turned off"
+        elif mode and any(text.startswith(NO_ASYNC_SCHEDULING) for text in mode.also_changes):
+            why = f"the arm is synchronous already: runtime {arm.runtime} turns asynchronous scheduling off for mode {name}"
+        elif not arm.engine.get("on_device_sampling_config", True):
+            why = "the arm is synchronous already: it samples on the host"
+        if why:
+            yield Finding(f"{arm.at}.scheduler", arm.scheduler, why, "remove it", rests_on=related)
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
@@ -274,6 +339,20 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
         elif known.speculative_tokens not in (None, window):
             why = f"{draft.model} drafts {known.speculative_tokens} tokens, fixed by its training ({known.source}, {known.date})"
             yield Finding(one.arm.window_at, window, why, f"use {known.speculative_tokens}", rests_on=related)
+        elif one.runtime and one.runtime.nxd_inference and _another_vocabulary(one, known.vocabulary):
+            why = (
+                f"its output layer knows {known.vocabulary} tokens, and NxD Inference takes EAGLE3 heads with the vocabulary and "
+                f"hidden size of {known.target} only (SDK, trn3-gpt-oss-120b-tutorial)"
+            )
+            remedy = "use a head with the target's vocabulary, or runtime native-vllm-0.29"
+            yield Finding(f"{one.arm.draft_at}.model", draft.model, why, remedy, rests_on=related)
+        degree = file.serving.degree_on(file.instance) if file.instance else None
+        fits = known is None or known.mode == one.treatment.mode
+        if fits and one.able and one.able.degrees and degree and degree not in one.able.degrees:
+            degrees = " or ".join(map(str, sorted(one.able.degrees)))
+            why = f"runtime {one.arm.runtime} refuses mode {one.treatment.mode} at any degree but {degrees}"
+            needs = ("serving.devices", "serving.logical_nc_config", *related)
+            yield Finding("serving.tensor_parallel", degree, why, f"use {degrees}", rests_on=needs)
         if one.able and one.able.one_layer and draft.head_layers > 1:
             why = f"a head of mode {one.treatment.mode} has one layer on runtime {one.arm.runtime}"
             where = f"{one.arm.draft_at}.head_layers"
@@ -285,8 +364,13 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
             yield Finding(where, sampled, why, "remove it", rests_on=related)
 
 
+def _another_vocabulary(one: Treated, vocabulary: int | None) -> bool:
+    return vocabulary is not None and one.target is not None and vocabulary != one.target.vocabulary
+
+
 RULES = (
     *(fitting_draft, head_or_model, medusa_heads),
-    *(comparable_arms, engine_keys, reachable_modes, one_at_a_time, window, trained_window),
+    *(comparable_arms, engine_keys, keys_that_fail_later, schedulers, reachable_modes, one_at_a_time, window),
+    trained_window,
     known_heads,
 )

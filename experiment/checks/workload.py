@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
 from experiment.catalogue.published import figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
@@ -92,6 +93,20 @@ def _longest_step(file: ExpandedFile) -> Treated | None:
 
 def _room(prompt: Prompt) -> int:
     return NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS if prompt.messages else 0)
+
+
+def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """NxD Inference raises for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
+    longest = max(prompts, key=lambda prompt: prompt.utf8_bytes + _room(prompt), default=None)
+    for arm in file.arms:
+        listed = arm.engine.get(CONTEXT_BUCKETS)
+        if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
+            continue
+        need, most = longest.utf8_bytes + _room(longest), longest_prompt(arm.engine)
+        if most is not None and need > most:
+            why = f"{longest.id} has up to {need} tokens (its UTF-8 bytes, nonce and template), above the last bucket"
+            where = f"{arm.at}.engine.{CONTEXT_BUCKETS}"
+            yield Finding(where, listed, why, f"let the last be {need} or more, or shorten the prompt")
 
 
 def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -248,6 +263,7 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
 
 RULES = (
     lengths,
+    context_buckets,
     plan_size,
     sampling,
     thinking,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ from tests.conftest import ROOT
 from tests.experiment.edits import EAGLE, SPECULATION, both, put
 
 ARMS = {f"{path.stem}-{arm.name}": arm for path in RENDERED for arm in experiment_at(path).arms}
+_PLUGIN = RUNTIMES[
+    "nxdi-vllm-0.16"
+]  # no experiment here has an arm on it: the public EAGLE3 heads map a smaller vocabulary
+ARMS |= {
+    f"plugin-{name}": replace(ARMS[f"llama-3.3-70b-native-{name}"], runtime=_PLUGIN)
+    for name in ("llama-vllm", "llama-eagle3")
+}
 SERVED = [pytest.param(arm, id=name) for name, arm in ARMS.items() if not arm.batch_only]
 
 
@@ -34,7 +42,7 @@ def _known_options(arm: Arm) -> dict[str, Any]:
     return _table(f"tests/data/vllm-options/{arm.runtime.vllm}.json")
 
 
-def test_the_experiments_speak_every_dialect_and_every_runtime_has_its_table_of_options() -> None:
+def test_the_arms_speak_every_dialect_and_every_runtime_has_its_table_of_options() -> None:
     assert {arm.runtime.dialect for arm in ARMS.values()} == {one.dialect for one in RUNTIMES.values()}
     tables = {path.stem for path in (ROOT / "tests/data/vllm-options").iterdir()}
     assert tables == {one.vllm for one in RUNTIMES.values()}
@@ -96,26 +104,35 @@ def _keys_are_known(arm: Arm) -> None:
     "arm", [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
 )
 def test_the_native_plugin_is_given_what_it_takes_and_fails_rather_than_compile(arm: Arm) -> None:
-    """Host sampling is synchronous; a DFlash arm has the cache of the plugin's example. `test_in_image.py` asks of buckets."""
+    """Host sampling and DFlash are synchronous; a DFlash arm has the cache of the plugin's example. `test_in_image.py` asks of
+    buckets."""
     config, served = compile_config(arm), options(serve_argv(arm))
     assert serve_environment(arm)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
     assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(arm)
-    assert served.get("--no-async-scheduling", False) == (config["on_device_sampling_config"] is None)
     dflash = arm.speculation is not None and arm.speculation.mode == "dflash"
+    alone = config["on_device_sampling_config"] is None or dflash or arm.scheduler == "synchronous"
+    assert served.get("--no-async-scheduling", False) == alone
+    assert served["--no-enable-chunked-prefill"]
+    assert served["--no-enable-prefix-caching"]
     assert served.get("--num-gpu-blocks-override") == ("1200" if dflash else None)
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.batch_only], ids=lambda arm: arm.name)
 def test_every_option_of_a_batch_script_is_one_of_inference_demo(arm: Arm) -> None:
     known = _table("tests/data/neuron-config/inference-demo-0.6.10598.json")
-    argv = batch_argv(arm, prompts=("Why?", "--not an option"), max_new_tokens=400)
+    argv = batch_argv(arm, prompt="--not an option", max_new_tokens=400)
     assert argv[1 : argv.index("run")] == ["--model-type", "llama", "--task-type", "causal-lm"]
     values = {number + 1 for number, word in enumerate(argv) if word in known and not known[word]}
     for number, word in enumerate(argv):
         if word.startswith("--") and number not in values:
             assert word in known, word
             assert known[word].get("flag", False) == (number + 1 not in values), word
-    assert argv.count("--prompt") == 2
+
+    medusa = arm.speculation is not None and arm.speculation.mode == "medusa"
+    assert argv.count("--prompt") == 1, "several are a batch, which neither mode takes"
+    assert ("--on-device-sampling" in argv) == medusa
+    sampled = [argv[argv.index(option) + 1] for option in ("--top-k", "--global-topk") if option in argv]
+    assert sampled == (["10", "10"] if medusa else ["1"])
 
 
 def test_a_medusa_tree_fills_the_window_and_every_path_has_its_parent() -> None:
@@ -148,7 +165,7 @@ def test_servers_load_from_local_folders_what_was_compiled_alike_and_reach_no_hu
 @pytest.mark.parametrize(
     ("runtime", "mode", "method"),
     [
-        ("nxdi-vllm-0.9.1", "eagle", None),  # by override: the fork ignores the method
+        ("nxdi-vllm-0.9.1", "eagle", None),  # by override: the fork's example of EAGLE names no method
         ("nxdi-vllm-0.16", "eagle", "eagle"),
         ("nxdi-vllm-0.16", "eagle3", "eagle3"),
     ],
@@ -178,4 +195,4 @@ def test_a_draft_model_says_its_method_where_the_runtime_reads_one() -> None:
         name: options(serve_argv(ARMS[name]))["--speculative-config"].get("method")
         for name in ("qwen3-32b-qwen-sd-vllm", "lab-tiny-tiny-sd-k3")
     }
-    assert list(said.values()) == [None, "draft_model"]
+    assert list(said.values()) == ["eagle", "draft_model"]  # of the 0.9.1 fork as AWS ran it

@@ -214,7 +214,7 @@ OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     ("experiment", "arm", "spoil", "key", "why"),
     [
         *(("qwen3-32b", "qwen-sd-vllm", *one) for one in REFUSED),
-        *(("qwen3-32b-today", "qwen-today", *one) for one in OWN_FUNCTIONS),
+        *(("qwen3-32b-today", "qwen-eagle3", *one) for one in OWN_FUNCTIONS),
     ],
 )
 def test_what_the_image_refuses_names_arm_key_and_reason(

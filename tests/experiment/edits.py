@@ -145,8 +145,11 @@ DFLASH = both(
     NATIVE,
     LLAMA,
     put(f"{SPECULATION}.mode", "dflash"),
-    put(f"{SPECULATION}.draft", HEAD),
+    put(f"{SPECULATION}.draft", HEAD | {"head_for": "meta-llama/Llama-3.1-8B-Instruct"}),
+    put("target.model", "meta-llama/Llama-3.1-8B-Instruct"),
     put(f"{SPECULATION}.num_speculative_tokens", 9),
+    put("serving.devices", 1),
+    put("serving.tensor_parallel", 4),
 )
 NATIVE_8B = both(
     NATIVE,
@@ -166,6 +169,20 @@ QWEN_DFLASH = both(
     put(f"{SPECULATION}.mode", "dflash"),
     put(f"{SPECULATION}.draft", {"model": "z-lab/Qwen3-4B-DFlash-b16", "head_for": "Qwen/Qwen3-4B"}),
     put(f"{SPECULATION}.num_speculative_tokens", 15),
+    put("serving.devices", 1),
+    put("serving.tensor_parallel", 4),
+)
+KERNELS = both(
+    LLAMA,
+    put("serving.max_model_len", 4096),
+    put(
+        "arms.1.engine",
+        {
+            "mlp_kernel_enabled": True,
+            "context_encoding_buckets": [2048, 4096],
+            "token_generation_buckets": [2048, 4096],
+        },
+    ),
 )
 UNFUSED = both(
     MEDUSA,

@@ -10,7 +10,15 @@ from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
-from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key, declared_keys
+from experiment.compilation import (
+    KEY_LENGTH,
+    artifact_inputs,
+    artifact_key,
+    compile_config,
+    declared_keys,
+    synchronous,
+)
+from experiment.expected import expected_of, handicap
 from store.artifact import comparison
 from tests.conftest import ROOT
 
@@ -114,3 +122,27 @@ def test_what_the_library_sets_by_itself_for_a_fused_arm_counts_as_its_speculati
         "neuron_config.kv_cache_tiling": True,
         "neuron_config.async_mode": False,
     }
+
+
+def test_the_last_context_bucket_is_the_longest_prompt_and_declared_with_the_list() -> None:
+    plain, _ = load(ROOT / "experiments" / "llama-3.3-70b-tp64.yaml").arms
+    listed = compile_config(plain)["context_encoding_buckets"]
+    assert compile_config(plain)["max_context_length"] == max(listed) < plain.serving.max_model_len
+    without = replace(plain, engine={})
+    assert compile_config(without)["max_context_length"] == plain.serving.max_model_len
+    assert "max_context_length" in declared_keys(without, plain)
+    assert "max_context_length" not in declared_keys(without, without)
+
+
+def test_what_is_synchronous_is_not_forecast_and_a_head_that_is_published_beside_another_baseline_is() -> (
+    None
+):
+    dflash = load(ROOT / "experiments" / "qwen3-4b-dflash.yaml")
+    told = {arm.name: (synchronous(arm), handicap(arm)) for arm in dflash.arms}
+    slow = (True, "synchronous")
+    assert told == {"qwen-sync": slow, "qwen-dflash": slow, "qwen-default": (False, None)}
+    assert [expected_of(dflash, arm).plain.likely_s is None for arm in dflash.arms] == [True, True, False]
+    eagle3 = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
+    drafted = expected_of(eagle3, eagle3.arms[1]).drafted
+    assert drafted is not None
+    assert drafted.likely is not None

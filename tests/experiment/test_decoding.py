@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from experiment.catalogue.published import (
     REFERENCE_DRAFTED,
     SPEED_UP,
     Drafted,
+    Plain,
 )
 from experiment.decoding import (
     LARGEST_BATCH,
@@ -42,6 +44,16 @@ def test_no_row_is_dropped() -> None:
     for rows, known in ((PLAIN, 36), (HEALTHY, 26), (DRAFTED, 16), (NOT_DENSE, 4)):
         assert len(rows) >= known
     assert len({row.row for row in PLAIN} | {row.row for row in DRAFTED}) == len(PLAIN) + len(DRAFTED)
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=lambda row: row.row)
+def test_a_row_of_nxd_inference_reads_the_first_bucket_that_holds_its_request(row: Plain) -> None:
+    """Powers of two from 128, or what its source lists (P8, P9); where no lengths are published, its source's word is taken."""
+    nxd = row.stack.startswith(("NxD", "vLLM V0"))
+    lengths = re.fullmatch(r"(\d+) / (\d+)", row.lengths)
+    if nxd and lengths:
+        holds = sum(map(int, lengths.groups()))
+        assert row.compiled_tokens == next(2**power for power in range(7, 20) if 2**power >= holds)
 
 
 def test_a_model_is_forecast_by_the_others_as_well_as_the_guide_says() -> None:

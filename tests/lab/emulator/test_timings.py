@@ -109,11 +109,11 @@ def test_the_reference_and_the_lab_keep_the_costs_that_are_fitted(reference: Exp
         ("llama-3.1-8b-eagle3.yaml", "llama-vllm", 1, 10.08),
         ("llama-3.1-8b-eagle3.yaml", "llama-eagle3", 1, 16.4),
         ("llama-3.3-70b-tp64.yaml", "llama-vllm", 1, 19.66),
-        ("qwen3-4b-dflash.yaml", "qwen-host", 1, 24.7),
-        ("qwen3-4b-dflash.yaml", "qwen-host", 4, 26.9),
+        ("qwen3-4b-dflash.yaml", "qwen-sync", 1, 24.7),
+        ("qwen3-4b-dflash.yaml", "qwen-sync", 4, 26.9),
         ("qwen3-4b-dflash.yaml", "qwen-dflash", 1, 29.6),
         ("qwen3-4b-dflash.yaml", "qwen-dflash", 2, 163.7),
-        ("qwen3-4b-dflash.yaml", "qwen-device", 4, 12.9),
+        ("qwen3-4b-dflash.yaml", "qwen-default", 4, 12.6),
     ],
 )
 def test_a_step_is_the_published_one_of_the_very_configuration_else_the_forecast(
