@@ -174,9 +174,7 @@ def _loads(experiment: Experiment) -> str:
     settings = experiment.benchmark
     each = f"{settings.requests} requests an arm"
     if not replayed(experiment.prompts):
-        mixed = ", classes mixed" if settings.mixed else ""
-        starts = f", {settings.starts} starts of the servers" if settings.starts > 1 else ""
-        each = f"{settings.requests} requests a class or more{mixed}{starts}"
+        each = f"{settings.requests} requests a class or more"
     if timed(experiment.prompts):
         return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:
@@ -190,7 +188,9 @@ def _long(experiment: Experiment) -> Iterator[str]:
     """How long it loads where its cells alone do not say it, and which loads are a queue."""
     settings = experiment.benchmark
     sizes = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
-    if settings.load or settings.rounds or settings.duration:
+    if settings.mixed and len(experiment.classes) > 1:
+        yield "classes share a cell, asked in turn"
+    if settings.load or settings.rounds or settings.duration or settings.starts > 1:
         yield cost.budget_text(experiment)
     if few := [str(size) for size in sizes if size < (settings.most_at_once or 0)]:
         yield f"above serving.max_num_seqs = {' or '.join(few)} requests wait for a place in the batch"

@@ -131,7 +131,7 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
     [
         ({"load": {"search": [1, 64]}}, 2 * 5 * 13 * 600 * 0.2),
         ({"duration": "24h"}, 24 * 3600 + 3600),
-        ({"rounds": 50}, 50 * 2 * 5 * 8 * 600 * 0.2),
+        ({"rounds": 50}, 50 * 2 * 4 * 5 * 600 * 0.2),
     ],
     ids=["search", "duration", "passes"],
 )

@@ -74,7 +74,7 @@ def test_every_wrong_line_is_reported_and_alike_ones_once_with_their_number(vari
     assert "is not JSON" in problem
     assert "4999 more entries have the same problem" in problem
     path = _with_file(variation, [_line(number) for number in range(2000)])
-    path.write_text(path.read_text().replace("requests: 32", "requests: 2000"))
+    path.write_text(path.read_text().replace("requests: 16", "requests: 2000"))
     assert len(load(path).prompts) == 2000
 
 

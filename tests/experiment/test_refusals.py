@@ -28,6 +28,7 @@ LONGEST = "prompts.classes.json.3"
 def _plan_beyond_a_config_map(data: dict[str, Any]) -> None:
     data["prompts"]["classes"].update(json=["x" * 30_000 + str(n) for n in range(30)])
     data["serving"].update(max_model_len=40_000)
+    data["benchmark"].update(requests=32)
 
 
 HERE: dict[str, tuple[Edit, str, str]] = {
