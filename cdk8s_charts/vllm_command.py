@@ -22,7 +22,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.compilation import compile_config, compiler_environment, serve_config
+from experiment.compilation import compile_config, compiler_environment, serve_config, synchronous
 from experiment.naming import SERVICE_PORT
 from experiment.naming import artifact_path as artifact_folder
 from experiment.naming import weights_path as weights_folder
@@ -185,8 +185,7 @@ def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
         **_shape(arm),
         "max_num_batched_tokens": serving.max_model_len,
         "enable_prefix_caching": False,
-        # Asynchronous scheduling needs the token on the device.
-        **({} if config["on_device_sampling_config"] else {"async_scheduling": False}),
+        **({"async_scheduling": False} if synchronous(arm) else {}),
         **({"num_gpu_blocks_override": blocks} if arm.mode and arm.mode.sized_cache else {}),
         "additional_config": {"neuron_config": config},
         **_speculation(arm),

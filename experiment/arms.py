@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.node_images import serving_image
+from experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING
 from experiment.model import Section, Serving
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Arm:
     speculation: Speculation | None
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the Neuron configuration that this arm sets otherwise."""
+    scheduler: str | None = None
+    """`synchronous` where asynchronous scheduling is turned off for this arm."""
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -103,6 +106,7 @@ class Arm:
         return (
             *filter(None, by_mode),
             *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()),
+            *([NO_ASYNC_SCHEDULING] if self.scheduler else ()),
         )
 
     @property
@@ -207,9 +211,9 @@ class Experiment:
 
 
 _OF_A_REPLAY = ("at_s", "conversation", "think_s", "made_up")
-_LATER = ("engine", "shape_of", "address", *_OF_A_REPLAY)
+_LATER = ("engine", "scheduler", "shape_of", "address", *_OF_A_REPLAY)
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before. Of a section the model says it."""
-_JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered", "config_keys")
+_JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered", "config_keys", "schedules_ahead")
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
 
 

@@ -81,6 +81,14 @@ def serve_config(arm: Arm) -> dict[str, Any]:
     return {key: value for key, value in compile_config(arm).items() if key not in _OBJECTS}
 
 
+def synchronous(arm: Arm) -> bool:
+    """Whether a server of the native plugin is told to end one step before it schedules the next."""
+    if arm.runtime.dialect != "native":
+        return False
+    on_host = not compile_config(arm)["on_device_sampling_config"]
+    return on_host or arm.scheduler == "synchronous"
+
+
 def compiler_environment(arm: Arm) -> dict[str, str]:
     """Environment that shapes what is compiled, and that compiling and serving must therefore share."""
     if arm.runtime.dialect not in ("nxdi-v0", "nxdi-v1", "native"):
@@ -172,9 +180,11 @@ def artifact_key(arm: Arm) -> str:
 
 
 def artifact_inputs(arm: Arm) -> dict[str, Any]:
-    """What the key is made of, readable, to be stored beside the artifact."""
+    """What the key is made of, readable, to be stored beside the artifact. Graphs are found by the engine's options, of which a
+    scheduler that the file sets is one."""
     speculation, serving = arm.speculation, arm.serving
     return {
+        **({"scheduler": arm.scheduler} if arm.scheduler else {}),
         "image": arm.runtime.image,
         "neuron_sdk": arm.runtime.neuron_sdk,
         "instance": arm.instance.name,

@@ -114,6 +114,7 @@ def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
         if treatment
         else None,
         engine=arm.engine,
+        scheduler=arm.scheduler,
     )
 
 

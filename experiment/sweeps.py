@@ -110,6 +110,7 @@ def _singles(
     common: dict[str, Any] = {
         "runtime": arm.runtime or file.runtime,
         "engine": arm.engine,
+        "scheduler": arm.scheduler,
         "max_num_seqs": size,
         "at": at,
         "runtime_at": f"{at}.runtime" if arm.runtime else "runtime",

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, interval, money
+from benchmark.analyse.scheduling import split_steps
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
 from benchmark.show.wording import UNKNOWN, change, differences, failures, number, plain, tokens_per_step
@@ -235,6 +236,8 @@ def engine_lines(summary: Mapping[str, Any], *, undeclared_alone: bool = False) 
             yield f"Engine of {name} against {base}: {_engine(name, known)}"
             for text in () if undeclared_alone else arm.get("also_changes", ()):
                 yield f"Engine of {name}, declared beside speculation: {text}."
+    if not undeclared_alone:
+        yield from split_steps(summary)
 
 
 def _engine(arm: str, found: Mapping[str, Any] | None) -> str:

@@ -71,6 +71,10 @@ MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
 `vanilla`: unfused, in a batch script; the others need a head that was trained for the target."""
 
 
+NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
+"""What is said of an arm with a synchronous scheduler, why it has one behind a colon."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mode:
     """What a runtime says to one way of speculating."""
@@ -147,6 +151,9 @@ class Runtime:
     """The table in `neuron_config/` of the keys that the image's Neuron configuration knows; empty where it has none."""
     greedy_speculation_only: bool = True
     """Whether a speculating server ignores the temperature of a request."""
+    schedules_ahead: bool = False
+    """Whether a plain arm schedules the next step while one runs, and vLLM's `--no-async-scheduling` turns that off. vLLM on a CPU
+    never does (`check_and_update_config` of its platforms/cpu.py, 0.29.0)."""
     lab_only: bool = False
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
@@ -278,7 +285,7 @@ NXDI_VLLM_0_16 = Runtime(
 )
 """The last image with NxD Inference. Acceptance happens inside the compiled graph, so no metric tells it."""
 
-_SYNCHRONOUS = ("asynchronous scheduling is off: vLLM Neuron does not combine it with speculation",)
+_SYNCHRONOUS = (f"{NO_ASYNC_SCHEDULING}: vLLM Neuron does not combine it with speculation",)
 """https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html: a speculative
 configuration turns off what is on by default. Plain arms keep it: they decode as well as they can."""
 _SINGLE_SHOT_TOKENS = 16 * 1024
@@ -292,6 +299,7 @@ NATIVE_VLLM_0_29 = Runtime(
     vllm="0.29.0",
     neuron_sdk="2.33.0",
     config_keys="native-2.33",
+    schedules_ahead=True,
     runtime_library="2.35.30.0",
     longest_context=_SINGLE_SHOT_TOKENS,
     support=(

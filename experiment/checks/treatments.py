@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.engine_keys import DECIDED, known_keys, native_value
 from experiment.catalogue.models import HEADS, MODELS
-from experiment.catalogue.runtimes import MODES, RUNTIMES
+from experiment.catalogue.runtimes import MODES, NO_ASYNC_SCHEDULING, RUNTIMES
 from experiment.finding import Finding
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
         yield Finding("arms[0].speculation", None, why, "put an arm without `speculation` first")
     meanings: dict[tuple[str, Treatment | None, str], SingleArm] = {}
     for arm in arms:
-        engine = json.dumps(arm.engine, sort_keys=True)
+        engine = json.dumps([arm.engine, arm.scheduler], sort_keys=True)
         twin = meanings.setdefault((arm.runtime, arm.speculation, engine), arm)
         if twin is not arm:
             why = f"is equal to {'the baseline' if twin is file.arms[0] else twin.name}"
-            remedy = "give it a `speculation`, a `runtime` or an `engine` of its own, or remove it"
+            remedy = "give it a `speculation`, `runtime`, `engine` or `scheduler` of its own, or remove it"
             yield Finding(arm.at, arm.name, why, remedy, rests_on=(twin.at,))
 
 
@@ -170,6 +170,24 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 if asked := native_value(table, key, value, sequences=sequences, tokens=tokens):
                     why = f"is refused by runtime {arm.runtime}"
                     yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
+
+
+def schedulers(file: ExpandedFile) -> Iterator[Finding]:
+    """Asynchronous scheduling can be turned off only where it is on."""
+    for arm in file.arms:
+        runtime = RUNTIMES.get(arm.runtime)
+        if arm.scheduler is None or runtime is None:
+            continue
+        mode = runtime.modes.get(arm.speculation.mode) if arm.speculation else None
+        why, related = "", (arm.runtime_at,)
+        if not runtime.schedules_ahead:
+            why = f"runtime {arm.runtime} has no asynchronous scheduling that could be turned off"
+        elif mode and any(text.startswith(NO_ASYNC_SCHEDULING) for text in mode.also_changes):
+            why = f"the arm is synchronous already: runtime {arm.runtime} turns asynchronous scheduling off for mode {arm.speculation.mode}"
+        elif not arm.engine.get("on_device_sampling_config", True):
+            why = "the arm is synchronous already: it samples on the host"
+        if why:
+            yield Finding(f"{arm.at}.scheduler", arm.scheduler, why, "remove it", rests_on=related)
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
@@ -287,6 +305,6 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
 
 RULES = (
     *(fitting_draft, head_or_model, medusa_heads),
-    *(comparable_arms, engine_keys, reachable_modes, one_at_a_time, window, trained_window),
+    *(comparable_arms, engine_keys, schedulers, reachable_modes, one_at_a_time, window, trained_window),
     known_heads,
 )

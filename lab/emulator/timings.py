@@ -192,4 +192,6 @@ def _beyond(arm: Arm) -> str:
             found.append(f"k = {arm.speculation.num_speculative_tokens}")
     if arm.engine:
         found.append(f"an engine of its own ({', '.join(arm.engine)})")
+    if arm.scheduler:
+        found.append("a scheduler of its own")
     return ", ".join(found)

@@ -155,6 +155,7 @@ def arm_facts(arm: Any) -> dict[str, Any]:
             "serving": arm.serving,
             "speculation": speculation,
             "engine": arm.engine or None,
+            "scheduler": getattr(arm, "scheduler", None),  # which the other state may not know yet
         }
     )
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from cdk8s_charts.vllm_command import serve_argv
 from experiment import Experiment, load
 from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.compilation import artifact_key
 from tests.conftest import NODE_PRICE, REFERENCE, ROOT
-from tests.experiment.edits import NATIVE, SPECULATION, Variation, combined, put
+from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, combined, put
 
 
 def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
@@ -83,6 +85,22 @@ def test_check_declares_what_speculation_changes_in_an_engine(
     assert told["usd_per_hour"]["arms_up"] > told["usd_per_hour"]["no_trn2_node"]
     plain, drafting = told["arms"]
     assert (plain["devices"], drafting["devices"]) == ([*range(8)], [*range(8, 16)])
+
+
+def test_a_plain_arm_with_the_scheduler_of_drafting_is_an_arm_of_its_own_and_others_keep_their_fingerprint(
+    variation: Variation,
+) -> None:
+    without = load(variation(NATIVE))
+    found = load(variation(both(NATIVE, put("arms.2", {"name": "plain-sync", "scheduler": "synchronous"}))))
+    plain, drafting, same = found.arms
+    assert same.also_changes == ("asynchronous scheduling is off",)
+    assert drafting.also_changes[0].startswith("asynchronous scheduling is off: ")
+    assert "--no-async-scheduling" not in serve_argv(plain)
+    assert set(serve_argv(same)) - set(serve_argv(plain)) == {"--no-async-scheduling"}
+    assert len({artifact_key(arm) for arm in found.arms}) == 3
+    assert [artifact_key(arm) for arm in without.arms] == [artifact_key(plain), artifact_key(drafting)]
+    assert digest(without) == digest(replace(found, arms=(plain, drafting)))
+    assert digest(without) != digest(found)
 
 
 def test_check_refuses_with_exit_2_in_two_lines(
