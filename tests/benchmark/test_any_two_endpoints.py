@@ -86,6 +86,15 @@ def test_prompts_are_read_in_the_formats_that_an_experiment_reads(
     )
 
 
+def test_the_reader_of_prompts_keeps_the_callers_python_path(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; print('seen', file=sys.stderr)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert run() == 0
+    assert "seen" in capfd.readouterr().err
+
+
 def test_what_is_missing_or_makes_no_sense_is_refused(
     run: Run, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
