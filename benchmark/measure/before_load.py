@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +68,24 @@ def _skipped(plan: Plan, found: Mapping[str, Endpoint], *, sense_check: bool) ->
 async def _ask_baseline(http: aiohttp.ClientSession, plan: Plan, out: Path, progress: Progress) -> None:
     """One question after the other, so that the answers do not depend on a batch."""
     arm, sha = plan.arm(plan.baseline), plan.sha256()
+    url = f"{arm.url}/chat/completions"
     known = {answer.question: answer for answer in sense.read(out, sha)}
     with Journal(out, sense.FILE_NAME) as book:
         for question in (one for one in QUESTIONS if one.text not in known):
-            line = {
-                "plan_sha256": sha,
-                "arm": arm.name,
-                "question": question.text,
-                "accepted": question.accepted,
-            }
-            asked_at = round(time.time(), 3)
-            result = await ask(
-                http, f"{arm.url}/chat/completions", _body(plan, question.text), max_tokens=_MAX_TOKENS
+            unanswered = Answer(
+                plan_sha256=sha,
+                arm=arm.name,
+                question=question.text,
+                accepted=question.accepted,
+                asked_unix_s=round(time.time(), 3),
             )
+            result = await ask(http, url, _body(plan, question.text), max_tokens=_MAX_TOKENS)
             if isinstance(result, Failure):
-                said = {"error": result.name, "message": one_line(result.message)}
+                answer = replace(unanswered, error=result.name, message=one_line(result.message))
             else:
-                said = {"text": result.text}
-            known[question.text] = Answer(**line, asked_unix_s=asked_at, **said)
-            book.write(sense.to_json(known[question.text]))
+                answer = replace(unanswered, text=result.text)
+            known[question.text] = answer
+            book.write(sense.to_json(answer))
     found = sense.outcome(list(known.values()))
     if found and found["withheld"]:
         progress.warn(f"{found['text']}; this run gets no verdict. --no-sense-check leaves the questions out")

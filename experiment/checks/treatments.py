@@ -178,12 +178,12 @@ def schedulers(file: ExpandedFile) -> Iterator[Finding]:
         runtime = RUNTIMES.get(arm.runtime)
         if arm.scheduler is None or runtime is None:
             continue
-        mode = runtime.modes.get(arm.speculation.mode) if arm.speculation else None
-        why, related = "", (arm.runtime_at,)
+        name = arm.speculation.mode if arm.speculation else ""
+        mode, why, related = runtime.modes.get(name), "", (arm.runtime_at,)
         if not runtime.schedules_ahead:
             why = f"runtime {arm.runtime} has no asynchronous scheduling that could be turned off"
         elif mode and any(text.startswith(NO_ASYNC_SCHEDULING) for text in mode.also_changes):
-            why = f"the arm is synchronous already: runtime {arm.runtime} turns asynchronous scheduling off for mode {arm.speculation.mode}"
+            why = f"the arm is synchronous already: runtime {arm.runtime} turns asynchronous scheduling off for mode {name}"
         elif not arm.engine.get("on_device_sampling_config", True):
             why = "the arm is synchronous already: it samples on the host"
         if why:

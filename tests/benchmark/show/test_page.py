@@ -292,7 +292,8 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
             assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
         first, *_ = re.split(r" (?:n: answered|Every cell)", shown)
         assert not re.search(
-            r"times (?:faster|as fast)|pays (?:up|at)|cheapest|use ", first.lower().split("engine of")[0]
+            r"times (?:faster|as fast)|pays (?:up|at)|cheapest|[:.,] use ",
+            first.lower().split("engine of")[0],
         ), name
         assert "<b>bread" not in render(nonsense, summary), "what a server wrote is text"
 
