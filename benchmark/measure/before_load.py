@@ -21,8 +21,10 @@ from benchmark.file_access import json_of
 from benchmark.measure import journal, sense
 from benchmark.measure.client import Endpoint, Failure, ask, endpoints, one_line, read_at_most, session
 from benchmark.measure.journal import Journal
-from benchmark.measure.loader import Progress, metrics_url, together
+from benchmark.measure.loader import together
+from benchmark.measure.progress import Progress
 from benchmark.measure.sense import QUESTIONS, Answer
+from benchmark.measure.server_metrics import metrics_url
 from benchmark.measure.stream import StreamFault
 from benchmark.plan import Arm, Plan
 
