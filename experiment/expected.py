@@ -259,6 +259,8 @@ def _notes(one: Expected) -> Iterator[str]:
     step = one.drafted
     if one.arm.engine:
         yield f"{one.arm.name}: what its engine sets is not in this"
+    if one.arm.scheduler:
+        yield f"{one.arm.name}: what its scheduler costs is not in this"
     if one.plain.why:
         yield f"no value: {one.plain.why}"
     elif step is not None and step.why:

@@ -58,11 +58,12 @@ def load_arms(
     *,
     out: Path,
     less: Mapping[str, int | str | None],
+    sense_check: bool = False,
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
     """`benchmark run` on the arms at `urls`, its options `less` shortening the plan, or having its load searched. `reach` is told how many requests have
-    ended. Raises `Refusal`."""
-    words = ["run", "--plan", str(plan), "--out", str(out)]
+    ended. `sense_check`: whether the models are real enough to answer simple questions. Raises `Refusal`."""
+    words = ["run", "--plan", str(plan), "--out", str(out), *(() if sense_check else ("--no-sense-check",))]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
     benchmark(words, log=out / LOG, meanwhile=lambda: reach(ended(out)))

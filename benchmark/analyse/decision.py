@@ -17,6 +17,7 @@ from typing import Any, Literal
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.load_words import doubt, headline
+from benchmark.analyse.withheld import is_withheld
 from benchmark.metrics import TPOT
 from benchmark.plan import Load
 
@@ -181,8 +182,8 @@ def question(summary: Mapping[str, Any]) -> str:
     (arm,) = treatments
     if not drafting:
         return f"Is {arm['name']} faster than {run['baseline']} for {model}?"
-    known = summary.get("drafts", {}).get(arm["name"])
-    what = f"with {_short(known['draft'])}" if known else f"{arm['speculative_tokens']} tokens a step"
+    known, k = summary.get("drafts", {}).get(arm["name"]), arm["speculative_tokens"]
+    what = f"with {_short(known['draft'])}" if known else f"{k} token{'s' * (k != 1)} a step"
     return f"Does drafting {what} pay for {model}?"
 
 
@@ -293,6 +294,8 @@ def _winner(one: Mapping[str, Any]) -> Winner:
 def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     """What to do, and the sentence that says so."""
     run, mix, base = summary["run"], at.mix, at.baseline
+    if is_withheld(summary):
+        return "none", f"no verdict, because the answers make no sense: {summary['sense']['text']}"
     if run["aa"]:
         noise = f": {_sure(mix)} is noise" if mix else ""
         return "none", f"nothing is recommended, because arms share an address (A/A){noise}"

@@ -27,7 +27,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `comparisons`, each arm with its own baseline and, of several, with the best one as well: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
   ci_low, ci_high, n_pairs, n_prompts, verdict, p_value, p_holm, verdict_holm (both for the headline only),
   detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
-  classes whose acceptance an emulated arm made up
+  classes whose acceptance an emulated arm made up, and of all of them where `sense` is withheld
 - `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
   break_even_tokens_per_step, predicted_speed_up, pooled_speed_up, measured_speed_up, text}]
 - `mix`: [{class: null, concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
@@ -60,6 +60,9 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   faults, cannot_tell, reasons: {why it cannot be told: pairs}, widest_near_tie_nats, p_holm, more_than_baseline}],
   `cases`: [{treatment, pair_id, common_chars, verdict: "near-tie" | "fault" | "cannot tell", why, gap_nats, tokens: [baseline's, other's]}]}
   | null where answers were drawn at a temperature (`benchmark/measure/divergence.py`)
+- `sense`: {arm, asked, right, needed, withheld: whether the run gets no verdict because of its answers, text, questions:
+  [{question, answer, error, judgement: "right" | "wrong" | "loop" | "noise" | "no answer"}]}, what the baseline answered
+  before the load; null where it was not asked (`benchmark/measure/sense.py`)
 
 Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `report` adds:
 
@@ -100,7 +103,9 @@ from benchmark.analyse.values import (
     server_counts,
     tokens_per_chunk,
 )
+from benchmark.analyse.withheld import withheld
 from benchmark.file_access import write_whole
+from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import (
     ACCEPTANCE_LENGTH,
@@ -128,7 +133,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         (place, arm.name): _cell(cells, arm, place, found)
         for place, arm in product(cells.places, cells.plan.arms)
     }
-    return {
+    summary = {
         "schema": 1,
         "run": {
             **_run(raw),
@@ -143,7 +148,9 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "crossovers": frontier.crossovers(raw),
         "search": frontier.searched(raw),
         "course": happened,
+        "sense": sense.outcome(raw.sense),
     }
+    return withheld(summary)
 
 
 def write(summary: dict[str, Any], folder: Path) -> Path:

@@ -16,6 +16,7 @@ from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import adjust, error_warning, log_ratios, result
 from benchmark.analyse.values import logs_by_prompt
 from benchmark.errors import ResultsError
+from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import COMPARED
 from benchmark.plan import Plan
@@ -47,10 +48,11 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
         raise ResultsError(
             f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
         )
-    of_arms = [_arm(runs, place, arm) for place, arm in product(places, arms)]
+    sensible = not any(sense.withholds(raw.sense) for raw in (old, new))
+    of_arms = [_arm(runs, place, arm, sensible=sensible) for place, arm in product(places, arms)]
     before, after = old.plan.baselines, new.plan.baselines
     treatments = [arm for arm in arms if before[arm] == after[arm] != arm]
-    speed_ups = [_speed_up(runs, place, arm) for place, arm in product(places, treatments)]
+    speed_ups = [_speed_up(runs, place, arm, sensible=sensible) for place, arm in product(places, treatments)]
     for rows in (of_arms, speed_ups):
         adjust(rows)
     return {
@@ -78,15 +80,15 @@ def _refuse(old: Plan, new: Plan) -> None:
         )
 
 
-def _arm(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
-    """The arm's time per token, old over new."""
+def _arm(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
+    """The arm's time per token, old over new; no verdict where a run's answers are not `sensible`."""
     sides = [(cells, cells.plan.arm(name)) for cells in runs]
     before, after = (
         _means(logs_by_prompt(cells.answered(arm, place), _METRIC.name, arm.max_tokens_per_step))
         for cells, arm in sides
     )
     old, new = (cells.of(arm, place) for cells, arm in sides)
-    judged = not any((name, place.class_) in cells.made_up for cells in runs)
+    judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
     return {
         **place.to_dict(),
         "arm": name,
@@ -95,9 +97,9 @@ def _arm(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     }
 
 
-def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
+def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
     """What has become of a treatment's speed-up over the baseline, which is the same in both runs."""
-    gains, judged = [], True
+    gains, judged = [], sensible
     for cells in runs:
         arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
         found = log_ratios(arms, cells.pairs(arms, place))[_METRIC.name]
@@ -145,12 +147,27 @@ def _warnings(old: RawRun, new: RawRun) -> Iterator[str]:
     origins = [raw.sittings[0].provenance for raw in (old, new)]
     if origins[0] != origins[1]:
         yield f"the old run is {origins[0]}, the new one {origins[1]}: they say nothing about each other"
+    yield from _without_sense(old, new)
+    clients = [dict.fromkeys(sitting.client for sitting in raw.sittings) for raw in (old, new)]
+    if clients[0].keys() != clients[1].keys():
+        before, after = (" and ".join(each) for each in clients)
+        yield (
+            f"client {before} measured the old run, client {after} the new one: a difference may come from the client; "
+            "measure both with one version"
+        )
     if old.plan.baseline != new.plan.baseline:
         yield f"the baselines differ ({old.plan.baseline}, {new.plan.baseline}): no speed-ups to compare"
     for name in _MAY_DIFFER:
         before, after = getattr(old.plan, name), getattr(new.plan, name)
         if before != after:
             yield f"{name} differs: {before} in the old run, {after} in the new one"
+
+
+def _without_sense(*runs: RawRun) -> Iterator[str]:
+    """Which runs have answers that make no sense."""
+    for raw in runs:
+        if why := sense.withholds(raw.sense):
+            yield f"run {raw.sittings[0].run} cannot be judged: {why}"
 
 
 def _in_words(arms: Iterable[Mapping[str, Any]], speed_ups: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -197,8 +214,9 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         "cells": compared["arms"],
         "errors": errors,
         "regressions": [
+            *(without_sense := list(_without_sense(baseline, run))),
             *regressions,
-            *_cells_against(compared["arms"], slower_by),
+            *_cells_against([] if without_sense else compared["arms"], slower_by),
             *_errors_against(errors, more_errors),
         ],
     }

@@ -88,6 +88,11 @@ def seconds(text: str) -> float:
     return number(text) if unit_s is None else number(text[:-1]) * unit_s
 
 
+def seconds_or_none(text: str) -> float:
+    """The same, or 0."""
+    return 0.0 if text.strip() == "0" else seconds(text)
+
+
 def levels(text: str) -> list[int]:
     """Whole numbers above 0 with commas between them, each once."""
     return list(dict.fromkeys(map(positive, text.split(","))))
@@ -186,16 +191,26 @@ _DECLARED: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "usd_per_hour": ("--usd-per-hour", number, "what an arm's share of its node costs"),
 }
 """What no endpoint says about itself: by the field of an arm, its option."""
+_ALSO_CHANGES = "--also-changes"
+_OPTIONS = {field: option for field, (option, *_) in _DECLARED.items()} | {
+    "url": "--arm",
+    "also_changes": _ALSO_CHANGES,
+}
 
 
 def add_declared(group: argparse._ActionsContainer) -> None:
     for field, (option, type_, help_) in _DECLARED.items():
         add(group, option, of_arm(type_), "NAME=X", help_, dest=field, action="append", default=[])
+    also = "what else is different in an arm's engine, in words; given again, one thing more"
+    add(group, _ALSO_CHANGES, named, "NAME=TEXT", also, action="append", default=[])
 
 
 def of_arms(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """What `add_declared` reads, by the field of an arm and its name."""
-    return {field: dict(getattr(options, field)) for field in _DECLARED}
+    texts: dict[str, list[str]] = {}
+    for name, text in options.also_changes:
+        texts.setdefault(name, []).append(text)
+    return {field: dict(getattr(options, field)) for field in _DECLARED} | {"also_changes": texts}
 
 
 def arm(name: str, url: str, drafted: int | None, most_tokens: int) -> dict[str, Any]:
@@ -223,7 +238,7 @@ def overridden(
     given = {field: value for field, value in settings.items() if value is not None}
     names = [arm.name for arm in plan.arms]
     for field, by_arm in of_arms.items():
-        _known("--arm" if field == "url" else _DECLARED[field][0], by_arm, names)
+        _known(_OPTIONS[field], by_arm, names)
     _known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
     _known("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # the one kind of load replaces the other
@@ -234,7 +249,10 @@ def overridden(
         given["duration_s"] = None
     content = plan.to_dict() | given
     for arm in content["arms"]:
-        arm |= {field: by_arm[arm["name"]] for field, by_arm in of_arms.items() if arm["name"] in by_arm}
+        given_of = {field: by_arm[arm["name"]] for field, by_arm in of_arms.items() if arm["name"] in by_arm}
+        if texts := given_of.pop("also_changes", None):
+            arm["also_changes"] = list(dict.fromkeys([*arm.get("also_changes", ()), *texts]))
+        arm |= given_of
     content["prompts"] = [one for one in content["prompts"] if not classes or one["class"] in classes]
     if plan.replayed and "requests" not in given:
         content["requests"] = len(content["prompts"])

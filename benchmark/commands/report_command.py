@@ -61,12 +61,14 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     from benchmark.analyse.decision import decide
     from benchmark.analyse.expectation import against_published
     from benchmark.analyse.summary import summarise, write
+    from benchmark.analyse.withheld import is_withheld
     from benchmark.measure import journal
 
     raw = raw or journal.read(folder)
     summary = summarise(raw)
     summary |= beside(folder, raw.plan.baselines)
-    summary |= against_published(folder, summary, raw)
+    if not is_withheld(summary):
+        summary |= against_published(folder, summary, raw)
     summary["decision"] = decide(summary).as_json()
     write(summary, folder)
     return summary

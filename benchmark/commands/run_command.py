@@ -32,8 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Plan or prompts, folder, and what is done with them; who is measured, and how."""
     parser.epilog = (
         "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
-        "two arms differ, both are asked for log-probabilities there after the load, for ten minutes at most "
-        "(docs/losslessness.md)."
+        "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md)."
     )
     prompts = (
         "prompts alone: JSON lines (prompt, messages or text), Spec-Bench, MT-Bench, ShareGPT or OpenAI batch"
@@ -47,6 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--out", Path, "DIR", "results; an earlier run goes on", required=True)
     add(parser, "--timeout", seconds, "S", "per request (default 300)", default=300.0)
     add(parser, "--max-error-rate", option_types.share, "X", tolerated, default=1.0)
+    closer = "seconds at most for asking again where greedy answers differ; 0 skips it (default 600)"
+    add(parser, "--closer-look", option_types.seconds_or_none, "S", closer, default=600.0)
+    parser.add_argument(
+        "--no-sense-check",
+        action="store_true",
+        help="do not ask the baseline twelve simple questions before the load, of which it must answer 8",
+    )
     option_types.add_json(parser)
 
     arms = parser.add_argument_group("arms (with --prompts needed, with --plan instead of its own)")
@@ -104,6 +110,7 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.analyse.frontier import next_cell, standing
     from benchmark.commands.report_command import show, summarised
     from benchmark.measure import journal
+    from benchmark.measure.before_load import before_load
     from benchmark.measure.closer_look import look_closer
     from benchmark.measure.progress import Progress
     from benchmark.measure.rounds import run, run_until_signalled
@@ -111,7 +118,8 @@ def execute(options: argparse.Namespace) -> int:
     progress = Progress(sys.stderr)
 
     async def work() -> None:
-        plan, said = _plan(options), {"out": options.out, "timeout_s": options.timeout, "progress": progress}
+        said = {"out": options.out, "timeout_s": options.timeout, "progress": progress}
+        plan = await before_load(_plan(options), **said, sense_check=not options.no_sense_check)
         await run(
             plan,
             **said,
@@ -120,7 +128,8 @@ def execute(options: argparse.Namespace) -> int:
             choose=next_cell,
             standing=standing,
         )
-        await look_closer(journal.read(options.out), **said)
+        if options.closer_look:
+            await look_closer(journal.read(options.out), **said, limit_s=options.closer_look)
 
     try:
         signal = run_until_signalled(work())
@@ -219,8 +228,9 @@ def _prompts(path: Path) -> list[dict[str, Any]]:
     """The prompts of the file at `path` as a plan has them. An experiment reads the same files, and one reader is enough for
     both: a process, because rooms of one floor do not import each other. Raises PlanError."""
     project = str(Path(__file__).resolve().parents[2])
+    searched = os.pathsep.join(filter(None, (project, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "experiment", "prompts", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": project})
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": searched})
     if done.returncode == 1 and "No module named" in done.stderr:
         why = "is read by `experiment`, which is not installed beside `benchmark`"
         raise PlanError(f"--prompts: {path} {why}; install both, or give a --plan")

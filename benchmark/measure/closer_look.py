@@ -30,8 +30,6 @@ from benchmark.measure.records import RequestRecord
 from benchmark.measure.schedule import asked_as
 from benchmark.plan import Plan
 
-LIMIT_S = 600.0
-"""Of one sitting."""
 MOST_CASES, REPEATS = 64, 32
 """Pairs that are asked about, and requests that the baseline gets again; chosen by chance."""
 _AT_ONCE = 4
@@ -49,19 +47,20 @@ async def look_closer(
     progress: Progress,
     most: int = MOST_CASES,
     repeats: int = REPEATS,
+    limit_s: float = 600.0,
 ) -> None:
-    """Ask what `out` does not hold yet; nothing where all answers are equal or were drawn at a temperature.
+    """Ask what `out` does not hold yet, for `limit_s` at most; nothing where all answers are equal or were drawn at a temperature.
 
     Raises StorageError, and ResultsError where another process does the same.
     """
     plan, differing = raw.plan, list(divergence.cases(raw.requests, (), raw.plan))
     if not differing or not plan.greedy:
         return
-    progress.tell(f"answers differ in {len(differing)} pairs; looking at them for {LIMIT_S:.0f} s at most")
+    progress.tell(f"answers differ in {len(differing)} pairs; looking at them for {limit_s:.0f} s at most")
     again = "the same command goes on from here"
     try:
         with Journal(out, divergence.FILE_NAME) as book:
-            async with asyncio.timeout(LIMIT_S), session(timeout_s) as http:
+            async with asyncio.timeout(limit_s), session(timeout_s) as http:
                 known = {line.key: line for line in raw.closer}
                 look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.said)
                 await look.at(differing, most)
@@ -69,7 +68,7 @@ async def look_closer(
                 found = divergence.cases(raw.requests, known.values(), plan)
                 await look.at([case for case in found if case.treatment == plan.baseline], most)
     except TimeoutError:
-        progress.warn(f"stopped looking at differing answers after {LIMIT_S:.0f} s; {again}")
+        progress.warn(f"stopped looking at differing answers after {limit_s:.0f} s; {again}")
     except EndpointError as error:
         progress.warn(f"{error}; not all differing answers were looked at, {again}")
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
 from benchmark.file_access import MOST_LINE_BYTES, json_of, lines_of
-from benchmark.measure import divergence
+from benchmark.measure import divergence, sense
 from benchmark.measure.checking import Belonging
 from benchmark.measure.records import (
     REPEATED,
@@ -49,6 +49,8 @@ class RawRun:
     """Which lines could not be used, in a sentence."""
     closer: tuple[divergence.Line, ...] = ()
     """What was asked after the load where answers differ."""
+    sense: tuple[sense.Answer, ...] = ()
+    """What the baseline was asked before the load."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -139,7 +141,8 @@ def read(folder: Path) -> RawRun:
     several = f"{unusable} lines cannot be used and are left out: first {first}"
     said = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
     left_out = f"{FILE_NAME}: {said}" if unusable else ""
-    return RawRun(sittings, requests, blocks, left_out, divergence.read(folder, sittings[0].run))
+    closer, sensible = divergence.read(folder, sittings[0].run), sense.read(folder, sittings[0].plan_sha256)
+    return RawRun(sittings, requests, blocks, left_out, closer, sensible)
 
 
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
@@ -163,7 +166,8 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     plan = plan.model_copy(update={"arms": tuple(arms)})
     sittings = (replace(s, plan=plan, plan_sha256=plan.sha256()) for one in rounds for s in one.sittings)
     left_out = "; ".join(dict.fromkeys(one.left_out for one in rounds if one.left_out))
-    return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer))
+    sensible = max((one.sense for one in rounds), key=lambda answers: bool(sense.withholds(answers)))
+    return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer), sensible)
 
 
 def _belonging(path: Path) -> Belonging | None:

@@ -37,6 +37,7 @@ from benchmark.show.speed_up import (
     crossovers,
     forecast,
     frontier,
+    past_break_even,
     ratio_axis,
     treatments,
     why,
@@ -114,6 +115,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "others": list(by_other_metrics(summary, at)),
         "treatments": treatments(at, axis),
         "why": why(at),
+        "past_break_even": past_break_even(at),
         "unexplained": _unexplained(summary, at),
         "windows": against_windows(decision.loads, predicted),
         "shown": ", ".join(shown) if len(shown) < len(run["arms"]) else "",
@@ -271,7 +273,10 @@ def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _arm(arm: Mapping[str, Any]) -> str:
     drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
-    decoding = f"{drafted} speculative tokens, at most {most} tokens a step" if drafted else "plain decoding"
+    window, at_most = (
+        f"{n} {word}{'s' * (n != 1)}" for n, word in ((drafted, "speculative token"), (most, "token"))
+    )
+    decoding = f"{window}, at most {at_most} a step" if drafted else "plain decoding"
     return f"{arm['name']}: {decoding}" + (
         f", ${arm['usd_per_hour']:g} an hour" if arm["usd_per_hour"] else ""
     )

@@ -125,6 +125,22 @@ def why(at: AtLoad) -> Picture | None:
     return _picture("Tokens per step", headings, rows, axis)
 
 
+def past_break_even(at: AtLoad) -> str:
+    """A caution where the steps alone say that an arm pays in a class, and its times say that it is slower; else empty."""
+    against = [
+        f"{gain.class_} with {gain.arm} ({gain.tokens_per_step:.2f} tokens against a cost of {gain.step_cost:.2f})"
+        for gain in at.by_class
+        if gain.window and gain.verdict == VERDICT_WORDS["slower"]
+        if gain.tokens_per_step and gain.step_cost and gain.tokens_per_step > gain.step_cost
+    ]
+    if not against:
+        return ""
+    return (
+        f"Caution: the bar passes the mark, but the verdict is slower: {', '.join(against)}. The verdict counts, it comes from "
+        "the times of whole answers; time beside the decode steps is not in the bar."
+    )
+
+
 def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
     """What was measured over what published results let expect, with the range of that; None without a forecast."""
     ratios = [[one[key] / one["expected"] for key in ("measured", "low", "high")] for one in expectations]

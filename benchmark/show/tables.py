@@ -268,6 +268,8 @@ def engine_table(summary: Mapping[str, Any]) -> Table | None:
 
 def quality_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """One line for each treatment and way of reading answers; what the questions were; or that no arm was asked."""
+    if found := summary.get("sense"):
+        yield f"Sense: {found['text']}."
     quality = summary.get("quality")
     if quality is None:
         yield "Quality: not asked, no answers to gsm8k are beside the records."

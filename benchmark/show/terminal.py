@@ -11,7 +11,7 @@ from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
 from benchmark.analyse.load_words import sentences
 from benchmark.plan import Load
-from benchmark.show.speed_up import why
+from benchmark.show.speed_up import past_break_even, why
 from benchmark.show.tables import (
     MEDIANS,
     Table,
@@ -59,7 +59,7 @@ def render_all(summary: Mapping[str, Any]) -> str:
     for at in decision.loads:
         drafted = why(at)
         tables = [*([drafted.table] if drafted else []), _cells(summary, at.load)]
-        blocks += [*_answer(summary, at), *map(_drawn, tables)]
+        blocks += [*_answer(summary, at), *map(_drawn, tables), _text(filter(None, [past_break_even(at)]))]
     blocks += map(
         _text,
         (

@@ -11,6 +11,7 @@ from benchmark.errors import PlanError, PublishError
 KEPT = (
     "requests.jsonl",
     "divergence.jsonl",
+    "sense.jsonl",
     "summary.json",
     "plan.json",
     "plan-as-run.json",

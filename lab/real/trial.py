@@ -98,7 +98,8 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         with stages.stage(
             f"sending requests to {len(names)} arms in turn", total=requests_of(plan, less)
         ) as stage:
-            load_arms(written, urls, out=out, less=less, reach=stage.reach)
+            sense_check = not own_models(experiment, given)
+            load_arms(written, urls, out=out, less=less, sense_check=sense_check, reach=stage.reach)
             stage.done = f"sent {ended(out)} requests to {len(names)} arms in turn"
     with stages.stage("writing the report, judging") as stage:
         benchmark(["report", str(out)], log=out / LOG)

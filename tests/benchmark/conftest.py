@@ -77,9 +77,10 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(write_plan: WritePlan, out: Path) -> Run:
-    """`run` of the small plan into `out`, with these options and changes of the plan."""
+    """`run` of the small plan into `out`, with these options and changes of the plan. The endpoint answers no questions."""
 
     def run(options: str = "", **changes: Any) -> int:
-        return main(["run", "--plan", str(write_plan(**changes)), "--out", str(out), *options.split()])
+        words = ["run", "--plan", str(write_plan(**changes)), "--out", str(out), "--no-sense-check"]
+        return main([*words, *options.split()])
 
     return run

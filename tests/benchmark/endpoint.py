@@ -54,6 +54,10 @@ class Endpoint:
         self.seen: list[Seen] = []
         self.metrics: dict[str, Callable[[], str]] = {}
         """By arm, what its /metrics says; others have none."""
+        self.versions: dict[str, str] = {}
+        """By arm, what its /version says; others have none."""
+        self.says: Callable[[dict[str, Any]], str | None] = lambda body: None
+        """What is answered to a request, in one chunk; where it gives nothing, the arm's own words come."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.port = port
@@ -76,6 +80,7 @@ class Endpoint:
         app = web.Application()
         app.router.add_get("/{arm}/v1/models", self._models)
         app.router.add_get("/{arm}/metrics", self._metrics)
+        app.router.add_get("/{arm}/version", self._version)
         app.router.add_post("/{arm}/v1/completions", self._answer)
         app.router.add_post("/{arm}/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
@@ -99,12 +104,19 @@ class Endpoint:
             raise web.HTTPNotFound
         return web.Response(text=self.metrics[request.match_info["arm"]]())
 
+    async def _version(self, request: web.Request) -> web.Response:
+        if request.match_info["arm"] not in self.versions:
+            raise web.HTTPNotFound
+        return web.json_response({"version": self.versions[request.match_info["arm"]]})
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         arm = request.match_info["arm"]
         seen = Seen(arm, await request.json(), perf_counter(), request.get_extra_info("peername"))
         self.seen.append(seen)
         if known := FAULTS.get(arm) or ODDITIES.get(arm):
             return await known(request)
+        if (said := self.says(seen.body)) is not None:
+            return await _raw(request, ROLE, event(choice({"content": said})), END, TOTAL, DONE)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await _stream(response, self.arms[arm], seen)

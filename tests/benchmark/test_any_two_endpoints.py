@@ -45,7 +45,9 @@ def run(endpoint: Endpoint, prompts: Path, mine: Path) -> Run:
     """`run` with these options, into `mine`."""
     arms = f"--arm plain={endpoint.url('steady')} --arm drafted={endpoint.url('spec')}"
     rest = f"--model {MODEL} --max-tokens 9 --prompts {prompts} --out {mine}"
-    return lambda options="": main(["run", *f"{arms} {rest} --requests 2 --warmup 1 {options}".split()])
+    return lambda options="": main(
+        ["run", *f"{arms} {rest} --requests 2 --warmup 1 --no-sense-check {options}".split()]
+    )
 
 
 def summary(mine: Path) -> Any:
@@ -82,6 +84,15 @@ def test_prompts_are_read_in_the_formats_that_an_experiment_reads(
     assert [arm.max_tokens_per_step for arm in plan.arms] == [9, 1], (
         "of an undeclared arm a step may yield all"
     )
+
+
+def test_the_reader_of_prompts_keeps_the_callers_python_path(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; print('seen', file=sys.stderr)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert run() == 0
+    assert "seen" in capfd.readouterr().err
 
 
 def test_what_is_missing_or_makes_no_sense_is_refused(
@@ -125,7 +136,7 @@ def test_the_sequence_works_as_it_is_printed(
     for line in block.replace("\\\n", " ").splitlines():
         verb, *words = shlex.split(line, comments=True)[2:]
         if verb != "selftest":
-            short = ["--requests", "6"] if verb == "run" else []
+            short = ["--requests", "6", "--no-sense-check"] if verb == "run" else []
             assert main([verb, *(here.get(word, word) for word in words), *short]) == 0, line
             done.append(verb)
     assert done == ["run", "report", "advise"]

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.parity import as_read, options, undeclared_differences
+from experiment import load
 from experiment.difference import differences
 from tests.cdk8s_charts.objects import Case, Object, named, objects_of, pod_spec
+from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
+from tests.experiment.edits import NATIVE, Variation, both, put
 
 Edit = Callable[[Object, Object], object]
 """Of a pod's specification, and of the server's container in it."""
@@ -90,3 +93,16 @@ def test_a_runtime_explains_nothing_but_its_own_dialect() -> None:
         assert found.endswith(option)
     broken = _edited(treatment, UNFAIR["more cpu"])
     assert undeclared_differences(baseline, broken, other_runtime=True)
+
+
+def test_a_plain_arm_with_the_scheduler_of_drafting_differs_in_that_and_its_artifact_alone(
+    variation: Variation,
+) -> None:
+    same = {"name": "plain-sync", "scheduler": "synchronous"}
+    deployments = named(rendered(load(variation(both(NATIVE, put("arms.2", same))))), "Deployment")
+    baseline, treatment = deployments["qwen-vllm"], deployments["plain-sync"]
+    assert undeclared_differences(baseline, treatment) == []
+    changed = [one.path for one in differences(baseline, treatment, read=as_read)]
+    assert [path for path in changed if "command.--" in path] == [
+        "spec.template.spec.containers[vllm].command.--no-async-scheduling"
+    ]

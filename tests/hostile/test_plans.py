@@ -69,7 +69,11 @@ def refused(plan: Path, capsys: Captured, *options: str) -> str:
     """What a run says that does not begin."""
     began = process_time()
     with pytest.raises(SystemExit, match=r"^2$"):  # also where its options cannot be read
-        sys.exit(main(["run", "--plan", str(plan), "--out", str(plan.parent / "out"), *options]))
+        sys.exit(
+            main(
+                ["run", "--plan", str(plan), "--out", str(plan.parent / "out"), "--no-sense-check", *options]
+            )
+        )
     told = capsys.readouterr().err
     assert "\x1b" not in told
     assert len(told) < 5000
@@ -129,7 +133,7 @@ def test_messages_without_role_or_content_are_sent_as_they_are(
 ) -> None:
     messages = [{}, {"role": "user"}, {"role": "user", "content": "One?"}]
     plan = write_plan(prompts=[{"id": "a", "class": "b", "messages": messages}], requests=1, warmup=0)
-    assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out")]) == 0
+    assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), "--no-sense-check"]) == 0
     assert endpoint.seen[0].body["messages"][:2] == messages[:2]
 
 
@@ -217,7 +221,7 @@ def test_a_run_that_begins_while_another_ends_repeats_nothing(
 ) -> None:
     """The second run has looked at the arms, as it does without the lock, when the first one ends."""
     out = tmp_path / "out"
-    command = ["run", "--plan", str(write_plan()), "--out", str(out)]
+    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check"]
     assert main(command) == 0
     lose(out, 12)
     first = subprocess.Popen([*BENCHMARK, *command], cwd=ROOT, stdout=DEVNULL, stderr=DEVNULL)
@@ -240,7 +244,7 @@ def test_runs_that_begin_together_share_no_request(
     write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
 ) -> None:
     out = tmp_path / "out"
-    command = [*BENCHMARK, "run", "--plan", str(write_plan()), "--out", str(out)]
+    command = [*BENCHMARK, "run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check"]
     together = [subprocess.Popen(command, cwd=ROOT, stderr=PIPE, stdout=DEVNULL, text=True) for _ in range(2)]
     told = [process.communicate(timeout=120)[1] for process in together]
     codes = {process.returncode for process in together}
@@ -255,7 +259,7 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_keeps_what_is_there(
     room: int, code: int, write_plan: WritePlan, tmp_path: Path, capsys: Captured
 ) -> None:
     out, before = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
-    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--classes", "raw"]
+    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check", "--classes", "raw"]
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:
         assert main(command) == code
@@ -276,7 +280,16 @@ def recorded(out: Path) -> list[tuple[str, str]]:
 
 
 def test_a_full_standard_output_is_one_line(write_plan: WritePlan, tmp_path: Path) -> None:
-    command = [*BENCHMARK, "run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), "--json"]
+    command = [
+        *BENCHMARK,
+        "run",
+        "--plan",
+        str(write_plan()),
+        "--out",
+        str(tmp_path / "out"),
+        "--no-sense-check",
+        "--json",
+    ]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=PIPE, text=True, timeout=60)
     assert done.returncode == 3

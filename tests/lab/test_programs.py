@@ -61,4 +61,6 @@ def test_what_shortens_the_plan_is_handed_on_and_a_failed_benchmark_is_one_line_
     asked: list[list[str]] = []
     monkeypatch.setattr(programs, "benchmark", lambda words, **_: asked.append(words))
     load_arms(Path("p"), {"a": "u"}, out=Path("o"), less={"requests": 8, "warmup": 0, "max-tokens": None})
-    assert [" ".join(one) for one in asked] == ["run --plan p --out o --arm a=u --requests 8 --warmup 0"]
+    assert [" ".join(one) for one in asked] == [
+        "run --plan p --out o --no-sense-check --arm a=u --requests 8 --warmup 0"
+    ]

@@ -47,6 +47,7 @@ from benchmark.analyse.comparison import verdict
 from benchmark.analyse.decision import interval
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
+from benchmark.measure import sense
 from benchmark.measure.journal import RawRun
 from benchmark.plan import Arm, Plan
 
@@ -70,6 +71,10 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     arm, nothing known by position.
     """
     wishes, plan, run = wishes or Wishes(), raw.plan, raw.sittings[0]
+    if why := sense.withholds(raw.sense):
+        raise ResultsError(
+            f"run {run.run}: {why}; nothing can be predicted from it, correct the server and measure again"
+        )
     undrafted = [arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens]
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not undrafted or not speculating:

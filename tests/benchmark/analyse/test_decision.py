@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.decision import AtLoad, decide
+from benchmark.analyse.decision import AtLoad, decide, question
 from benchmark.analyse.losslessness import judged
 from benchmark.analyse.summary import summarise
 from benchmark.analyse.two_runs import compare_runs
@@ -255,6 +255,10 @@ def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
     decision = decide({**summarise(raw), "drafts": drafts})
     assert decision.question == "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"
     assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == decision.question
+    for k, words in ((1, "1 token a step"), (2, "2 tokens a step")):
+        arms = [{"name": "a", "speculative_tokens": 0}, {"name": "b", "speculative_tokens": k}]
+        run = {"model": "M", "baseline": "a", "aa": False, "arms": arms}
+        assert question({"run": run}) == f"Does drafting {words} pay for M?"
 
 
 def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> None:

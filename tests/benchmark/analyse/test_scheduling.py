@@ -18,8 +18,11 @@ SAME = PLAIN | {"name": "plain-sync", "url": "http://same/v1", "also_changes": [
 DRAFTED = FUSED | {"also_changes": ["the cache is smaller", f"{OFF}: it does not go with speculation"]}
 
 
-def summary(ratios: dict[tuple[str, str, int], float | None], *arms: dict[str, Any]) -> dict[str, Any]:
-    """By arm, class and load, a step over the baseline's."""
+Steps = dict[tuple[str, str, int], float | None]
+"""By arm, class and load, a step over the baseline's."""
+
+
+def summary(ratios: Steps, *arms: dict[str, Any]) -> dict[str, Any]:
     rows = [
         {
             "treatment": arm,
@@ -58,7 +61,7 @@ def test_the_scheduler_and_drafting_add_up_to_the_step() -> None:
     "without", [{"also_changes": ["another kernel"]}, {"also_changes": []}, {"speculative_tokens": 3}]
 )
 def test_an_arm_that_shares_nothing_splits_nothing(without: dict[str, Any]) -> None:
-    steps = {("same", "a", 4): 1.1, ("drafted", "a", 4): 1.2}
+    steps: Steps = {("same", "a", 4): 1.1, ("drafted", "a", 4): 1.2}
     assert not list(split_steps(summary(steps, ARMS[0], ARMS[1] | without, ARMS[2])))
 
 

@@ -92,6 +92,15 @@ def test_what_else_differs_is_warned_of_and_speed_ups_over_different_baselines_a
     assert "the baselines differ (steady, spec)" in found["warnings"][0]
 
 
+def test_two_versions_of_the_client_are_warned_of() -> None:
+    old = raw_run(answered())
+    later = replace(old.sittings[0], sitting=2, client="0.3.0")
+    new = replace(old, sittings=(*old.sittings, later))
+    (told,) = compare_runs(old, new)["warnings"]
+    assert told.startswith("client 0 measured the old run, client 0 and 0.3.0 the new one")
+    assert compare_runs(new, new)["warnings"] == []
+
+
 @pytest.mark.parametrize("in_old", [True, False], ids=["made up before", "made up later"])
 def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool) -> None:
     old, new = (

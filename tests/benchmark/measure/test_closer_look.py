@@ -43,13 +43,14 @@ def start() -> Iterator[Start]:
         yield start
 
 
-def run(server: Writers, out: Path, **changes: Any) -> int:
+def run(server: Writers, out: Path, *options: str, **changes: Any) -> int:
     content = plan_content(**{"prompts": CHAT, "requests": 1, "warmup": 0, **changes})
     for arm in content["arms"]:
         arm["url"] = server.url(arm["name"])
     plan = out.parent / "plan.json"
     plan.write_text(json.dumps(content))
-    return main(["run", "--plan", str(plan), "--out", str(out), "--timeout", "5"])
+    given = ["--plan", str(plan), "--out", str(out), "--timeout", "5", "--no-sense-check"]
+    return main(["run", *given, *options])
 
 
 def asked(out: Path) -> list[tuple[str, int]]:
@@ -223,13 +224,12 @@ def test_the_baseline_is_asked_again_and_its_own_differences_are_the_floor(
     assert treatment["more_than_baseline"] is (differing == 0)
 
 
-def test_no_more_is_asked_than_is_said(
-    start: Start, out: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured) -> None:
     server = start(Writer(top=NEAR))
-    with monkeypatch.context() as patch:
-        patch.setattr(closer_look, "LIMIT_S", 0.0)
-        assert run(server, out, requests=8) == 0
+    assert run(server, out, "--closer-look", "0", requests=8) == 0
+    assert "answers differ" not in capsys.readouterr().err
+    assert not (out / "divergence.jsonl").exists()
+    assert run(server, out, "--closer-look", "0.000001", requests=8) == 0
     assert "stopped looking at differing answers" in capsys.readouterr().err
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
     asyncio.run(closer_look.look_closer(journal.read(out), **given, most=3, repeats=2))

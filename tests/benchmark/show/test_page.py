@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
 from collections.abc import Iterator
@@ -17,14 +18,16 @@ from benchmark.analyse.load_words import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
+from benchmark.measure.sense import QUESTIONS, Answer
 from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
 from benchmark.show.canvas import Axis, Panel, looks
-from benchmark.show.page import predictions
+from benchmark.show.page import predictions, render
 from benchmark.show.speed_up import (
     against_windows,
     answer,
     by_other_metrics,
+    past_break_even,
     ratio_axis,
     treatments,
     why,
@@ -267,6 +270,56 @@ def test_rows_of_the_answer_are_the_decision_and_why_is_tokens_against_the_cost_
     for _, _, tokens, cost, expected, _ in explained.table.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
     assert why(decide(summaries["two endpoints"]).at) is None
+
+
+def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
+    answers = tuple(
+        Answer(
+            plan_sha256="sha",
+            arm="plain",
+            question=one.text,
+            accepted=one.accepted,
+            asked_unix_s=1.0,
+            text="<b>bread</b>",
+        )
+        for one in QUESTIONS
+    )
+    for name, raw in runs.items():
+        nonsense = replace(raw, sense=answers)
+        summary = summarise(nonsense)
+        shown, written = " ".join(render_all(summary).split()), text_of(render(nonsense, summary))
+        for text in (shown, written):
+            assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
+        first, *_ = re.split(r" (?:n: answered|Every cell)", shown)
+        assert not re.search(
+            r"times (?:faster|as fast)|pays (?:up|at)|cheapest|[:.,] use ",
+            first.lower().split("engine of")[0],
+        ), name
+        assert "<b>bread" not in render(nonsense, summary), "what a server wrote is text"
+
+
+def test_a_bar_that_passes_the_mark_beside_the_verdict_slower_is_cautioned(
+    runs: dict[str, RawRun], summaries: Summaries, pages: dict[str, str]
+) -> None:
+    summary = copy.deepcopy(dict(summaries["reference"]))
+    assert past_break_even(decide(summary).at) == ""
+    assert "passes the mark" not in pages["reference"]
+    for one in summary["comparisons"]:
+        if one["class"] == "json" and one["metric"] == "tpot_s":
+            one |= {
+                "verdict": "slower",
+                "verdict_holm": "slower",
+                "ratio": 0.9,
+                "ci_low": 0.88,
+                "ci_high": 0.92,
+            }
+    told = past_break_even(decide(summary).at)
+    assert told.startswith(
+        "Caution: the bar passes the mark, but the verdict is slower: json with qwen-sd-vllm ("
+    )
+    assert "code with" not in told
+    assert told in " ".join(render(runs["reference"], summary).split())
+    assert told in " ".join(render_all(summary).split())
 
 
 def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:

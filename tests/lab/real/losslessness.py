@@ -159,8 +159,7 @@ async def _measured(plan: Plan, urls: dict[str, str], out: Path, *, repeats: int
     asked = from_dict({**plan.to_dict(), "arms": arms, "baseline": next(iter(urls))})
     progress = Progress(sys.stderr)
     await run(asked, out=out, timeout_s=120, progress=progress)
-    closer_look.LIMIT_S = 24 * 3600.0
-    given: dict[str, Any] = {"out": out, "timeout_s": 120, "progress": progress}
+    given: dict[str, Any] = {"out": out, "timeout_s": 120, "progress": progress, "limit_s": 24 * 3600.0}
     await closer_look.look_closer(journal.read(out), **given, most=10_000, repeats=repeats)
     return judged(journal.read(out))
 

@@ -1,0 +1,206 @@
+"""Does the baseline answer sensibly at all? Twelve questions with known answers, and what its answers say of it.
+
+Two arms that are equally wrong agree with each other, and a server can be fast and write nonsense: no comparison of speeds shows
+that. `sense.jsonl`, beside `requests.jsonl`, holds what was asked before the load and what was answered, a line each; the answers
+are judged again each time they are read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter
+
+from benchmark.errors import ResultsError
+from benchmark.file_access import json_of, lines_of
+from benchmark.measure.records import Moment, Name, Text
+
+FILE_NAME = "sense.jsonl"
+
+
+class Question(NamedTuple):
+    """What is asked, and what a right answer holds as a word or number, in upper or lower case."""
+
+    text: str
+    accepted: tuple[str, ...]
+
+
+QUESTIONS = (
+    Question("What is the capital of France?", ("paris",)),
+    Question("What is 17 plus 25?", ("42", "forty-two", "forty two")),
+    Question("What is 9 times 7?", ("63", "sixty-three", "sixty three")),
+    Question("How many days does a week have?", ("7", "seven")),
+    Question("What is the opposite of hot?", ("cold",)),
+    Question("Which planet do people live on?", ("earth",)),
+    Question("What is the chemical formula of water?", ("h2o", "h₂o")),
+    Question("Who wrote the play Romeo and Juliet?", ("shakespeare",)),
+    Question("Which number comes next: 2, 4, 6, 8?", ("10", "ten")),
+    Question('What is the Spanish word for "thank you"?', ("gracias",)),
+    Question("Which month comes after March?", ("april",)),
+    Question('In Python, what does len("abcd") return?', ("4", "four")),
+)
+NEEDED = 8
+"""Right answers out of twelve, below which the verdicts of a run are withheld."""
+Judgement = Literal["right", "wrong", "loop", "noise", "no answer"]
+_MOST_SHOWN = 40
+"""Characters of an answer in a sentence."""
+
+_REPEATS, _LONGEST_PERIOD = 4, 20
+"""A loop is the same few words, characters or lines so many times; a sequence that repeats has at most so many."""
+_LOOPING_WORDS, _LOOPING_CHARACTERS = 12, 24
+"""How long the repetition must be in all."""
+_FEWEST_WORDS, _MOST_STRANGE = 8, 0.4
+"""Of an answer with so many words of four letters or more, the share that may look like no word."""
+_MOST_SCRIPTS = 3
+_STRANGE = re.compile(r"(?i:[bcdfghjklmnpqrstvwxz]{6,})|[a-z][A-Z]")
+_VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
+_EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "KATAKANA-HIRAGANA"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One question that an arm was asked, and its answer or why it gave none."""
+
+    plan_sha256: Name
+    """Of the run that it belongs to, which has no name before its first record."""
+    arm: Name
+    question: Name
+    accepted: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
+    asked_unix_s: Moment
+    text: Text | None = None
+    error: Name | None = None
+    message: Text | None = None
+
+    @property
+    def judgement(self) -> Judgement:
+        if self.text is None:
+            return "no answer"
+        return _fault(self.text) or ("right" if holds(self.text, self.accepted) else "wrong")
+
+
+_READER = TypeAdapter(Answer)
+
+
+def to_json(answer: Answer) -> dict[str, Any]:
+    """The JSON object of one line."""
+    return {"kind": "answer", **vars(answer)}
+
+
+def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
+    """What `folder` holds of the run of a plan, each question once. What a damaged line held counts as never asked.
+
+    Raises ResultsError.
+    """
+    path, found = folder / FILE_NAME, dict[str, Answer]()
+    try:
+        for raw in lines_of(path) if path.exists() else ():
+            try:
+                content = json_of(raw or b"")
+                answer = _READER.validate_python({k: v for k, v in content.items() if k != "kind"})
+            except (ValueError, TypeError, AttributeError, OverflowError):
+                continue
+            if answer.plan_sha256 == plan_sha256:
+                found.setdefault(answer.question, answer)
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
+        ) from error
+    return tuple(found.values())
+
+
+def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
+    """`sense` of a summary; None where nothing was asked."""
+    if not answers:
+        return None
+    judged = [(one, one.judgement) for one in answers]
+    wrong = [(one, judgement) for one, judgement in judged if judgement != "right"]
+    looping = any(judgement == "loop" for _, judgement in wrong)
+    withheld = looping or len(wrong) > len(QUESTIONS) - NEEDED
+    right = f"{answers[0].arm} answered {len(judged) - len(wrong)} of {len(judged)} simple questions rightly"
+    why = f"{right}{' and repeats itself without end' * looping}: {'; '.join(_named(*one) for one in wrong)}"
+    return {
+        "arm": answers[0].arm,
+        "asked": len(judged),
+        "right": len(judged) - len(wrong),
+        "needed": NEEDED,
+        "withheld": withheld,
+        "text": why if withheld else right,
+        "questions": [
+            {"question": one.question, "answer": one.text, "error": one.error, "judgement": judgement}
+            for one, judgement in judged
+        ],
+    }
+
+
+def withholds(answers: Sequence[Answer]) -> str:
+    """Why these answers withhold every verdict of their run, in words; empty where they do not."""
+    found = outcome(answers)
+    return str(found["text"]) if found and found["withheld"] else ""
+
+
+def _named(answer: Answer, judgement: Judgement) -> str:
+    """A question that was not answered rightly, with the answer."""
+    if answer.text is None:
+        return f"{answer.question} no answer ({answer.error})"
+    said = " ".join(answer.text.split())
+    said = said if len(said) <= _MOST_SHOWN else f"{said[:_MOST_SHOWN]}..."
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in said)
+    return f'{answer.question} "{printable}"{f" ({judgement})" if judgement != "wrong" else ""}'
+
+
+def holds(text: str, accepted: Sequence[str]) -> bool:
+    """Whether a text has one of these as a word or number of its own, whatever is around it."""
+    either = "|".join(map(re.escape, accepted))
+    return re.search(rf"(?i)(?<!\w)(?<!\d[.,])(?:{either})(?!\w|[.,]\d)", text) is not None
+
+
+def _fault(text: str) -> Literal["loop", "noise"] | None:
+    if loops(text):
+        return "loop"
+    return "noise" if is_noise(text) else None
+
+
+def loops(text: str) -> bool:
+    """Whether the same line, words or characters come again and again."""
+    lines = Counter(line.strip() for line in text.splitlines() if len(line.split()) > 1)
+    if lines and max(lines.values()) >= _REPEATS:
+        return True
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    return _repeats(words, _LOOPING_WORDS) or _repeats("".join(text.split()), _LOOPING_CHARACTERS)
+
+
+def _repeats(items: Sequence[str], least: int) -> bool:
+    """Whether a sequence follows itself `_REPEATS` times, over at least so many items."""
+    for period in range(1, min(_LONGEST_PERIOD, len(items) // _REPEATS) + 1):
+        needed, equal = max(least, _REPEATS * period) - period, 0
+        for index in range(period, len(items)):
+            equal = equal + 1 if items[index] == items[index - period] else 0
+            if equal >= needed:
+                return True
+    return False
+
+
+def is_noise(text: str) -> bool:
+    """Whether a text has characters of no language, letters of many scripts, or mostly no words."""
+    # A token at the very end may be part of a character.
+    broken = text.rstrip("\N{REPLACEMENT CHARACTER}").count("\N{REPLACEMENT CHARACTER}")
+    if broken > 1 or any(unicodedata.category(c) == "Cc" and not c.isspace() for c in text):
+        return True
+    scripts = Counter(_scripts(text))
+    if sum(count > 1 for count in scripts.values()) > _MOST_SCRIPTS:
+        return True
+    words = re.findall(r"[A-Za-zÀ-ÖØ-öø-ÿ]{4,}", text)
+    strange = sum(bool(_STRANGE.search(word)) or not _VOWEL.search(word) for word in words)
+    return len(words) >= _FEWEST_WORDS and strange > _MOST_STRANGE * len(words)
+
+
+def _scripts(text: str) -> Iterator[str]:
+    for letter in filter(str.isalpha, text):
+        script = unicodedata.name(letter, "UNKNOWN").split()[0]
+        yield "EAST ASIAN" if script in _EAST_ASIAN else script

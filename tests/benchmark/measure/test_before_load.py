@@ -1,0 +1,288 @@
+"""Whether the baseline answers sensibly, and what the servers say that is different between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.measure import journal, sense
+from benchmark.measure.sense import QUESTIONS, Answer
+from tests.benchmark.conftest import SPEC, STEADY, WritePlan
+from tests.benchmark.endpoint import Endpoint
+
+Captured = pytest.CaptureFixture[str]
+RIGHT = {one.text: f"The answer is **{one.accepted[0].title()}**." for one in QUESTIONS}
+LOOP = "Paris is the capital. " * 8
+
+
+def answering(answers: Mapping[str, str]) -> Callable[[dict[str, Any]], str | None]:
+    """What an endpoint says to the built-in questions; other requests get the arm's own words."""
+
+    def says(body: dict[str, Any]) -> str | None:
+        text = (body.get("messages") or [{}])[-1].get("content", "")
+        return next((said for question, said in answers.items() if text.startswith(question)), None)
+
+    return says
+
+
+@pytest.fixture
+def checked(write_plan: WritePlan, out: Path) -> Callable[..., int]:
+    """A run that is not told to leave the questions out."""
+    return lambda *options, **changes: main(
+        ["run", "--plan", str(write_plan(**changes)), "--out", str(out), *options]
+    )
+
+
+def summary(out: Path) -> Any:
+    return json.loads((out / "summary.json").read_text())
+
+
+def with_wrong(count: int) -> dict[str, str]:
+    """Answers of which so many are wrong."""
+    return {
+        text: "I like bread." if index < count else said for index, (text, said) in enumerate(RIGHT.items())
+    }
+
+
+def asked(endpoint: Endpoint, arm: str = "steady") -> list[str]:
+    texts = [
+        (seen.body.get("messages") or [{}])[0].get("content", "") for seen in endpoint.seen if seen.arm == arm
+    ]
+    return [text for text in texts if text.startswith(tuple(RIGHT))]
+
+
+def test_the_baseline_alone_is_asked_before_the_load_and_a_resumed_run_does_not_ask_again(
+    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
+) -> None:
+    endpoint.says = answering(RIGHT)
+    assert checked() == 0
+    assert "sense check: steady answered 12 of 12 simple questions rightly" in capsys.readouterr().err
+    assert len(asked(endpoint)) == 12
+    assert asked(endpoint, "spec") == []
+    first = endpoint.seen[:12]
+    assert [(seen.arm, seen.body["temperature"]) for seen in first] == [("steady", 0)] * 12
+    assert first[0].body["chat_template_kwargs"] == {"enable_thinking": False}
+    found = summary(out)["sense"]
+    assert (found["right"], found["withheld"]) == (12, False)
+    assert checked() == 0
+    assert len(asked(endpoint)) == 12
+
+
+@pytest.mark.parametrize(("answers", "withheld"), [(with_wrong(4), False), (with_wrong(5), True)])
+def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_questions(
+    checked: Callable[..., int],
+    endpoint: Endpoint,
+    out: Path,
+    capsys: Captured,
+    answers: dict[str, str],
+    withheld: bool,
+) -> None:
+    endpoint.says = answering(answers)
+    assert checked("--requests", "12") == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    found = summary(out)
+    judged = {one["verdict"] for one in (*found["comparisons"], *found["mix"])}
+    assert found["sense"]["withheld"] is withheld
+    assert (judged == {"not judged"}) is withheld
+    named = 'What is the capital of France? "I like bread."'
+    assert (named in told) is withheld
+    assert ("No verdict, because the answers make no sense" in told) is withheld
+    assert (found["decision"]["loads"][0]["advice"] == "none") is withheld
+    assert main(["report", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert ("no verdict, because the answers make no sense" in page.lower()) is withheld
+    assert ("What is the capital of France?" in page) is withheld
+    written = out / "summary.json"
+    again = json.loads(written.read_text())
+    assert again["sense"] == found["sense"], "it is judged again from the raw files alone"
+
+
+def test_what_is_withheld_is_nowhere_else_either(
+    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
+) -> None:
+    endpoint.says = answering(with_wrong(12))
+    assert checked("--concurrency", "1,2,3", "--requests", "6") == 0
+    found = summary(out)
+    assert [found[key] for key in ("explanations", "best", "crossovers", "search")] == [[], [], [], None]
+    assert found["run"]["crossover"] == []
+    assert {one["ratio"] for one in (*found["comparisons"], *found["mix"])} == {None}
+    assert all(cell["n"] for cell in found["cells"]), "what was measured stays"
+    for line in ("faster", "pays", "slower"):
+        assert line not in capsys.readouterr().out
+    assert main(["advise", str(out)]) == 2
+    assert "answered 0 of 12 simple questions rightly" in capsys.readouterr().err
+    assert main(["compare", str(out), str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "cannot be judged: steady answered 0 of 12" in " ".join(told.split())
+    assert "not judged in 6 of 6 cells" in told
+    assert main(["gate", str(out), "--baseline", str(out)]) == 1
+    assert "cannot be judged: steady answered 0 of 12" in " ".join(capsys.readouterr().out.split())
+
+
+def test_one_answer_that_repeats_itself_is_enough(
+    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
+) -> None:
+    endpoint.says = answering({**RIGHT, QUESTIONS[0].text: LOOP})
+    assert checked() == 0
+    found = summary(out)["sense"]
+    assert (found["right"], found["withheld"]) == (11, True)
+    assert "repeats itself without end" in found["text"]
+    assert found["questions"][0]["judgement"] == "loop"
+
+
+@pytest.mark.parametrize("why", ["option", "emulated", "raw"])
+def test_it_is_skipped_with_one_line_that_says_why(
+    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
+) -> None:
+    options, changes = [], {}
+    if why == "option":
+        options = ["--no-sense-check"]
+    elif why == "emulated":
+        endpoint.arms |= {
+            "steady": replace(STEADY, owned_by="emulator"),
+            "spec": replace(SPEC, owned_by="emulator"),
+        }
+    else:
+        changes = {
+            "prompts": [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
+        }
+    assert checked(*options, **changes) == 0
+    line = {"option": "--no-sense-check", "emulated": "are emulated", "raw": "raw text"}[why]
+    (told,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("sense check skipped")]
+    assert line in told
+    assert asked(endpoint) == []
+    assert not (out / "sense.jsonl").exists()
+    assert summary(out)["sense"] is None
+
+
+def test_a_wrong_address_leaves_nothing_behind(
+    checked: Callable[..., int], out: Path, capsys: Captured
+) -> None:
+    assert checked("--arm", "spec=http://127.0.0.1:9/v1") == 3
+    assert not out.exists()
+
+
+def test_a_question_without_an_answer_is_not_answered_rightly(
+    checked: Callable[..., int], endpoint: Endpoint, out: Path
+) -> None:
+    assert checked("--arm", f"steady={endpoint.url('500')}") in (0, 1)
+    found = summary(out)["sense"]
+    assert (found["right"], found["withheld"]) == (0, True)
+    assert "no answer (http_500)" in found["text"]
+
+
+def test_lines_of_another_plan_and_damaged_ones_count_as_never_asked(out: Path) -> None:
+    out.mkdir()
+    lines = [sense.to_json(answer(RIGHT[one.text], one.text, one.accepted)) for one in QUESTIONS]
+    lines[0]["plan_sha256"] = "another"
+    text = "\n".join(map(json.dumps, lines))
+    (out / sense.FILE_NAME).write_text(f"{text[:-30]}\n[]\n7\n{{}}\n")
+    assert len(sense.read(out, "sha")) == 10
+    assert sense.outcome(()) is None
+
+
+def answer(text: str | None, question: str = "Q?", accepted: Sequence[str] = ("42",), **more: Any) -> Answer:
+    return Answer(
+        plan_sha256="sha",
+        arm="a",
+        question=question,
+        accepted=tuple(accepted),
+        asked_unix_s=1.0,
+        text=text,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("42", ("42",)),
+        ("The sum is 42.", ("42",)),
+        ("17 + 25 = **42**", ("42",)),
+        ("Forty-two!", ("42", "forty-two")),
+        ("<think>They ask for the capital of France. It is Paris", ("paris",)),
+        ("H₂O", ("h2o", "h₂o")),
+        ("It is...earth", ("earth",)),
+    ],
+)
+def test_a_right_answer_is_found_in_whatever_is_around_it(text: str, accepted: tuple[str, ...]) -> None:
+    assert answer(text, accepted=accepted).judgement == "right"
+
+
+@pytest.mark.parametrize("text", ["142", "420", "42.5", "3.42", "x42", "", "no idea"])
+def test_a_part_of_another_number_is_no_right_answer(text: str) -> None:
+    assert answer(text).judgement == "wrong"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!" * 60,
+        "42 42 42 42 42 42 42 42 42 42 42 42 42 42",
+        "the the the the the the the the the the the the",
+        "The answer is 42.\nThe answer is 42.\nThe answer is 42.\nThe answer is 42.",
+        "巴黎是法国的首都。" * 6,
+        "1. Paris is nice 2. Paris is nice 3. Paris is nice 4. Paris is nice",
+    ],
+)
+def test_a_loop_is_seen_in_characters_words_and_lines(text: str) -> None:
+    assert answer(text).judgement == "loop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4\N{REPLACEMENT CHARACTER}2\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} 42",
+        "42 \x07 bell",
+        "42 the дом 家庭 ελληνικά בית",
+        "qzXkjw vbnmTrs pqlRrt zxcvbnm hjklXw ghfdPlk wrtpSdf mnbvcx 42",
+    ],
+)
+def test_noise_is_not_an_answer_even_where_it_holds_one(text: str) -> None:
+    assert answer(text).judgement == "noise"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is 42, because 17 plus 25 is 42; and 20 plus 22 is 42 as well.",
+        "Okay, the user asks for a sum. Let me add: 17 plus 20 is 37, and 37 plus 5 is 42. So the answer is 42.",
+        "In JavaScript, getElementById and iPhone are words too; 42 is what you asked about, nothing else matters here.",
+        "42。答案是四十二。",
+        "| a | b |\n|---|---|\n| 17 | 25 |\nSum: 42",
+    ],
+)
+def test_what_people_and_models_write_is_neither_loop_nor_noise(text: str) -> None:
+    assert answer(text).judgement == "right"
+
+
+def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_changes(
+    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
+) -> None:
+    info = 'vllm:cache_config_info{{block_size="16",cache_dtype="{}",engine="0",num_gpu_blocks="{}"}} 1.0\n'
+    endpoint.metrics = {"steady": lambda: info.format("auto", 9000), "spec": lambda: info.format("fp8", 8000)}
+    endpoint.versions = {"steady": "0.29.0", "spec": "0.24.0"}
+    told = ["--also-changes", "spec=synchronous scheduling", "--also-changes", "spec=a=b"]
+    assert checked("--no-sense-check", *told) == 0
+    arms = journal.read(out).plan.arms
+    found = ["version is 0.24.0, of steady 0.29.0", "cache_dtype is fp8, of steady auto"]
+    assert [arm.also_changes for arm in arms] == [(), ("synchronous scheduling", "a=b", *found)]
+    assert main(["report", str(out), "--all", "--also-changes", "spec=seen later"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Engine of spec, declared beside speculation: synchronous scheduling." in text
+    assert "Engine of spec, declared beside speculation: seen later." in text
+    assert main(["report", str(out), "--also-changes", "nobody=x"]) == 2
+    assert "--also-changes: 'nobody' is not in the plan" in capsys.readouterr().err
+
+
+def test_servers_that_say_nothing_of_themselves_change_nothing(
+    checked: Callable[..., int], out: Path
+) -> None:
+    assert checked("--no-sense-check") == 0
+    assert [arm.also_changes for arm in journal.read(out).plan.arms] == [(), ()]
