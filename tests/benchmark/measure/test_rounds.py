@@ -78,11 +78,12 @@ def test_the_first_cell_is_measured_once_more_at_the_end_behind_all_rounds(
     raw = carried_out("--rounds 2 --concurrency 2,1")
     places = [(block.round, block.concurrency) for block in raw.blocks if block.arm == "spec"]
     assert places == [(1, 2)] * 4 + [(1, 1)] * 4 + [(2, 2)] * 4 + [(2, 1)] * 4 + [(REPEATED, 2)] * 2
+    sent = sorted(raw.requests, key=lambda r: r.pair_id)
     first, again = (
         [
-            one.prompt_id
-            for one in raw.requests
-            if (one.round, one.phase, one.block) == (round_, "measured", 1)
+            r.prompt_id
+            for r in sent
+            if (r.arm, r.round, r.concurrency, r.block, r.phase) == ("spec", round_, 2, 1, "measured")
         ]
         for round_ in (1, REPEATED)
     )
