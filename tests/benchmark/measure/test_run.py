@@ -49,8 +49,8 @@ def sets(out: Path) -> list[tuple[Any, ...]]:
     return [key for key, ended in arms.items() if len(ended) == 2]
 
 
-def nothing_is_lost_or_there_twice(out: Path, requests: int = 8) -> None:
-    """Each set of the small run was carried out in one sitting, with as many requests that both arms were asked and count;
+def nothing_is_lost_or_there_twice(out: Path, classes: int = 2) -> None:
+    """Each set of the small run was carried out in one sitting, with four waves of requests that both arms were asked;
     no request is there twice."""
     asked = [(line["arm"], line["pair_id"]) for line in lines(out) if line["kind"] == "request"]
     assert len(asked) == len(set(asked))
@@ -62,9 +62,9 @@ def nothing_is_lost_or_there_twice(out: Path, requests: int = 8) -> None:
     whole = {
         key[:3]
         for key, arms in by_name.items()
-        if len(arms) == 2 and len(set.intersection(*arms.values())) >= requests
+        if len(arms) == 2 and len(set.intersection(*arms.values())) >= 8
     }
-    assert len(whole) == SETS_OF_RUN
+    assert len(whole) == classes * SETS + SETS_A_START
     assert whole == set(sets(out))
 
 
