@@ -167,7 +167,6 @@ def test_the_load_is_whole_while_requests_count_and_what_is_beside_them_is_marke
         assert phases == sorted(phases, key=["ramp", "measured", "drain"].index)
         assert phases.count("ramp") >= 3
         assert phases.count("measured") >= 12
-        assert phases.count("drain") >= 1
         asked_for = [line["pair_id"] for _, line in own if line["phase"] == "measured"]
         assert asked_for == sorted(asked_for), "in the order that is the same for each arm"
         began = min(seen.began for seen, line in own if line["phase"] == "measured")
@@ -177,11 +176,17 @@ def test_the_load_is_whole_while_requests_count_and_what_is_beside_them_is_marke
             for at in (s.began for s, _ in own if began <= s.began <= last)
         ]
         assert max(in_flight) == 3
-        assert sorted(in_flight)[len(in_flight) // 10] == 3, (
+        assert sorted(in_flight)[len(in_flight) // 4] == 3, (
             "but for the moment between an answer and the next request"
         )
         assert one["steady_until_s"] - one["steady_from_s"] >= 4 * 0.02
         assert one["duration_s"] > one["steady_until_s"]
+    assert {line["phase"] for line in lines(out) if line["kind"] == "request"} == {
+        "warmup",
+        "ramp",
+        "measured",
+        "drain",
+    }
     planned = summary(out)["run"]["requests_planned"]
     assert planned == 2 * 12 * (SETS + SETS_A_START), "what counts, at least; no ramp and no drain"
 
