@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _STAGGER_S = 0.001
 """Between first requests, at least: opening many connections in one instant, a client would measure its own queue."""
-_MOSTLY = 0.5
-"""Where a larger share of answers failed, a window does not wait for the others: it would only collect failures."""
 
 
 class HeldLoad:
@@ -45,7 +43,7 @@ class HeldLoad:
         self.starts_s = [slot * self._spread_s / slots for slot in range(slots)]
         """When each slot sends its first request, spread over one answer."""
         self._most_s = math.inf if most_s is None else most_s
-        self._sent = self._open = self._ended = self._failed = 0
+        self._sent = self._open = self._ended = 0
         self._answers_s: list[float] = []
         self.steady_from_s: float | None = None
         self.steady_until_s: float | None = None
@@ -72,7 +70,6 @@ class HeldLoad:
         if ok:
             insort(self._answers_s, took_s)
             return 0.0
-        self._failed += 1
         return max(0.0, (self.median_s or self._spread_s) - took_s)
 
     @property
@@ -92,6 +89,4 @@ class HeldLoad:
             return self._sent > 0
         if self._sent < self.counted:
             return False
-        if self._failed > _MOSTLY * self._ended:
-            return True
         return lasted_s >= ANSWERS_A_BLOCK * (self.median_s or 0.0)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TextIO
 
-from benchmark.measure.records import LATE_S
+from benchmark.measure.records import LATE_S, REPEATED
 from benchmark.measure.schedule import Block
 from benchmark.plan import MIXED
 
@@ -49,7 +49,8 @@ class Progress:
         """A block starts."""
         self._begun += 1
         count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
-        round_ = f"round {block.round} " if self._rounds else ""
+        again = block.round == REPEATED
+        round_ = "once more " if again else f"round {block.round} " if self._rounds else ""
         class_ = "all classes" if block.class_ == MIXED else block.class_
         measured = f"{round_}{class_} {block.load} {block.arm}"
         left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"

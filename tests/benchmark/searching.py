@@ -60,8 +60,9 @@ HOLDS_UP_TO = {"plain": 40.0, "crosses": 20.0, "never": None, "always": None}
 class Loaded(Endpoint):
     """The arms, each with its own requests under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
         super().__init__({})
+        self._speed = speed
         self._under_way = dict.fromkeys(STEP_S, 0)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -72,12 +73,12 @@ class Loaded(Endpoint):
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         self._under_way[arm] += 1
         try:
-            due = now() + PLAIN.first_s
+            due = now() + PLAIN.first_s / self._speed
             await response.prepare(request)
             for sent, size in chunks(arm):
                 await asyncio.sleep(due - now())
                 await response.write(_event({"text": "w " * size}, sent + size))
-                due += STEP_S[arm](self._under_way[arm])
+                due += STEP_S[arm](self._under_way[arm]) / self._speed
             await response.write(_event(None, TOKENS) + b"data: [DONE]\n\n")
         finally:
             self._under_way[arm] -= 1
@@ -99,9 +100,9 @@ def _event(choice: dict[str, Any] | None, done: int) -> bytes:
 
 
 @contextlib.contextmanager
-def served() -> Iterator[str]:
-    """The address of the servers, in a process of their own that ends with the block."""
-    command = [sys.executable, "-m", "tests.benchmark.searching", "--serve"]
+def served(speed: float = 1.0) -> Iterator[str]:
+    """The address of the servers, so many times as fast, in a process of their own that ends with the block."""
+    command = [sys.executable, "-m", "tests.benchmark.searching", "--serve", str(speed)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as server:
@@ -143,7 +144,7 @@ def search(folder: Path, content: dict[str, Any], *options: str) -> tuple[dict[s
 def main() -> int:
     """Print the figures; 1 when a limit is passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=int, default=1000, help="simulated searches of each kind; 0 for none")
     parser.add_argument(
         "--requests", type=int, default=64, help="of a cell, open loop eight times as many (default 64)"
@@ -151,7 +152,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.serve:
-        with Loaded() as server:
+        with Loaded(options.serve) as server:
             print(f"http://127.0.0.1:{server.port}", flush=True)
             sys.stdin.read()
         return 0

@@ -311,13 +311,14 @@ def test_counters_that_cannot_be_true_do_not_reach_the_results(tmp_path: Path) -
 
 
 def plan_of(server: Misbehaving, *behaviours: str) -> dict[str, Any]:
-    """One request to each of these."""
+    """One request to each of these: a replay, which asks each prompt once."""
     drafts = {"speculative_tokens": 3, "max_tokens_per_step": 4}
     return plan_content(
         arms=[{"name": name, "url": server.url(name), **drafts} for name in behaviours],
         baseline=behaviours[0],
-        prompts=[{"id": "one", "class": "chat", "prompt": "One?"}],
+        prompts=[{"id": "one", "class": "chat", "prompt": "One?", "at_s": 0.0}],
         requests=1,
+        concurrency=[],
         warmup=0,
         max_tokens=MAX_TOKENS,
     )

@@ -23,8 +23,8 @@ from tests.benchmark.writers import END, SURE, WORDS, Writer, Writers
 AT = 6
 """The place of the second " the", where the treatment goes on otherwise."""
 OTHER = (*WORDS[:AT], " a", " lake")
-CHAT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "Go on."}]}]
-RAW = [{"id": "one", "class": "raw", "prompt": "Beginning 0"}]
+CHAT = [{"id": "one", "class": "chat", "at_s": 0.0, "messages": [{"role": "user", "content": "Go on."}]}]
+RAW = [{"id": "one", "class": "raw", "at_s": 0.0, "prompt": "Beginning 0"}]
 NEAR = {AT: {" the": -0.9, " a": -1.1, **SURE}}
 FAR = {AT: {" the": -0.6, " a": -0.6 - MARGIN_NATS - 0.01, **SURE}}
 
@@ -44,7 +44,9 @@ def start() -> Iterator[Start]:
 
 
 def run(server: Writers, out: Path, *options: str, **changes: Any) -> int:
-    content = plan_content(**{"prompts": CHAT, "requests": 1, "warmup": 0, **changes})
+    """A replay of one prompt, so often as `rounds` says: each request is asked once."""
+    once = {"prompts": CHAT, "requests": 1, "concurrency": [], "warmup": 0}
+    content = plan_content(**(once | changes))
     for arm in content["arms"]:
         arm["url"] = server.url(arm["name"])
     plan = out.parent / "plan.json"
@@ -217,7 +219,7 @@ def test_an_answer_without_end_is_given_up(start: Start, out: Path) -> None:
 def test_the_baseline_is_asked_again_and_its_own_differences_are_the_floor(
     start: Start, out: Path, second: tuple[str, ...] | None, differing: int
 ) -> None:
-    assert run(start(Writer(top=NEAR, second=second)), out, requests=8) == 0
+    assert run(start(Writer(top=NEAR, second=second)), out, rounds=8) == 0
     itself, (treatment,) = told(out)["baseline"], told(out)["treatments"]
     assert (itself["n_pairs"], itself["differing"], itself["near_ties"]) == (8, differing, differing)
     assert treatment["differing"] == 8
@@ -226,10 +228,10 @@ def test_the_baseline_is_asked_again_and_its_own_differences_are_the_floor(
 
 def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured) -> None:
     server = start(Writer(top=NEAR))
-    assert run(server, out, "--closer-look", "0", requests=8) == 0
+    assert run(server, out, "--closer-look", "0", rounds=8) == 0
     assert "answers differ" not in capsys.readouterr().err
     assert not (out / "divergence.jsonl").exists()
-    assert run(server, out, "--closer-look", "0.000001", requests=8) == 0
+    assert run(server, out, "--closer-look", "0.000001", rounds=8) == 0
     assert "stopped looking at differing answers" in capsys.readouterr().err
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
     asyncio.run(closer_look.look_closer(journal.read(out), **given, most=3, repeats=2))
@@ -253,21 +255,21 @@ def test_equal_answers_and_drawn_ones_are_not_asked_about(start: Start, out: Pat
 
 def test_interrupted_it_goes_on_where_it_stopped(start: Start, out: Path) -> None:
     server = start(Writer(top=NEAR))
-    run(server, out, requests=8)
+    run(server, out, rounds=8)
     path, before = out / "divergence.jsonl", told(out)
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-5]) + whole[-5][:30])
     requests = len(server.asked) + len(server.seen)
-    run(server, out, requests=8)
+    run(server, out, rounds=8)
     assert len(server.asked) + len(server.seen) == requests + 5
     assert told(out) == before
 
 
 def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path, capsys: Captured) -> None:
     with Writers(steady=Writer(top=NEAR), spec=Writer(OTHER)) as server:
-        run(server, out, requests=8)
+        run(server, out, rounds=8)
     (out / "divergence.jsonl").unlink()
-    assert run(server, out, requests=8) == 0
+    assert run(server, out, rounds=8) == 0
     said = capsys.readouterr().err
     assert "connect_refused" in said
     assert "the same command goes on from here" in said
@@ -288,7 +290,7 @@ DAMAGED = (
 def test_everything_is_made_again_from_the_two_raw_files_without_their_damaged_lines(
     start: Start, out: Path
 ) -> None:
-    run(start(Writer(top=FAR, second=OTHER)), out, requests=3)
+    run(start(Writer(top=FAR, second=OTHER)), out, rounds=3)
     path, before = out / "divergence.jsonl", told(out)
     path.write_bytes(b"\n".join((*DAMAGED, path.read_bytes())))
     (out / "summary.json").unlink()

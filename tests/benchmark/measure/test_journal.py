@@ -3,9 +3,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from benchmark.measure.journal import FILE_NAME, Journal, exists, extent, read
-from benchmark.measure.records import to_json
+import pytest
+
+from benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
+from benchmark.measure.records import REPEATED, to_json
+from benchmark.measure.schedule import SETS, SETS_A_START, measured_turns
+from benchmark.plan import Load
 from tests.benchmark.records import answered, block, failed, raw_run, store
 
 
@@ -47,3 +52,83 @@ def test_a_plan_with_a_duration_is_complete_when_its_time_is_over_and_its_round_
         raw = raw_run(*records[:requests], duration_s=100, requests=1, prompts=prompts)
         blocks = tuple(block(duration_s=duration_s) for duration_s in blocks_s)
         assert extent(replace(raw, blocks=blocks)) == (4, complete)
+
+
+def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
+    """A run whose loads were held, with every block of these rounds and no request."""
+    raw = raw_run(**changes)
+    blocks = [
+        block(
+            arm=one.arm,
+            class_=one.class_,
+            concurrency=one.load.concurrency,
+            round=round_,
+            block=one.number,
+            start=start,
+        )
+        for round_ in rounds
+        for start in range(1, raw.plan.starts + 1)
+        if round_ != REPEATED or start == raw.plan.starts
+        for turn in measured_turns(raw.plan, round_, start=start)
+        for one in turn
+    ]
+    return replace(raw, sittings=(replace(raw.sittings[0], held=True),), blocks=tuple(blocks))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sets"),
+    [
+        ({}, 2 * SETS + SETS_A_START),
+        ({"concurrency": [2, 4]}, 4 * SETS + SETS_A_START),
+        ({"mixed": True}, SETS + SETS_A_START),
+        ({"starts": 3}, 2 * 3 * SETS_A_START + SETS_A_START),
+    ],
+    ids=str,
+)
+def test_a_held_run_is_complete_when_every_block_is_there_and_its_first_cell_once_more(
+    changes: dict[str, Any], sets: int
+) -> None:
+    whole = held_run(**changes)
+    assert len(whole.blocks) == 2 * sets
+    planned, complete = extent(whole)
+    assert complete
+    assert planned >= 2 * sets * 8, "four waves of two requests in each block"
+    for missing in range(len(whole.blocks)):
+        blocks = (*whole.blocks[:missing], *whole.blocks[missing + 1 :])
+        assert extent(replace(whole, blocks=blocks)) == (planned, False)
+
+
+def test_requests_without_the_record_of_their_block_make_no_run_complete() -> None:
+    requests = tuple(answered(arm, pair, block=1) for arm in ("steady", "spec") for pair in range(99))
+    assert extent(replace(held_run(), requests=requests, blocks=()))[1] is False
+
+
+def test_a_held_run_with_a_duration_is_complete_when_its_rounds_are_whole_and_its_first_cell_is_repeated() -> (
+    None
+):
+    assert extent(held_run((1, 2, REPEATED), duration_s=5))[1]
+    assert not extent(held_run((1, 2), duration_s=5))[1]
+    three = held_run((1, 2, 3, REPEATED), duration_s=5)
+    without = tuple(one for one in three.blocks if (one.round, one.block, one.arm) != (3, 4, "spec"))
+    assert not extent(replace(three, blocks=without))[1]
+
+
+def test_a_search_is_complete_when_its_cells_are_whole_and_the_first_is_repeated() -> None:
+    search = {"search": {"low": 1, "high": 8}, "concurrency": []}
+    raw = raw_run(**search)
+    places = [(2, 1), (8, 1), (2, REPEATED)]
+    requests = tuple(
+        answered("spec", number, concurrency=load, round=round_, block=1)
+        for number, (load, round_) in enumerate(places)
+    )
+    blocks = tuple(
+        block(arm=one.arm, class_=one.class_, concurrency=load, round=round_, block=one.number)
+        for load, round_ in places
+        for turn in measured_turns(raw.plan.cell(Load(concurrency=load)), round_)
+        for one in turn
+    )
+    whole = replace(raw, sittings=(replace(raw.sittings[0], held=True),), requests=requests, blocks=blocks)
+    assert extent(whole)[1]
+    assert not extent(replace(whole, blocks=blocks[:-1]))[1], "a cell is not whole"
+    first_two = replace(whole, requests=requests[:2], blocks=blocks[: -2 * SETS_A_START])
+    assert not extent(first_two)[1], "the first cell is not repeated yet"

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmark.measure import journal
-from benchmark.measure.journal import RawRun
+from benchmark.measure.journal import RawRun, extent
+from benchmark.measure.records import REPEATED
+from benchmark.measure.schedule import SETS, SETS_A_START
 from benchmark.measure.server_metrics import counters_in
 from tests.benchmark.conftest import Run
 from tests.benchmark.endpoint import Endpoint, Timing
@@ -45,33 +47,81 @@ def carried_out(run: Run, out: Path) -> CarriedOut:
 def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
     carried_out: CarriedOut, out: Path, endpoint: Endpoint
 ) -> None:
-    raw = carried_out("--duration 0.6s")
-    assert len(raw.requests) % 12 == 0
-    assert sum(block.duration_s for block in raw.blocks) >= 0.6
-    assert sum(block.duration_s for block in raw.blocks if block.round < raw.blocks[-1].round) < 0.6
+    raw = carried_out("--duration 1.5s")
+    in_rounds = [block for block in raw.blocks if block.round != REPEATED]
+    last = in_rounds[-1].round
+    assert last > 1
+    assert len(in_rounds) == last * 2 * SETS
+    assert sum(block.duration_s for block in in_rounds) >= 1.5
+    assert sum(block.duration_s for block in in_rounds if block.round < last) < 1.5
+    assert [block.round for block in raw.blocks[-2 * SETS_A_START :]] == [REPEATED] * 2 * SETS_A_START
     assert summary(out)["run"]["complete"] is True
     endpoint.seen.clear()
-    carried_out("--duration 0.6s")
+    carried_out("--duration 1.5s")
     assert endpoint.seen == []
-    journal_of = out / "requests.jsonl"
-    opening, lost, *rest = journal_of.read_text().splitlines(keepends=True)
-    journal_of.write_text(opening + "".join(rest))
-    carried_out("--duration 0.6s")
-    assert [seen.arm for seen in endpoint.seen] == [json.loads(lost)["arm"]], (
-        "a round that was begun is ended"
+    path = out / "requests.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lost = next(line for line in lines if json.loads(line)["kind"] == "block")
+    path.write_text("".join(line for line in lines if line is not lost))
+    assert extent(journal.read(out))[1] is False
+    blocks = carried_out("--duration 1.5s").blocks[-2:]
+    assert {(block.round, block.block, block.arm) for block in blocks} == {
+        (1, 1, "steady"),
+        (1, 1, "spec"),
+    }, "a round that was begun is ended"
+    assert summary(out)["run"]["complete"] is True
+
+
+def test_the_first_cell_is_measured_once_more_at_the_end_behind_all_rounds(
+    carried_out: CarriedOut, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = carried_out("--rounds 2 --concurrency 2,1")
+    places = [(block.round, block.concurrency) for block in raw.blocks if block.arm == "spec"]
+    assert places == [(1, 2)] * 4 + [(1, 1)] * 4 + [(2, 2)] * 4 + [(2, 1)] * 4 + [(REPEATED, 2)] * 2
+    sent = sorted(raw.requests, key=lambda r: r.pair_id)
+    first, again = (
+        [
+            r.prompt_id
+            for r in sent
+            if (r.arm, r.round, r.concurrency, r.block, r.phase) == ("spec", round_, 2, 1, "measured")
+        ]
+        for round_ in (1, REPEATED)
     )
+    assert first[:8] == again[:8], "with the prompts that it had at first"
+    said = capsys.readouterr().err
+    assert "[36/36]" in said
+    assert "once more raw c2 steady" in said
+    assert str(REPEATED) not in said
 
 
 def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, endpoint: Endpoint) -> None:
-    endpoint.arms["spec"] = endpoint.arms["steady"] = Timing(first_s=0.1, step_s=0.01)
+    endpoint.arms["spec"] = endpoint.arms["steady"] = Timing(first_s=0.06, step_s=0.005)
     raw = carried_out("--rate 40 --requests 12 --max-tokens 3")
+    assert {r.phase for r in raw.requests} == {"ramp", "measured", "drain"}
     assert {(r.concurrency, r.rate_per_s) for r in raw.requests} == {(None, 40.0)}
     assert {(b.concurrency, b.rate_per_s) for b in raw.blocks} == {(None, 40.0)}
-    due: dict[str, list[float | None]] = {"steady": [], "spec": []}
-    for request in sorted(raw.requests, key=lambda r: r.pair_id):
-        due[request.arm].append(request.scheduled_s)
-    assert None not in due["steady"]
-    assert due["steady"] == due["spec"], "both arms meet the same arrivals"
+    due_s: dict[tuple[str, str], float] = {}
+    for request in raw.requests:
+        assert request.scheduled_s is not None
+        due_s[request.arm, request.pair_id] = request.scheduled_s
+    for before, after in pairwise(
+        [r.pair_id for r in raw.requests if r.arm == "steady" and r.phase == "measured"]
+    ):
+        if before[:-4] == after[:-4] and ("spec", before) in due_s and ("spec", after) in due_s:
+            gaps_s = [due_s[arm, after] - due_s[arm, before] for arm in ("steady", "spec")]
+            assert gaps_s[0] == pytest.approx(gaps_s[1], abs=1e-5), "both arms meet the same arrivals"
+    for block in raw.blocks:
+        own = [r for r in raw.requests if (r.arm, r.round, r.block) == (block.arm, block.round, block.block)]
+        ended_s = {r.pair_id: (r.scheduled_s or 0.0) + (r.e2e_s or 0.0) for r in own}
+        last_s = max(ended_s[r.pair_id] for r in own if r.phase == "measured")
+        assert max(r.scheduled_s or 0.0 for r in own) >= last_s - 0.2, (
+            "arrivals go on until the last has ended"
+        )
+        assert block.steady_from_s is not None
+        assert block.steady_until_s is not None
+        for r in own:
+            before_, behind = r.scheduled_s < block.steady_from_s, r.scheduled_s >= block.steady_until_s
+            assert r.phase == ("ramp" if before_ else "drain" if behind else "measured")
     steady = sorted((seen for seen in endpoint.seen if seen.arm == "steady"), key=lambda seen: seen.began)
     assert any(later.began < earlier.ended for earlier, later in pairwise(steady)), "requests overlap"
 
@@ -98,13 +148,13 @@ def test_a_block_records_the_servers_counters_around_it(carried_out: CarriedOut,
             assert (block.counters_before, block.counters_after) == (None, None)
         elif block.counters_before and block.counters_after:
             grown += block.counters_after[name] - block.counters_before[name]
-    assert grown == 4 * 6
+    assert grown == 4 * sum(seen.arm == "spec" for seen in endpoint.seen)
 
 
 def test_a_client_that_comes_late_is_warned_of(
     carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("benchmark.measure.loader.LATE_S", -1.0)
+    monkeypatch.setattr("benchmark.measure.progress.LATE_S", -1.0)
     assert all(0 <= block.client_lag_s < 5 for block in carried_out().blocks)
     assert "warning: this client was up to" in capsys.readouterr().err
 

@@ -86,7 +86,8 @@ def test_each_arm_is_asked_the_same_pairs_in_the_same_order_and_no_nonce_comes_a
         assert len({pair.id for pair in of_one_run}) == len(of_one_run)
         everything += sent
     if same_address:
-        assert len({pair.nonce for pair in everything}) == len(everything), "else they would be cached"
+        asked_for = {(pair.nonce, pair.prompt.id) for pair in everything}
+        assert len(asked_for) == len(everything), "else they would be cached"
 
 
 def test_two_arms_take_turns_in_abba_order_and_each_of_three_comes_first_and_last_equally_often() -> None:

@@ -1,0 +1,173 @@
+"""Several starts of the servers in one run: the client stops between them, says so, and goes on when it sees new ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmark.measure import journal
+from benchmark.measure.journal import extent
+from benchmark.measure.records import REPEATED
+from benchmark.measure.rounds import earlier
+from tests.benchmark.conftest import SPEC, STEADY, Run
+from tests.benchmark.endpoint import Endpoint
+from tests.benchmark.measure.test_run import lines, lose
+
+ARMS = ("steady", "spec")
+COUNTER = "vllm:generation_tokens_total"
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmark.measure.rounds._LOOK_S", 0.02)
+
+
+class Servers:
+    """What two servers say of themselves, and a thread that starts them again once the client waits for it."""
+
+    def __init__(self, endpoint: Endpoint, says: Callable[[float, int], str]) -> None:
+        self.started, self.before, self._says, self._endpoint = 1000.0, 0, says, endpoint
+        self.asked_at_restart: list[int] = []
+        for arm in ARMS:
+            endpoint.metrics[arm] = lambda arm=arm: self._says(self.started, self._tokens(arm))  # type: ignore[misc]
+
+    def _tokens(self, arm: str) -> int:
+        return 13 * sum(seen.arm == arm for seen in self._endpoint.seen[self.before :])
+
+    def again(self) -> None:
+        self.before, self.started = len(self._endpoint.seen), self.started + 60
+        self.asked_at_restart.append(self.before)
+
+    def started_again_once_waited_for(self, until: Callable[[], bool]) -> threading.Thread:
+        def wait() -> None:
+            _until(until)
+            time.sleep(0.2)  # the client looks at servers that were not started again, and goes on waiting
+            self.again()
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        return thread
+
+
+SAYS: dict[str, Callable[[float, int], str]] = {
+    "a later start of the process": lambda at, tokens: f"process_start_time_seconds {at}\n",
+    "both": lambda at, tokens: f"process_start_time_seconds {at}\n{COUNTER} {tokens}\n",
+    "counters that begin again": lambda at, tokens: f"{COUNTER} {tokens}\n",
+}
+
+
+def blocks_of_start(out: Path, start: int) -> int:
+    found = lines(out) if (out / journal.FILE_NAME).exists() else []
+    return sum(line["kind"] == "block" and line["start"] == start for line in found)
+
+
+@pytest.mark.parametrize("says", SAYS)
+def test_a_second_part_begins_only_when_both_servers_were_started_again(
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured, says: str
+) -> None:
+    servers = Servers(endpoint, SAYS[says])
+    thread = servers.started_again_once_waited_for(lambda: blocks_of_start(out, 1) == 4)
+    assert run("--classes raw", starts=2) == 0
+    thread.join(60)
+    raw = journal.read(out)
+    assert [(b.start, b.block) for b in raw.blocks if b.arm == "steady" and b.round == 1] == [
+        (1, 1),
+        (1, 2),
+        (2, 3),
+        (2, 4),
+    ]
+    assert {(b.start, b.block) for b in raw.blocks if b.round == REPEATED} == {(2, 1), (2, 2)}
+    of_first = [r for r in raw.requests if r.start == 1]
+    assert len(of_first) == servers.asked_at_restart[0], "nothing is asked while the client waits"
+    assert [r.start for r in raw.requests if r.phase == "warmup"] == [1] * 4 + [2] * 4, (
+        "each start is warmed up"
+    )
+    if "process" in says or says == "both":
+        assert [{b.server_started_unix_s for b in raw.blocks if b.start == start} for start in (1, 2)] == [
+            {1000.0},
+            {1060.0},
+        ]
+    assert extent(raw)[1]
+    said = capsys.readouterr().err
+    assert "start 2 of 2: start the servers of spec, steady again; the run goes on by itself" in said
+    assert "start 2 of 2: all servers were started again" in said
+
+
+def test_a_run_that_was_stopped_between_two_starts_waits_for_the_second_as_well(
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
+) -> None:
+    servers = Servers(endpoint, SAYS["both"])
+    thread = servers.started_again_once_waited_for(lambda: blocks_of_start(out, 1) == 4)
+    assert run("--classes raw", starts=2) == 0
+    thread.join(60)
+    path = out / journal.FILE_NAME
+    whole = path.read_text().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines(out)) if line.get("start") == 2)
+    path.write_text("".join(whole[:first]))  # stopped while it waited
+    servers.before, servers.started = 0, 1000.0
+    servers.asked_at_restart.clear()
+    capsys.readouterr()
+    kept = lines(out)
+    thread = servers.started_again_once_waited_for(lambda: len(lines(out)) > len(kept))
+    assert run("--classes raw", starts=2) == 0
+    thread.join(60)
+    assert "start 2 of 2: start the servers of spec, steady again" in capsys.readouterr().err
+    assert lines(out)[: len(kept)] == kept
+    assert [line["start"] for line in lines(out)[len(kept) :] if line["kind"] == "block"] == [2] * 8
+    assert extent(journal.read(out))[1]
+
+    lose(out, 5)  # within the second start: nobody starts a server for it again
+    capsys.readouterr()
+    assert run("--classes raw", starts=2) == 0
+    assert "again" not in capsys.readouterr().err
+    assert extent(journal.read(out))[1]
+
+
+def test_a_start_that_was_only_warmed_up_is_not_asked_for_a_second_time(
+    run: Run, out: Path, endpoint: Endpoint
+) -> None:
+    servers = Servers(endpoint, SAYS["both"])
+    thread = servers.started_again_once_waited_for(lambda: blocks_of_start(out, 1) == 4)
+    assert run("--classes raw", starts=2) == 0
+    thread.join(60)
+    path, whole = out / journal.FILE_NAME, (out / journal.FILE_NAME).read_text().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines(out)) if line.get("start") == 2)
+    path.write_text("".join(whole[: first + 1]))
+    raw = journal.read(out)
+    assert earlier(raw.plan, out).met == 2
+
+
+def test_servers_without_metrics_are_seen_to_be_gone_and_back(run: Run, out: Path) -> None:
+    first = Endpoint({"spec": SPEC, "steady": STEADY}).__enter__()
+    second = Endpoint({"spec": SPEC, "steady": STEADY}, port=first.port)
+    asked: list[int] = []
+
+    def restart() -> None:
+        _until(lambda: blocks_of_start(out, 1) == 4)
+        time.sleep(0.2)
+        asked.append(len(first.seen))
+        first.__exit__()
+        time.sleep(0.3)
+        second.__enter__()
+
+    thread = threading.Thread(target=restart, daemon=True)
+    thread.start()
+    address = " ".join(f"--arm {arm}={first.url(arm)}" for arm in ARMS)
+    assert run(f"--classes raw {address}", starts=2) == 0
+    thread.join(60)
+    second.__exit__()
+    raw = journal.read(out)
+    assert [sum(r.start == start for r in raw.requests) for start in (1, 2)] == [asked[0], len(second.seen)]
+    assert extent(raw)[1]
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
