@@ -120,8 +120,9 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
         assert block.steady_from_s is not None
         assert block.steady_until_s is not None
         for r in own:
-            before_, behind = r.scheduled_s < block.steady_from_s, r.scheduled_s >= block.steady_until_s
-            assert r.phase == ("ramp" if before_ else "drain" if behind else "measured")
+            assert r.scheduled_s is not None
+            early, late = r.scheduled_s < block.steady_from_s, r.scheduled_s >= block.steady_until_s
+            assert r.phase == ("ramp" if early else "drain" if late else "measured")
     steady = sorted((seen for seen in endpoint.seen if seen.arm == "steady"), key=lambda seen: seen.began)
     assert any(later.began < earlier.ended for earlier, later in pairwise(steady)), "requests overlap"
 
