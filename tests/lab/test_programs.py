@@ -17,10 +17,11 @@ from tests.benchmark.conftest import plan_content
 @pytest.mark.parametrize(
     ("given", "less", "expected"),
     [
-        ({"concurrency": [1, 4]}, {}, 2 * 1 * 2 * 32 + 2 * 4),
-        ({"concurrency": [1, 4]}, {"requests": 8, "warmup": None}, 2 * 1 * 2 * 8 + 2 * 4),
-        ({"concurrency": [1], "rounds": 3}, {"requests": 8}, 3 * 2 * 8 + 2 * 4),
-        ({"concurrency": [1], "rounds": 3}, {"requests": 8, "rounds": 1}, 2 * 8 + 2 * 4),
+        # Of each arm four blocks and two of the repeated cell, each with those that count and three answers beside them.
+        ({"concurrency": [4]}, {}, 2 * 6 * (16 + 3 * 4) + 2 * 4),
+        ({"concurrency": [4]}, {"requests": 128, "warmup": None}, 2 * 6 * (32 + 3 * 4) + 2 * 4),
+        ({"concurrency": [4], "rounds": 3}, {}, 2 * (3 * 4 + 2) * (16 + 3 * 4) + 2 * 4),
+        ({"concurrency": [4], "rounds": 3}, {"rounds": 1}, 2 * 6 * (16 + 3 * 4) + 2 * 4),
         ({"search": {"low": 1, "high": 8}}, {"requests": 8}, None),
         ({"concurrency": [1]}, {"requests": 8, "search": "1:16"}, None),
     ],
@@ -31,9 +32,7 @@ def test_requests_of_a_shortened_plan(
     prompts = [{"id": "p", "class": "chat", "prompt": "hello"}]
     content = plan_content(requests=32, warmup=4, prompts=prompts)
     del content["concurrency"]
-    plan = from_dict(content | given)
-    told = "the requests of a search" if expected is None else f"{expected} requests"
-    assert requests_of(plan, less) == (expected, told)
+    assert requests_of(from_dict(content | given), less) == expected
 
 
 def test_a_shorter_replay_is_the_conversations_that_arrive_first() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from benchmark.cell_size import SETS, SETS_A_START
 from benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
 from benchmark.measure.records import REPEATED, to_json
-from benchmark.measure.schedule import SETS, SETS_A_START, measured_turns
+from benchmark.measure.schedule import measured_turns
 from benchmark.plan import Load
 from tests.benchmark.records import answered, block, failed, raw_run, store
 

@@ -11,7 +11,8 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure.journal import Journal
-from benchmark.measure.schedule import SETS, SETS_A_START
+from benchmark.cell_size import SETS, SETS_A_START
+from benchmark.measure.schedule import ()
 from tests.benchmark.conftest import SPEC, Run
 from tests.benchmark.endpoint import Endpoint, Seen
 

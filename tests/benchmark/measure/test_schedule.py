@@ -7,18 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_A_BLOCK
+from benchmark.cell_size import ANSWERS_A_BLOCK, SETS, SETS_A_START
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import (
-    SETS,
-    SETS_A_START,
-    Block,
-    Pair,
-    arm_order,
-    measured_turns,
-    set_sizes,
-    warmup_turns,
-)
+from benchmark.measure.schedule import Block, Pair, arm_order, measured_turns, set_sizes, warmup_turns
 from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import plan_content
 

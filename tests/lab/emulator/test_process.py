@@ -84,7 +84,8 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
     assert ratio["repetition"] > 2.0
     assert ratio["open-ended"] < 0.75 * ratio["repetition"]
     equality = [cell["output_equality"] for cell in summary["cells"] if cell["arm"] == "drafted"]
-    assert [(one["n_pairs"], one["equal"]) for one in equality] == [(6, 6)] * len(TEXTS)
+    assert [one["n_pairs"] for one in equality] == [one["equal"] for one in equality]
+    assert min(one["n_pairs"] for one in equality) >= 6
     (line,) = [line for line in said.splitlines() if line.startswith("drafted: ") and "per step" in line]
     assert line.endswith(" tokens per step by generation counter, and nothing in the stream contradicts it")
     cells = {(cell["arm"], cell["class"]): cell["acceptance"] for cell in summary["cells"]}
