@@ -1,24 +1,28 @@
 """What an arm delivered while a cell loaded it: throughput, goodput under an SLO, cost of its tokens.
 
-The time that counts is the one in which the arm had requests of the cell: the other arms' turns and what
-lies between blocks are not in it, the slow end of each block is.
+The time that counts is the one in which the arm's load was held: the requests sent in the steady window of a block, over the length
+of that window. Of blocks that were not held, as in a replay, it is the time in which the arm had requests of the cell: the
+other arms' turns and what lies between blocks are not in it, the slow end of each block is.
 
 The records of a run by cell, and what is said about one cell.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, product
 from typing import Any, NamedTuple
 
-from benchmark.analyse.comparison import Pairs, pairs_of
+from benchmark.analyse.comparison import Footing, Pairs, pairs_of
+from benchmark.analyse.sources import Source
 from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, request_values
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import BlockRecord, RequestRecord
+from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import MIXED, Arm, Load, Plan
 
@@ -59,6 +63,8 @@ class Cells:
     blocks: dict[tuple[str, Place], list[BlockRecord]]
     made_up: frozenset[tuple[str, str]] = frozenset()
     """Arms and classes whose acceptance an emulated endpoint made up."""
+    held: bool = True
+    """Whether loads were held while they were measured, or are those that were recorded, as in a replay."""
 
     @property
     def places(self) -> Iterator[Place]:
@@ -126,17 +132,69 @@ class Cells:
         """Answered pairs of a baseline and another arm."""
         return pairs_of(*(self.of(arm, place) for arm in arms))
 
+    def loaded_with(self, class_: str) -> str:
+        """What the blocks are made of in which a class was asked: the class itself, or all of them."""
+        return MIXED if MIXED in self.plan.loaded_with else class_
 
-def sort_out(raw: RawRun) -> Cells:
-    """The cells of `raw`."""
+    def footing(self, load: Load) -> Footing:
+        """What a comparison under a load rests on."""
+        known = (records for (_, place), records in self.requests.items() if place.load == load)
+        return Footing(
+            held=self.held, starts=max(1, len({one.start for records in known for one in records}))
+        )
+
+    def source(self, record: RequestRecord) -> Source:
+        """Where the chance in a request comes from. Without its number, its block is told by the time; a load that was not held,
+        and had one block, tells nothing of blocks."""
+        queue = self.loaded_with(record.class_)
+        name = f"{record.start}/{record.round}/{record.block}"
+        if record.block is None:
+            blocks = self._begun.get((record.arm, Place(queue, _load(record))), [])
+            index = bisect_right([at_s for at_s, *_ in blocks], record.started_unix_s + _CLOCK_S)
+            _, until_s, name = blocks[index - 1] if index else (0.0, 0.0, "")
+            if record.started_unix_s > until_s or (len(blocks) == 1 and record.concurrency is not None):
+                return Source(record.class_, record.prompt_id, queue, None, record.start)
+        return Source(record.class_, record.prompt_id, queue, name, record.start)
+
+    @cached_property
+    def _begun(self) -> dict[tuple[str, Place], list[tuple[float, float, str]]]:
+        """By arm and place, the blocks without a number: from when, until when, and which of their round they are."""
+        found: dict[tuple[str, Place], list[tuple[float, float, str]]] = {}
+        for key, blocks in self.blocks.items():
+            numbers: Counter[tuple[int, int]] = Counter()
+            for one in sorted(blocks, key=lambda block: block.started_unix_s):
+                numbers[one.start, one.round] += 1
+                name = f"{one.start}/{one.round}/{numbers[one.start, one.round]}"
+                span = one.started_unix_s, one.started_unix_s + one.duration_s + _CLOCK_S
+                found.setdefault(key, []).append((*span, name))
+        return found
+
+
+def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
+    """The cells of `raw`; `repeated`: of the first cell's repetition alone, which is in no figure.
+
+    A request of a held load counts where it was sent in the steady window of a block that ended.
+    """
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
-    cells = Cells(raw.plan, {}, {}, made_up)
-    for record in raw.requests:
-        if record.phase == "measured":
-            cells.requests.setdefault((record.arm, _place(record)), []).append(record)
-    for block in raw.blocks:
+    cells = Cells(raw.plan, {}, {}, made_up, held=raw.held or raw.plan.replayed)
+    windows: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for block in (one for one in raw.blocks if (one.round == REPEATED) == repeated):
         cells.blocks.setdefault((block.arm, _place(block)), []).append(block)
+        windows[block.arm, _place(block), block.round, block.start, block.block] = steady(block)
+    for record in raw.requests:
+        if record.phase != "measured" or (record.round == REPEATED) != repeated:
+            continue
+        place = Place(cells.loaded_with(record.class_), _load(record))
+        own = windows.get((record.arm, place, record.round, record.start, record.block))
+        if record.block is None or (own and own[0] - _CLOCK_S <= record.started_unix_s <= own[1] + _CLOCK_S):
+            cells.requests.setdefault((record.arm, _place(record)), []).append(record)
     return cells
+
+
+def steady(block: BlockRecord) -> tuple[float, float]:
+    """From when to when what was sent in a block counts: all of it, where its load was not held."""
+    until_s = block.duration_s if block.steady_until_s is None else block.steady_until_s
+    return block.started_unix_s + (block.steady_from_s or 0.0), block.started_unix_s + until_s
 
 
 def token_source(records: Iterable[RequestRecord]) -> str | None:
@@ -148,7 +206,11 @@ def token_source(records: Iterable[RequestRecord]) -> str | None:
 
 
 def _place(record: RequestRecord | BlockRecord) -> Place:
-    return Place(record.class_, Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s))
+    return Place(record.class_, _load(record))
+
+
+def _load(record: RequestRecord | BlockRecord) -> Load:
+    return Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
 
 
 def throughput(arm: Arm, records: Records, blocks: Blocks) -> dict[str, Any] | None:
@@ -214,15 +276,14 @@ def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
     """
     if not blocks:
         return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
-    ordered = sorted(blocks, key=lambda block: block.started_unix_s)
-    starts = [block.started_unix_s - _CLOCK_S for block in ordered]
-    ends = [start + block.duration_s + 2 * _CLOCK_S for start, block in zip(starts, ordered, strict=True)]
+    spans = sorted(map(steady, blocks))
+    starts, ends = zip(*((begin - _CLOCK_S, end + _CLOCK_S) for begin, end in spans), strict=True)
     inside = [
         record
         for record in records
         if (index := bisect_right(starts, record.started_unix_s)) and record.started_unix_s <= ends[index - 1]
     ]
-    return inside, sum(block.duration_s for block in blocks)
+    return inside, math.fsum(end - begin for begin, end in spans)
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:

@@ -15,14 +15,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
 from benchmark.analyse.cells import Cells, sort_out
-from benchmark.analyse.comparison import EQUIVALENT
-from benchmark.analyse.stats import holm, seasonal_kendall
+from benchmark.analyse.comparison import STARTS_DIFFER, Verdict, beyond, said, within
+from benchmark.analyse.mix import Times, times_of
+from benchmark.analyse.stats import Estimate, clustered_mean, holm, seasonal_kendall, summed
 from benchmark.analyse.values import request_values
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TPOT
@@ -40,12 +42,80 @@ _MOST_VALUES = 200
 
 
 def course(raw: RawRun) -> dict[str, Any]:
-    """`trends` by arm, `restarts` and `gaps` in their order."""
-    return {"trends": _trends(raw), "restarts": list(_restarts(raw)), "gaps": list(_gaps(raw))}
+    """`trends` by arm, `restarts` and `gaps` in their order, and `drift`: the first cell against its repetition."""
+    happened = {"restarts": list(_restarts(raw)), "gaps": list(_gaps(raw))}
+    return {"trends": _trends(raw), **happened, "drift": drift(raw)}
+
+
+def drift(raw: RawRun) -> list[dict[str, Any]]:
+    """Each arm in the first cell, of several starts in that of the last one, against itself when that was repeated at the end: above
+    1 it had become faster."""
+    before, after = sort_out(raw), sort_out(raw, repeated=True)
+    again = [(place.load, one.start) for (_, place), own in after.requests.items() for one in own]
+    found = []
+    for arm in raw.plan.arms if again else ():
+        load, start = again[0]
+        sides = [
+            {
+                class_: {pair: one for pair, one in own.items() if one[0].start == start}
+                for class_, own in times.items()
+            }
+            for times in (times_of(cells, arm, load) for cells in (before, after))
+        ]
+        if (known := _moved(*sides)) is not None:
+            found.append({"arm": arm.name, "metric": TPOT.name, **said(known)})
+    return found
+
+
+def _moved(before: Times, after: Times) -> Estimate | None:
+    """The log of how much faster `after` is, over prompts that both have; its interval is over prompts or, where that is wider, over
+    blocks less what their prompts make out."""
+    logs: dict[tuple[str, str], list[list[float]]] = {}
+    for side, times in enumerate((before, after)):
+        for source, log_s in (one for own in times.values() for one in own.values()):
+            logs.setdefault((source.class_, source.prompt), [[], []])[side].append(log_s)
+    both = {key: [math.fsum(own) / len(own) for own in sides] for key, sides in logs.items() if all(sides)}
+    if not both:
+        return None
+    by_prompt = clustered_mean({"/".join(key): [old - new] for key, (old, new) in both.items()})
+    blocks: list[dict[str, list[float]]] = [{}, {}]
+    for side, times in enumerate((before, after)):
+        for source, log_s in (one for own in times.values() for one in own.values()):
+            if source.block is not None and (source.class_, source.prompt) in both:
+                own_mean = both[source.class_, source.prompt][side]
+                name = f"{source.queue}/{source.block}"
+                blocks[side].setdefault(name, []).append(log_s - own_mean)
+    parts = [clustered_mean(own) for own in blocks if len(own) > 1]
+    over_blocks = summed(by_prompt.mean, parts) if len(parts) == 2 else None
+    wider = (
+        over_blocks
+        and by_prompt.error is not None
+        and over_blocks.error
+        and over_blocks.error > by_prompt.error
+    )
+    if not over_blocks or not wider:
+        return by_prompt
+    return replace(over_blocks, n=by_prompt.n, clusters=by_prompt.clusters)
+
+
+def steadiness(raw: RawRun) -> Iterator[str]:
+    """What to beware of where loads were not held while they were measured."""
+    if not raw.held and not raw.plan.replayed:
+        low, high = STARTS_DIFFER
+        yield (
+            "its loads were not held while they were measured (it has no marks of that): full and draining waves are mixed, so "
+            f"a ratio from {low:.2f} to {high:.2f} has no verdict"
+        )
 
 
 def sentences(found: Mapping[str, Any]) -> Iterator[str]:
     """One for each kind of thing that happened."""
+    for one in found.get("drift", ()):
+        if one["verdict"] in ("faster", "slower"):
+            yield (
+                f"drift: {one['arm']} was {one['ratio']:.3f} times as fast when the first cell was repeated at the end "
+                f"[{one['ci_low']:.3f}, {one['ci_high']:.3f}]; no interval contains that"
+            )
     moved = [one for one in found["trends"] if one["verdict"] in ("slower", "faster")]
     if moved:
         said = (
@@ -98,10 +168,10 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
         size = {"metric": TPOT.name, "hours": hours, "blocks": len(times)}
         found.append({"arm": arm.name, **size, **ratios, "p_value": trend.p_value})
     for one, adjusted in zip(found, holm([one["p_value"] for one in found]), strict=True):
-        small = EQUIVALENT[0] < one["ci_low"] and one["ci_high"] < EQUIVALENT[1]
-        shown = adjusted is not None and adjusted < _SURE
-        way = "faster" if one["ratio"] > 1 else "slower"
-        one |= {"p_holm": adjusted, "verdict": "equivalent" if small else way if shown else "not shown"}
+        ends = math.log(one["ci_low"]), math.log(one["ci_high"])
+        moved = beyond(*ends) if adjusted is not None and adjusted < _SURE else 0
+        still: Verdict = "equivalent" if within(*ends) else "not shown"
+        one |= {"p_holm": adjusted, "verdict": {1: "faster", -1: "slower"}.get(moved, still)}
     return found
 
 
@@ -111,7 +181,7 @@ def _seasons(cells: Cells, arm: Arm, clock: Mapping[float, float]) -> Iterator[l
     for (name, place), records in cells.requests.items():
         if name != arm.name or (name, place.class_) in cells.made_up:
             continue
-        starts = sorted(block.started_unix_s for block in cells.blocks_of(arm, place))
+        starts = sorted(block.started_unix_s for block in cells.loaded(arm, place)[1])
         by_prompt: dict[str, list[tuple[int, float]]] = {}
         for record in records:
             value = request_values(record, arm.max_tokens_per_step).get(TPOT.name)

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
+from benchmark.analyse.comparison import BAND, EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER, VERDICT_WORDS
+from benchmark.analyse.gains import USD, Gain, dollars, listed, mean, named, names, parts, sure, times
+from benchmark.analyse.gains import interval as interval
 from benchmark.analyse.load_words import doubt, headline
 from benchmark.analyse.withheld import is_withheld
 from benchmark.metrics import TPOT
@@ -26,42 +28,14 @@ Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
 once its failures or worse answers are explained; too little is known; nothing is compared."""
 MORE_ERRORS = 0.01
 """A share of failed requests beyond the baseline's that speaks against a treatment."""
-_MOST_NAMES, _MOST_PROMPTS = 6, 1000
-_USD = ("usd_before", "usd_after")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gain:
-    """A treatment against a baseline, in one class or (None) over the mix.
-
-    `family` is the arm's name without its window (0: plain decoding), which a line over windows joins; a batch has its own. Times are geometric
-    means over the pairs, so that before over after is the ratio. Dollars are per million output tokens, prompts and
-    waiting included. `prompts_to_tell` a class would show this difference, or one of 5 %, four times out of
-    five; None where something is shown.
-    """
-
-    class_: str | None
-    baseline: str
-    arm: str
-    family: str
-    window: int
-    verdict: str
-    ratio: float | None
-    low: float | None
-    high: float | None
-    tpot_before_s: float | None
-    tpot_after_s: float | None
-    usd_before: float | None
-    usd_after: float | None
-    tokens_per_step: float | None
-    step_cost: float | None
-    prompts: int
-    prompts_to_tell: int | None
+_CLOSE = 0.005
+"""How close to an end of the band of no difference a log ratio counts as at it, where no number of prompts would tell."""
+_MOST_PROMPTS = 1000
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The best of several treatments, in one class or (None) over the mix; `alike` are those it is not told apart from."""
+    """The best of several treatments, in one class or (None) over the mix; `alike` are those it is not clearly faster than."""
 
     class_: str | None
     arm: str
@@ -96,6 +70,13 @@ class AtLoad:
     advice: Advice = "none"
     sentence: str = ""
     """Without a full stop."""
+
+    @property
+    def of_one_start(self) -> str:
+        """What to beware of in verdicts near 1; empty where there is none."""
+        low, high = STARTS_DIFFER
+        shown = any(gain.one_start for gain in (*self.by_window, *self.by_arm, *self.by_own))
+        return f"Verdicts from {low:.2f} to {high:.2f} are about this start of the servers." if shown else ""
 
     @property
     def over_mix(self) -> list[Gain]:
@@ -141,7 +122,7 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         told = f"at {loads[here].load.in_words}, {told}"
     elif len(loads) > 1:
         others = [
-            f"at {one.load.in_words} " + (f"{one.mix.arm} is {_times(one.mix)}" if one.mix else "no verdict")
+            f"at {one.load.in_words} " + (f"{one.mix.arm} is {times(one.mix)}" if one.mix else "no verdict")
             for one in loads
             if one is not loads[here]
         ]
@@ -250,18 +231,18 @@ def _of_mix(summary: Mapping[str, Any], one: Mapping[str, Any], gains: Sequence[
     pair = one["baseline"], one["treatment"]
     members = [gain for gain in gains if (gain.baseline, gain.arm) == pair and gain.class_ in inside]
     fewest = min((gain.prompts for gain in members), default=0)
-    return _gain(summary, {**one, "n_prompts": fewest}, [_mean(members, side) for side in _USD])
+    return _gain(summary, {**one, "n_prompts": fewest}, [mean(members, side) for side in USD])
 
 
 def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
     arm, code, prompts = known["treatment"], known["verdict_holm"] or known["verdict"], known["n_prompts"]
     window = next(one["speculative_tokens"] for one in summary["run"]["arms"] if one["name"] == arm)
     to_tell = MIN_PROMPTS if code == "too few" else None
-    if code == "not shown" and known["detectable_ratio"]:
-        wanted = max(abs(math.log(known["ratio"])), math.log(EQUIVALENT[1]))
-        more = (
-            math.log(known["detectable_ratio"]) / wanted
-        )  # an interval shrinks with the root of their number
+    if code == "not shown" and known["detectable_ratio"] and known["p_value"] is not None:
+        log_ratio, (low, high) = math.log(known["ratio"]), BAND
+        wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _CLOSE)
+        # An interval shrinks with the root of their number.
+        more = (math.log(known["detectable_ratio"]) - high) / wanted
         to_tell = max(prompts + 1, math.ceil(prompts * more**2))
     return Gain(
         class_=known["class"],
@@ -270,6 +251,7 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
         family=re.sub(rf"-k{window}(?=(-b\d+)?$)", "", arm),
         window=window,
         verdict=VERDICT_WORDS[code],
+        one_start=bool(known.get("one_start")) and code in ("faster", "slower"),
         ratio=known["ratio"],
         low=known["ci_low"],
         high=known["ci_high"],
@@ -297,14 +279,14 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if is_withheld(summary):
         return "none", f"no verdict, because the answers make no sense: {summary['sense']['text']}"
     if run["aa"]:
-        noise = f": {_sure(mix)} is noise" if mix else ""
+        noise = f": {sure(mix)} is noise" if mix else ""
         return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
     if mix and run.get("made_up_texts"):
         why = "because texts were made up, and how many drafts are accepted depends on the text"
-        told = f"with them {named(mix)} is {_sure(mix)}"
+        told = f"with them {named(mix)} is {sure(mix)}"
         return "unclear", f"nothing is recommended, {why}: {told}"
     if mix and (why := doubt(summary.get("search"), at.load)):
-        return "unclear", f"nothing is recommended from this load alone, {why}: {named(mix)} is {_sure(mix)}"
+        return "unclear", f"nothing is recommended from this load alone, {why}: {named(mix)} is {sure(mix)}"
     if len(run["arms"]) == 1:
         return "none", f"nothing is compared, because {base} is the only arm"
     if mix is None:
@@ -333,15 +315,16 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if pays and not any(gain.verdict == "slower" for gain in rest):
         return "use", f"use {who}: {told}{detail}"
     if faster:
-        routed = f"route {_names(faster)} to {who}{_dollars(faster)}, and keep {base} for the rest"
+        routed = f"route {names(faster)} to {who}{dollars(faster)}, and keep {base} for the rest"
         return "route", f"{routed}{detail}; used for everything it is {told}"
     if also:
-        ways = [f"{_names([gain])} to {named(gain)}, {_sure(gain)}" for gain in also]
+        ways = [f"{names([gain])} to {named(gain)}, {sure(gain)}" for gain in also]
         return "route", f"route {'; '.join(ways)}, and keep {base} for the rest; {who} is {told}"
     if mix.verdict == VERDICT_WORDS["not shown"]:
-        wanted = mix.prompts_to_tell or 0
-        number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"
-        enough = f"; {number} prompts a class would tell, {mix.prompts} were asked"
+        enough = f"; {NOT_HELD}"
+        if wanted := mix.prompts_to_tell:
+            number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"
+            enough = f"; {number} prompts a class would tell, {mix.prompts} were asked"
         return "unclear", f"keep {base} for now, nothing is clear: {who} is {told}{detail}{enough}"
     return "keep", f"keep {base}: {who} is {told}{detail}"
 
@@ -370,14 +353,14 @@ def _of_many(at: AtLoad) -> str:
     second = f"{won.ratio:.2f} times faster than {won.second}"
     few = 0 < len(at.able) < len(at.by_arm)
     among = f"{len(at.able)} that cost no more than {at.baseline}" if few else f"{len(at.by_arm)}"
-    return f"best of {among}, {f'not told apart from {_listed(won.alike)}' if won.alike else second}"
+    return f"best of {among}, {f'no clear difference from {listed(won.alike)}' if won.alike else second}"
 
 
 def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
     """`2.06 times faster over all classes in equal shares [1.98, 2.15], $58.80 -> $33.10 per million output tokens`."""
     scope = f"over {'all' if len(inside) == classes else len(inside)} classes in equal shares"
     scope = f"for {inside[0].class_}" if len(inside) == 1 else scope
-    return f"{_times(mix)} {scope}{interval(mix.low, mix.high)}{_dollars([mix])}"
+    return f"{times(mix)} {scope}{interval(mix.low, mix.high)}{dollars([mix])}"
 
 
 def _beside(at: AtLoad, mix: Gain) -> str:
@@ -386,63 +369,6 @@ def _beside(at: AtLoad, mix: Gain) -> str:
         return ""
     if not (own := [gain for gain in at.by_own if gain.arm == mix.arm and gain.class_ is None]):
         return f" (over {at.baseline}, the baseline of its own batch and the cheapest)"
-    said = _sure(own[0]) if own[0].ratio else own[0].verdict
+    said = sure(own[0]) if own[0].ratio else own[0].verdict
     over = f"over {own[0].baseline}, that of its own batch, {said}"
     return f" (over {at.baseline}, the cheapest baseline; {over})"
-
-
-def _dollars(gains: Sequence[Gain]) -> str:
-    before, after = (_mean(gains, side) for side in _USD)
-    return f", {money(before)} -> {money(after)} per million output tokens" if before and after else ""
-
-
-def parts(gains: Sequence[Gain]) -> str:
-    """Classes by verdict: `2.35 to 2.94 times faster for json and code; no clear difference for open-ended`."""
-    ordered = sorted(gains, key=lambda gain: gain.ratio or 0)
-    found = {word: [gain for gain in ordered if gain.verdict == word] for word in VERDICT_WORDS.values()}
-    return "; ".join(f"{_speed(word, of_it)} for {_names(of_it)}" for word, of_it in found.items() if of_it)
-
-
-def _speed(verdict: str, gains: Sequence[Gain]) -> str:
-    ends = dict.fromkeys(f"{gain.ratio:.2f}" for gain in (gains[0], gains[-1]) if gain.ratio)
-    words = {"faster": "times faster", "slower": "times as fast"}
-    return f"{' to '.join(ends)} {words[verdict]}" if verdict in words else verdict
-
-
-def _times(gain: Gain) -> str:
-    return f"{gain.ratio:.2f} times {'faster' if gain.verdict == 'faster' else 'as fast'}"
-
-
-def _sure(gain: Gain) -> str:
-    return f"{_times(gain)}{interval(gain.low, gain.high)}"
-
-
-def interval(low: float | None, high: float | None) -> str:
-    """What follows a ratio; nothing where it is not known."""
-    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
-
-
-def _mean(gains: Sequence[Gain], what: str) -> float | None:
-    values = [getattr(gain, what) for gain in gains]
-    return math.fsum(values) / len(values) if values and None not in values else None
-
-
-def _names(gains: Sequence[Gain]) -> str:
-    return _listed([gain.class_ or "all classes" for gain in gains])
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) > _MOST_NAMES:
-        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def named(gain: Gain, more: str = "") -> str:
-    """An arm with its window, and what else belongs in the brackets."""
-    inside = "; ".join(filter(None, (f"window {gain.window}" if gain.window else "", more)))
-    return f"{gain.arm} ({inside})" if inside else gain.arm
-
-
-def money(usd: float) -> str:
-    """Dollars, with cents or, below a tenth of a dollar, with three significant digits."""
-    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"

@@ -22,8 +22,9 @@ from pydantic import BaseModel, Field, ValidationError
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, mapped_back
-from benchmark.analyse.stats import Estimate, clustered_mean
-from benchmark.analyse.values import logs_by_prompt
+from benchmark.analyse.sources import Source, of_sample
+from benchmark.analyse.stats import Estimate
+from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
 from benchmark.file_access import text_of
 from benchmark.measure.journal import RawRun
@@ -107,7 +108,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
 
 
 def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
-    """Whether a published figure was met: the interval, over prompts, against the tolerance."""
+    """Whether a published figure was met: its interval against the tolerance."""
     estimate, why = _estimate(figure, cells)
     low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
     name, scale, unit = _NAMES[figure.metric]
@@ -145,11 +146,11 @@ _NAMES = {
 
 
 def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
-    """The mean of a figure's logarithm over requests, with an interval over prompts; or why it is not known."""
+    """The mean of a figure's logarithm over requests, with its interval; or why it is not known."""
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"
-    logs: dict[str, list[float]] = {}
+    sample: list[tuple[Source, float]] = []
     for place in cells.places:
         if place.load.concurrency != figure.concurrency or (
             figure.classes and place.class_ not in figure.classes
@@ -159,20 +160,24 @@ def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
             return None, f"the emulator makes up the acceptance of {place.class_}"
         if figure.metric == "speed_up":
             arms = (cells.baseline_of(arm), arm)
-            found = log_ratios(arms, cells.pairs(arms, place))[TPOT.name]
+            sample += log_ratios(arms, cells.pairs(arms, place), cells.source)[TPOT.name]
         else:
-            found = _logs(figure.metric, cells, arm, place)
-        for prompt, values in found.items():
-            logs.setdefault(f"{place.class_} {prompt}", []).extend(values)
-    return (clustered_mean(logs), "") if logs else (None, "it was not measured")
+            sample += _logs(figure.metric, cells, arm, place)
+    # All classes of a figure are one.
+    together = [
+        (source._replace(class_="", prompt=f"{source.class_} {source.prompt}"), value)
+        for source, value in sample
+    ]
+    return (of_sample(together), "") if together else (None, "it was not measured")
 
 
-def _logs(metric: str, cells: Cells, arm: Arm, place: Place) -> dict[str, list[float]]:
-    """By prompt."""
+def _logs(metric: str, cells: Cells, arm: Arm, place: Place) -> list[tuple[Source, float]]:
+    """Of each answer that has the metric."""
     records = cells.answered(arm, place)
     if metric == TOKENS_PER_STEP.name and acceptance(arm, records, known_at(cells, arm, place))["caution"]:
-        return {}  # chunks are not steps there
-    return logs_by_prompt(records, metric, arm.max_tokens_per_step)
+        return []  # chunks are not steps there
+    values = ((one, request_values(one, arm.max_tokens_per_step).get(metric)) for one in records)
+    return [(cells.source(one), math.log(value)) for one, value in values if value]
 
 
 def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

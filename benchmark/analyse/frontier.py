@@ -11,23 +11,25 @@ A cell in which more than a tenth of an arm's requests failed counts as not answ
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
-from benchmark.analyse.comparison import MIN_PROMPTS, said
+from benchmark.analyse.comparison import MIN_PROMPTS, starts_differ
+from benchmark.analyse.course import drift
+from benchmark.analyse.curve import NO_BAND, Cell
 from benchmark.analyse.load_words import FEW_ANSWERS, in_words
 from benchmark.analyse.mix import Strata, Times, logs_of, of_class, times_of
-from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
-from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
+from benchmark.analyse.search import Edge, Range, edge, next_load
+from benchmark.analyse.sources import Source, estimate, mean_of
 from benchmark.analyse.values import output_tokens
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
 from benchmark.measure.schedule import measured_turns, set_sizes
 from benchmark.metrics import TPOT
-from benchmark.plan import MIXED, Arm, Load, Plan
+from benchmark.plan import Arm, Load, Plan
 
 _MOST_FAILED = 0.1
 
@@ -35,21 +37,46 @@ _MOST_FAILED = 0.1
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
     """By class and (class null) for the mix, up to which load each treatment has the lower time per token. Two listed loads
     cannot tell where between them."""
-    cells = sort_out(_chosen_by(raw))
+    cells = _in_whole_starts(sort_out(raw))
     if len(cells.plan.loads) < (1 if raw.plan.search else 3):
         return []
-    within, drawn, found = _range(cells.plan), _drawn(cells), []
+    within, found = _range(cells.plan), []
     for arm in cells.treatments:
         for class_ in (None, *cells.plan.classes):
-            curve = _speed_up(cells, drawn, arm, class_)
+            curve = _speed_up(cells, arm, class_)
             if all(one.value is None and not (raw.plan.search and one.failing) for one in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
             known = edge(curve, within)
             names = {"class": class_, "baseline": cells.baseline_of(arm).name, "treatment": arm.name}
             failed = list(_failures(cells, (cells.baseline_of(arm), arm), known.failing))
-            by = "rate" if cells.plan.rate else "concurrency"
-            found.append(names | asdict(known) | {"failed": failed, "by": by})
+            more = {
+                "failed": failed,
+                "by": "rate" if cells.plan.rate else "concurrency",
+                "one_start": _of_one_start(known, curve),
+            }
+            found.append(names | asdict(known) | more)
     return found
+
+
+def _of_one_start(known: Edge, curve: Sequence[Cell]) -> bool:
+    """Whether what a curve says is about the one start of the servers that was measured."""
+    starts = {source.start for cell in curve for source in cell.moves}
+    values = {cell.load: cell.value or 0.0 for cell in curve}
+    near = any(sign and starts_differ(values[load]) for load, sign in known.signs)
+    return len(starts) < 2 and (known.found == "crossing" or near)
+
+
+def _in_whole_starts(cells: Cells) -> Cells:
+    """Of several starts of the servers, those under which all loads were measured: in what others say, loads and starts are mixed
+    up."""
+    starts: dict[Load, set[int]] = {}
+    for (_, place), records in cells.requests.items():
+        starts.setdefault(place.load, set()).update(one.start for one in records)
+    whole = set.intersection(*starts.values()) if starts else set()
+    if not whole or set.union(*starts.values()) == whole:
+        return cells
+    requests = {key: [one for one in own if one.start in whole] for key, own in cells.requests.items()}
+    return replace(cells, requests=requests)
 
 
 def _failures(cells: Cells, arms: Sequence[Arm], size: float | None) -> Iterator[dict[str, Any]]:
@@ -67,57 +94,72 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
     plan = raw.plan
     if plan.search is None:
         return None
-    cells, (minutes, usd) = sort_out(_chosen_by(raw)), spent(raw)
-    drawn = _drawn(cells)
+    cells, (minutes, usd) = _in_whole_starts(sort_out(raw)), spent(raw)
     return {
         "low": plan.search.low,
         "high": plan.search.high,
         "by": plan.search.by,
         "budget": plan.search.budget,
-        "cells": _visits(raw).total(),
+        "cells": sum(round_ != REPEATED for _, round_, _ in _begun(raw)),
         "minutes": minutes,
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
         "objective": dict(plan.slo) if plan.slo else None,
-        "arms": [_best(cells, drawn, arm) for arm in plan.arms],
-        "drift": list(_drift(raw)),
+        "arms": [_best(cells, arm) for arm in plan.arms],
+        "drift": drift(raw),
         "bursts_from": min(_bursts(cells), default=None),
-        **_doubtful(raw),
+        **_doubtful(cells),
     }
 
 
-def _doubtful(raw: RawRun) -> dict[str, list[float]]:
+def _doubtful(cells: Cells) -> dict[str, list[float]]:
     """Loads that are not enough for advice by themselves: the client was late, or an arm had one block for a class, so that no
     order of the arms could cancel a drift."""
-    late: set[float] = set()
-    blocks: Counter[tuple[float, str, str]] = Counter()
-    for one in _chosen_by(raw).blocks:
-        size = _size(Load(concurrency=one.concurrency, rate_per_s=one.rate_per_s))
-        blocks[size, one.arm, one.class_] += 1
-        late |= {size} if one.client_lag_s > LATE_S else set()
-    return {"late": sorted(late), "once": sorted({size for (size, *_), n in blocks.items() if n == 1})}
+    blocks = {(arm, place): own for (arm, place), own in cells.blocks.items() if own}
+    late = {_size(at.load) for (_, at), own in blocks.items() if max(b.client_lag_s for b in own) > LATE_S}
+    once = {_size(place.load) for (_, place), own in blocks.items() if len(own) == 1}
+    return {"late": sorted(late), "once": sorted(once)}
 
 
 def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
-    """The load and round of the cell that a search measures next, the cells before it, and under which start of the servers: the
-    first cell's repetition is the last one, in the order of the first, unless nothing was answered; another budget may go on
-    after it. None at its end."""
-    cells, done = list(raw.visits), {block.key for block in raw.blocks}
-    for before, (load, round_) in enumerate(cells):
-        turns = measured_turns(raw.plan.cell(load), round_)
+    """The load and round of the cell that a search measures next, the cells before it, and under which start of the servers; None
+    at its end.
+
+    The first start searches, with its part of the budget; the later ones measure the same cells in the same order. Last
+    comes the first cell once more, in the order of the first, unless nothing was answered. A larger budget goes on after that, as
+    long as there is one start: an earlier start does not come back.
+    """
+    begun, done = list(_begun(raw)), {block.key for block in raw.blocks}
+    for before, (load, round_, start) in enumerate(begun):
+        turns = measured_turns(raw.plan.cell(load), round_, start=start)
         if not all(block.key in done for turn in turns for block in turn):
-            return load, round_, 0 if round_ == REPEATED else before, 1
-    # A larger budget goes on behind the repetition, which is not made twice.
-    wanted = None if cells and _over_budget(raw) else _unsettled(raw)
-    if wanted:
-        return wanted, 1 + _visits(raw)[wanted], _visits(raw).total(), 1
-    repeated = (cells[0][0], REPEATED, 0, 1)
-    return None if raw.unanswered or repeated[:2] in cells else repeated
+            return load, round_, 0 if round_ == REPEATED else before, start
+    first = [(load, round_) for load, round_, start in begun if start == 1 and round_ != REPEATED]
+    searching = all(start == 1 for *_, start in begun) and not (first and _over_budget(raw))
+    if searching and (wanted := _unsettled(raw)):
+        return wanted, 1 + _visits(raw)[wanted], len(first), 1
+    if raw.unanswered or not first:
+        return None
+    for start in range(2, raw.plan.starts + 1):
+        for before, (load, round_) in enumerate(first):
+            if (load, round_, start) not in begun:
+                return load, round_, (start - 1) * len(first) + before, start
+    repeated = first[0][0], REPEATED, raw.plan.starts
+    return None if repeated in begun else (first[0][0], REPEATED, 0, raw.plan.starts)
+
+
+def _begun(raw: RawRun) -> Iterator[tuple[Load, int, int]]:
+    """Load, round and start of each cell that was begun, in their order."""
+    yield from dict.fromkeys(
+        (Load(concurrency=one.concurrency, rate_per_s=one.rate_per_s), one.round, one.start)
+        for one in raw.requests
+        if one.phase in ("ramp", "measured")
+    )
 
 
 def _visits(raw: RawRun) -> Counter[Load]:
-    """Cells by load, without the first one's repetition."""
-    return Counter(load for load, round_ in raw.visits if round_ != REPEATED)
+    """Cells of a start by load, without the first one's repetition."""
+    return Counter(load for load, round_, start in _begun(raw) if round_ != REPEATED and start == 1)
 
 
 def standing(raw: RawRun) -> str:
@@ -132,22 +174,13 @@ def standing(raw: RawRun) -> str:
     return f"search: {'; '.join([spent_, *known])}"
 
 
-def spent(raw: RawRun) -> tuple[float, float | None]:
-    """Minutes of loading, and what all arms cost in that time where all prices are known: one waits while another is loaded."""
-    hours = raw.plan.loading_s(block.duration_s for block in raw.blocks if block.round != REPEATED) / 3600
+def spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
+    """Minutes of loading, under these starts or all, and what all arms cost in that time where all prices are known: one waits
+    while another is loaded."""
+    counted = (one for one in raw.blocks if one.round != REPEATED and (not starts or one.start in starts))
+    hours = raw.plan.loading_s(block.duration_s for block in counted) / 3600
     prices = [price for price in raw.plan.prices.values() if price is not None]
     return hours * 60, hours * math.fsum(prices) if len(prices) == len(raw.plan.arms) else None
-
-
-def _chosen_by(raw: RawRun) -> RawRun:
-    """Without the repetition of a search's first cell, which tells of drift alone."""
-    if raw.plan.search is None:
-        return raw
-    return replace(
-        raw,
-        requests=tuple(one for one in raw.requests if one.round != REPEATED),
-        blocks=tuple(one for one in raw.blocks if one.round != REPEATED),
-    )
 
 
 def _range(plan: Plan) -> Range:
@@ -162,19 +195,23 @@ def _size(load: Load) -> float:
 
 
 def _over_budget(raw: RawRun) -> bool:
-    search, (minutes, usd) = raw.plan.search, spent(raw)
+    """Whether the first start has used its part."""
+    search, (minutes, usd), parts = raw.plan.search, spent(raw, 1), raw.plan.starts
     assert search
-    limits = ((_visits(raw).total(), search.cells), (minutes, search.minutes), (usd, search.usd))
+    limits = (
+        (_visits(raw).total(), max(search.cells // parts, 2)),
+        (minutes, search.minutes and search.minutes / parts),
+        (usd, search.usd and search.usd / parts),
+    )
     return any(limit is not None and value is not None and value >= limit for value, limit in limits)
 
 
 def _unsettled(raw: RawRun) -> Load | None:
     """The load that the search would measure next, whatever its budget."""
-    cells, search = sort_out(_chosen_by(raw)), raw.plan.search
+    cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
     assert search
-    drawn = _drawn(cells)
-    curves = [_speed_up(cells, drawn, arm, None) for arm in cells.treatments]
-    curves += [_margin(cells, drawn, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
+    curves = [_speed_up(cells, arm, None) for arm in cells.treatments]
+    curves += [_margin(cells, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
     load = next_load(curves, _range(cells.plan))
     return None if load is None else search.load(load)
 
@@ -188,130 +225,76 @@ def _asked(cells: Cells, arm: Arm, load: Load) -> list[RequestRecord]:
     return [one for class_ in cells.plan.classes for one in cells.of(arm, Place(class_, load))]
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """How often a load was measured, and which of its arrivals were drawn together."""
-
-    visits: int
-    of_pair: Mapping[str, str]
-    """At a rate, by pair, the set of arrivals that it belongs to."""
-
-    one_queue: bool
-    """Whether the classes of a set wait together, as those of a replay do."""
-
-    def by_set(self, times: Times) -> Times:
-        """With the set of arrivals that a pair belongs to in place of its prompt."""
-        return {
-            class_: {pair: (self.of_pair.get(pair, ""), log) for pair, (_, log) in own.items()}
-            for class_, own in times.items()
-        }
-
-    def draws(self, moves: Mapping[str, Mapping[str, float]]) -> Mapping[str, Mapping[str, float]] | None:
-        """`moves` by class and set as units of their own; None where nothing was drawn."""
-        if not self.of_pair:
-            return None
-        if not self.one_queue:
-            return moves
-        sets = dict.fromkeys(name for own in moves.values() for name in own)
-        return {MIXED: {name: math.fsum(own.get(name, 0.0) for own in moves.values()) for name in sets}}
-
-
-def _drawn(cells: Cells) -> dict[Load, Drawn]:
+def _visited(cells: Cells) -> dict[Load, int]:
+    """How often each load was measured."""
     rounds: dict[Load, set[int]] = {load: set() for load in cells.plan.loads}
     for (_, place), records in cells.requests.items():
         rounds[place.load] |= {one.round for one in records}
-    found = {}
-    for load, visited in rounds.items():
-        of_pair = {
-            one.pair_id: f"{one.round}/{one.block}"
-            for (_, place), records in cells.requests.items()
-            for one in records
-            if load.rate_per_s and place.load == load
-        }
-        found[load] = Drawn(max(len(visited), 1), of_pair, MIXED in cells.plan.loaded_with)
-    return found
+    return {load: max(len(own), 1) for load, own in rounds.items()}
 
 
-def _speed_up(cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm, class_: str | None) -> list[Cell]:
+def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
     """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
-    base = cells.baseline_of(arm)
-    times = {
-        load: [of_class(times_of(cells, one, load), class_) for one in (base, arm)]
+    base, visited = cells.baseline_of(arm), _visited(cells)
+    strata = {
+        load: Strata.of(*(of_class(times_of(cells, one, load), class_) for one in (base, arm)))
         for load in cells.plan.loads
     }
-    strata = {load: Strata.of(*of_arms) for load, of_arms in times.items()}
     known, found = {name for one in strata.values() for name in one.inside}, []
     for load, one in strata.items():
-        fails, visits = any(_fails(cells, end, load) for end in (base, arm)), drawn[load].visits
+        size, visits, fails = _size(load), visited[load], any(_fails(cells, end, load) for end in (base, arm))
         if fails or not known or set(one.inside) != known:
-            found.append(Cell(_size(load), None, {}, visits, failing=fails))
+            found.append(Cell(size, None, {}, visits, failing=fails))
             continue
-        before, after = one.total_s
-        moves = {name: _moves(one.moved(name)) for name in one.inside}
-        by_set = replace(Strata.of(*map(drawn[load].by_set, times[load])), inside=one.inside)
-        draws = drawn[load].draws({name: _moves(by_set.moved(name)) for name in one.inside})
-        found.append(Cell(_size(load), math.log(before / after), moves, visits, draws=draws))
+        drawn = load.rate_per_s is not None
+        found.append(Cell(size, one.log_ratio, one.moves(), visits, held=cells.held, drawn=drawn))
     return found
 
 
-def _margin(
-    cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm, objective: Mapping[str, float] | None
-) -> list[Cell]:
+def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> list[Cell]:
     """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest; of all
     classes that are known at some load, each alike."""
+    visited = _visited(cells)
     logs = {
         (name, load): _logs(cells, arm, load, name) for name in objective or {} for load in cells.plan.loads
     }
     known, found = {class_ for own in logs.values() for class_ in own}, []
     for load in cells.plan.loads:
-        margins = [(_below(logs[name, load], limit), name) for name, limit in (objective or {}).items()]
-        fails, visits = _fails(cells, arm, load), drawn[load].visits
-        if fails or not known or any(set(moves) != known for (_, moves), _ in margins):
-            found.append(Cell(_size(load), None, {}, visits, failing=fails))
+        own = {name: (logs[name, load], limit) for name, limit in (objective or {}).items()}
+        fails, visits = _fails(cells, arm, load), visited[load]
+        if fails or not known or any(set(times) != known for times, _ in own.values()):
+            found.append(Cell(_size(load), None, {}, visits, failing=fails, band=NO_BAND))
             continue
-        (value, moves), nearest = min(margins, key=lambda one: one[0][0])
-        draws = drawn[load].draws(_below(drawn[load].by_set(logs[nearest, load]), 1.0)[1])
-        found.append(Cell(_size(load), value, moves, visits, draws=draws))
+        margins = ((math.log(limit), *_over_classes(times)) for times, limit in own.values())
+        value, moves = min(((limit - mean, moves) for limit, mean, moves in margins), key=lambda one: one[0])
+        below = {source: -move for source, move in moves.items()}
+        drawn = load.rate_per_s is not None
+        found.append(Cell(_size(load), value, below, visits, band=NO_BAND, drawn=drawn))
     return found
 
 
-def _below(times: Times, limit: float) -> tuple[float, dict[str, dict[str, float]]]:
-    """How far the mean over classes is below the log of a limit, and by how much each prompt moves that."""
-    logs = _by_prompt(times)
-    share = 1 / max(len(logs), 1)
-    mean = share * math.fsum(clustered_mean(own).mean for own in logs.values())
-    moves = {class_: {p: -share * m for p, m in _moves(own).items()} for class_, own in logs.items()}
-    return math.log(limit) - mean, moves
+def _over_classes(times: Times) -> tuple[float, dict[Source, float]]:
+    """The mean over classes, each alike, of logs of which none is empty, and what moves it."""
+    parts = [mean_of(list(own.values())) for own in times.values()]
+    moves: defaultdict[Source, float] = defaultdict(float)
+    for _, of_class_ in parts:
+        for source, move in of_class_.items():
+            moves[source] += move / len(parts)
+    return math.fsum(mean for mean, _ in parts) / len(parts), dict(moves)
 
 
 def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
     """Logs of a metric over an arm's answers; classes with too few prompts are left out."""
     found = logs_of(cells, arm, load, name)
-    return {class_: own for class_, own in found.items() if len({p for p, _ in own.values()}) >= MIN_PROMPTS}
+    prompts = {class_: {source.prompt for source, _ in own.values()} for class_, own in found.items()}
+    return {class_: own for class_, own in found.items() if len(prompts[class_]) >= MIN_PROMPTS}
 
 
-def _by_prompt(times: Times) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = {}
-    for class_, own in times.items():
-        for prompt, log in own.values():
-            found.setdefault(class_, {}).setdefault(prompt, []).append(log)
-    return found
-
-
-def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """By how much each prompt moves the mean over all values."""
-    count = sum(map(len, by_prompt.values()))
-    mean = math.fsum(value for values in by_prompt.values() for value in values) / count
-    return {
-        prompt: math.fsum(value - mean for value in values) / count for prompt, values in by_prompt.items()
-    }
-
-
-def _best(cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm) -> dict[str, Any]:
+def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
     """Up to which load an arm keeps the objective, what it delivers at each measured load, and where among those that keep
     the objective its tokens are cheapest."""
     objective = cells.plan.slo
-    margins = _margin(cells, drawn, arm, objective) if objective else []
+    margins = _margin(cells, arm, objective) if objective else []
     points = []
     for index, load in enumerate(cells.plan.loads):
         if point := _point(cells, arm, load):
@@ -328,29 +311,27 @@ def _best(cells: Cells, drawn: Mapping[Load, Drawn], arm: Arm) -> dict[str, Any]
 
 
 def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
-    """What an arm delivers at a load, with intervals over prompts; None where too little was answered.
+    """What an arm delivers at a load, with intervals; None where too little was answered.
 
-    Tokens per second are tokens over seconds of answers, a ratio of two sums over prompts, times the answers under way.
+    Tokens per second are tokens over seconds of answers, a ratio of two sums, times the answers under way.
     """
     places = [Place(class_, load) for class_ in cells.plan.classes]
     records = [one for place in places for one in cells.of(arm, place)]
-    delivered = throughput(arm, records, [one for place in places for one in cells.blocks_of(arm, place)])
-    logs = _by_prompt(_logs(cells, arm, load, TPOT.name))
-    if not logs or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
+    loaded_with = (Place(class_, load) for class_ in cells.plan.loaded_with)
+    delivered = throughput(arm, records, [one for at in loaded_with for one in cells.blocks_of(arm, at)])
+    times = _logs(cells, arm, load, TPOT.name)
+    if not times or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
         return None
-    of_prompt: dict[tuple[str, str], list[float]] = {}
-    for one in records:
-        sums = of_prompt.setdefault((one.class_, one.prompt_id), [0.0, 0.0])
-        sums[0] += (output_tokens(one, arm.max_tokens_per_step) or 0) if one.error is None else 0
-        sums[1] += one.e2e_s or 0.0
-    pace = weighted_mean([(t / s, s) for t, s in of_prompt.values() if s], n=len(records))
-    parts, share = [clustered_mean(own) for own in logs.values()], 1 / len(logs)
-    tpot = summed(
-        share * math.fsum(part.mean for part in parts),
-        [replace(part, error=(part.error or 0.0) * share) for part in parts],
-    )
+    sums = [(cells.source(one), _answered_tokens(arm, one), one.e2e_s or 0.0) for one in records if one.e2e_s]
+    tokens, seconds = (math.fsum(column) for column in list(zip(*sums, strict=True))[1:])
+    pace: defaultdict[Source, float] = defaultdict(float)
+    for source, count, took_s in sums:
+        pace[source] += (count - took_s * tokens / seconds) / tokens
+    share = estimate(1.0, pace, n=len(sums))
+    mean, moves = _over_classes(times)
+    tpot = estimate(mean, moves, n=len(records))
     per_s, usd = delivered["output_tokens_per_s"], cost(arm, delivered)
-    low, high = (max(end or 0.0, 0.01 * pace.mean) / pace.mean for end in (pace.low, pace.high))
+    low, high = (max(end or 0.0, 0.01) for end in (share.low, share.high))
     million = usd and usd["usd_per_million_output_tokens"]
     return {
         "load": _size(load),
@@ -358,6 +339,10 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
         "output_tokens_per_s": [per_s, per_s * low, per_s * high],
         "usd_per_million_output_tokens": million and [million, million / high, million / low],
     }
+
+
+def _answered_tokens(arm: Arm, record: RequestRecord) -> int:
+    return (output_tokens(record, arm.max_tokens_per_step) or 0) if record.error is None else 0
 
 
 def _bursts(cells: Cells) -> Iterator[float]:
@@ -368,20 +353,3 @@ def _bursts(cells: Cells) -> Iterator[float]:
         arriving_s = max(set_sizes(cells.plan.cell(load), load)) / (load.rate_per_s or math.inf)
         if load.rate_per_s and took_s and arriving_s < FEW_ANSWERS * math.fsum(took_s) / len(took_s):
             yield load.rate_per_s
-
-
-def _drift(raw: RawRun) -> Iterator[dict[str, Any]]:
-    """Each arm in the first cell against itself when that was repeated: above 1 it had become faster."""
-    again = replace(raw, requests=tuple(one for one in raw.requests if one.round == REPEATED))
-    if not again.requests or not raw.searched:
-        return
-    load, before, after = raw.searched[0], sort_out(_chosen_by(raw)), sort_out(again)
-    for arm in raw.plan.arms:
-        logs: dict[str, list[list[float]]] = {}
-        for side, cells in enumerate((before, after)):
-            for class_, own in times_of(cells, arm, load).items():
-                for prompt, value in own.values():
-                    logs.setdefault(f"{class_}/{prompt}", [[], []])[side].append(value)
-        gains = {p: [math.fsum(a) / len(a) - math.fsum(b) / len(b)] for p, (a, b) in logs.items() if a and b}
-        if gains:
-            yield {"arm": arm.name, "metric": TPOT.name, **said(clustered_mean(gains))}

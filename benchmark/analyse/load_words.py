@@ -9,17 +9,24 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmark.analyse.comparison import Verdict
+from benchmark.analyse.gains import IN_THIS_START
 from benchmark.plan import Load
 
 FEW_ANSWERS = 3
 """A set of arrivals that is over after less time than so many answers take is a burst, not a load."""
-_DRIFTED: tuple[Verdict, ...] = ("faster", "slower")
 
 
 def in_words(found: Mapping[str, Any]) -> str:
-    """A crossover: `pays up to 11 requests at once [10, 12]`."""
-    return "; ".join((_pays(found), *_where_it_failed(found)))
+    """A crossover: `pays up to 11 requests at once [10, 12], within 5 % of 1 from 9 to 13`."""
+    here = IN_THIS_START if found.get("one_start") else ""
+    return "; ".join((f"{_pays(found)}{_near(found)}{here}", *_where_it_failed(found)))
+
+
+def _near(found: Mapping[str, Any]) -> str:
+    low, high = found.get("near_low"), found.get("near_high")
+    if low is None or high is None:
+        return ""
+    return f", within 5 % of 1 from {_shown(found, low)} to {_shown(found, high)}"
 
 
 def _where_it_failed(found: Mapping[str, Any]) -> Iterator[str]:
@@ -36,7 +43,9 @@ def _pays(found: Mapping[str, Any]) -> str:
     if found["found"] == "while answered":
         return f"pays up to {_at(found, found['load'])}, the largest load {measured}"
     if found["found"] in ("always", "never"):
-        return f"pays at {'every' if found['found'] == 'always' else 'no'} load {measured}"
+        if found["found"] == "always":
+            return f"pays at every load {measured}"
+        return f"costs at every load {measured}"
     low, high = (_shown(found, found[name]) for name in ("low", "high"))
     wide = "" if found["precise"] else ", less sure than asked for"
     return f"pays {'from' if found['rising'] else 'up to'} {_at(found, found['load'])} [{low}, {high}]{wide}{more}"
@@ -44,16 +53,25 @@ def _pays(found: Mapping[str, Any]) -> str:
 
 def _unclear(found: Mapping[str, Any]) -> str:
     """What is known where no crossover is."""
-    words = {1: "pays at {}", -1: "does not pay at {}", 0: "no clear difference at {}"}
+    same = found.get("same", ())
+    kinds = {
+        "pays at {}": [load for load, sign in found["signs"] if sign == 1],
+        "costs at {}": [load for load, sign in found["signs"] if sign == -1],
+        "no difference that matters at {}": list(same),
+        "no clear difference at {}": [load for load, sign in found["signs"] if not sign and load not in same],
+    }
     known = []
-    for sign, text in words.items():
-        if loads := [load for load, own in found["signs"] if own == sign]:
+    for text, loads in kinds.items():
+        if loads:
             several = ", ".join(_shown(found, load) for load in loads[:-1])
             known.append(text.format(" and ".join(filter(None, (several, _at(found, loads[-1]))))))
     if not known:
         return "cannot be compared with its baseline at any load, because of too few answers"
+    told = f"has {known[0]}" if known[0].startswith("no ") else known[0]
     if len(found["signs"]) == 1:
-        return f"{known[0].replace('no clear', 'has no clear')}, the only load with enough answers"
+        return f"{told}, the only load with enough answers"
+    if len(known) == 1:
+        return told
     return f"has no clear crossover: {', '.join(known)}"
 
 
@@ -101,12 +119,6 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
             f"From {search['bursts_from']:g} requests/s on, a set of requests arrives within the time of {FEW_ANSWERS} answers: "
             "they meet fewer others than in an endless stream; more requests come closer to it."
         )
-    for drift in search["drift"]:
-        if drift["verdict"] in _DRIFTED:
-            yield (
-                f"Drift: {drift['arm']} was {drift['ratio']:.3f} times as fast when its first cell was repeated later "
-                f"[{drift['ci_low']:.3f}, {drift['ci_high']:.3f}]; the intervals above do not contain that."
-            )
 
 
 def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:

@@ -5,10 +5,10 @@ tokens take, baseline over treatment, each class with the geometric mean time pe
 
     S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares; B_c, T_c: exp of the mean log times of class c
 
-Classes are strata with fixed weights, so only prompts within a class make S uncertain (Cochran, Sampling Techniques,
-3rd ed., section 5.4). log S is linearised, as a combined ratio estimate is (section 6.11): prompt j of class c moves it by
-u_c * log b_cj - v_c * log t_cj, where u_c and v_c are the class's shares of the two sums. The pairs stay pairs, and
-the variances of the strata add up, with Welch and Satterthwaite's degrees of freedom.
+Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
+ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
+of the two sums. Prompts are units within a class; blocks of all classes together, and starts, are units of all of them
+(`benchmark.analyse.sources`).
 
 The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments
 over the baseline hold together (Bonferroni, 1 - 0.05 / m each), and the best is told apart from another treatment where
@@ -21,20 +21,21 @@ best is one whose tokens are not dearer than those of the best baseline, where o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
-from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, said
-from benchmark.analyse.stats import clustered_mean, summed
+from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, SOLID, Footing, said
+from benchmark.analyse.sources import Source, estimate, mean_of
 from benchmark.analyse.values import request_values
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load
 
-Times = Mapping[str, Mapping[str, tuple[str, float]]]
-"""By class and pair: the prompt, and the logarithm of the time per token."""
-_OF_PAIR = ("ratio", "ci_low", "ci_high", "together", "verdict")
+Times = Mapping[str, Mapping[str, tuple[Source, float]]]
+"""By class and pair: where its chance comes from, and the logarithm of the time per token."""
+_OF_PAIR = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
@@ -44,7 +45,10 @@ def mixes(cells: Cells) -> dict[str, Any]:
     arms = [arm.name for arm in cells.treatments]
     for load in cells.plan.loads:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
-        times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
+        times, footing = (
+            {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms},
+            cells.footing(load),
+        )
         base, compared = cells.best_baseline(load).name, cells.compared(load)
         able = arms
         if len({*cells.plan.baselines.values()}) > 1:
@@ -52,7 +56,7 @@ def mixes(cells: Cells) -> dict[str, Any]:
             able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= least] or arms
             found["best_baseline"].append({"class": None, **where, "arm": base, "no_dearer": able})
         for own, arm in ((own.name, arm.name) for own, arm in compared):
-            row = {"class": None, **where, **over(times, own, arm, together=len(compared))}
+            row = {"class": None, **where, **over(times, own, arm, together=len(compared), footing=footing)}
             made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
             found["mix"].append(row | {"verdict": "not judged"} if made_up else row)
         for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
@@ -60,7 +64,7 @@ def mixes(cells: Cells) -> dict[str, Any]:
             best, *others = ranked(within, base, able) or [""]
             if others:
                 pairs = math.comb(len(able), 2)
-                told = {arm: over(within, arm, best, together=pairs) for arm in others}
+                told = {arm: over(within, arm, best, together=pairs, footing=footing) for arm in others}
                 rows = [{"arm": arm, **{key: row[key] for key in _OF_PAIR}} for arm, row in told.items()]
                 found["best"].append({"class": class_, **where, "arm": best, "over": rows})
     return found
@@ -74,11 +78,11 @@ def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
 
 def logs_of(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
     """The same of any metric and all classes."""
-    found: dict[str, dict[str, tuple[str, float]]] = {}
+    found: dict[str, dict[str, tuple[Source, float]]] = {}
     for class_ in cells.plan.classes:
         for record in cells.answered(arm, Place(class_, load)):
             if value := request_values(record, arm.max_tokens_per_step).get(name):
-                found.setdefault(class_, {})[record.pair_id] = (record.prompt_id, math.log(value))
+                found.setdefault(class_, {})[record.pair_id] = (cells.source(record), math.log(value))
     return found
 
 
@@ -95,11 +99,14 @@ def ranked(times: Mapping[str, Times], base: str, arms: list[str]) -> list[str]:
     return sorted(able, key=lambda arm: -known[arm]["ratio"])
 
 
+Pair = tuple[Source, float, float]
+
+
 @dataclass(frozen=True)
 class Strata:
-    """The pairs of two arms by class and prompt, logs of their times per token, and what makes the mix's log S of them."""
+    """The pairs of two arms by class, logs of their times per token, and what makes the mix's log S of them."""
 
-    pairs: Mapping[str, Mapping[str, list[tuple[float, float]]]]
+    pairs: Mapping[str, Sequence[Pair]]
     means: Mapping[str, tuple[float, float]]
     """Geometric mean times by class."""
     inside: Sequence[str]
@@ -108,14 +115,20 @@ class Strata:
     @classmethod
     def of(cls, before: Times, after: Times) -> Strata:
         """Of a baseline and a treatment."""
-        pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        pairs: dict[str, list[Pair]] = {}
         for class_, own in before.items():
             other = after.get(class_, {})
-            for pair, (prompt, log_s) in own.items():
-                if pair in other:
-                    pairs.setdefault(class_, {}).setdefault(prompt, []).append((log_s, other[pair][1]))
-        means = {class_: (_mean_s(prompts, 0), _mean_s(prompts, 1)) for class_, prompts in pairs.items()}
-        return cls(pairs, means, [class_ for class_, prompts in pairs.items() if len(prompts) >= MIN_PROMPTS])
+            both = [(source, log_s, other[pair][1]) for pair, (source, log_s) in own.items() if pair in other]
+            if both:
+                pairs[class_] = both
+        means = {
+            class_: (
+                _mean_s((source, log) for source, log, _ in own),
+                _mean_s((source, log) for source, _, log in own),
+            )
+            for class_, own in pairs.items()
+        }
+        return cls(pairs, means, [name for name, own in pairs.items() if _prompts(own) >= MIN_PROMPTS])
 
     @property
     def total_s(self) -> tuple[float, float]:
@@ -123,32 +136,44 @@ class Strata:
         before, after = zip(*(self.means[class_] for class_ in self.inside), strict=True)
         return math.fsum(before), math.fsum(after)
 
-    def moved(self, class_: str) -> dict[str, list[float]]:
-        """By prompt, the class's part in the linearised log S."""
-        u, v = (mean / total for mean, total in zip(self.means[class_], self.total_s, strict=True))
-        return {
-            p: [u * before - v * after for before, after in logs] for p, logs in self.pairs[class_].items()
-        }
+    @property
+    def log_ratio(self) -> float:
+        """log S."""
+        before, after = self.total_s
+        return math.log(before / after)
+
+    def moves(self) -> dict[Source, float]:
+        """By how much the pairs of each source move the linearised log S."""
+        found: defaultdict[Source, float] = defaultdict(float)
+        for class_ in self.inside:
+            u, v = (mean / total for mean, total in zip(self.means[class_], self.total_s, strict=True))
+            moved = [(source, u * before - v * after) for source, before, after in self.pairs[class_]]
+            for source, move in mean_of(moved)[1].items():
+                found[source] += move
+        return dict(found)
 
 
-def over(times: Mapping[str, Times], base: str, arm: str, *, together: int) -> dict[str, Any]:
+def over(
+    times: Mapping[str, Times], base: str, arm: str, *, together: int, footing: Footing = SOLID
+) -> dict[str, Any]:
     """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
     strata = Strata.of(times[base], times[arm])
     pairs, means, inside = strata.pairs, strata.means, strata.inside
-    total_s = strata.total_s if inside else (0.0, 0.0)
-    parts = [clustered_mean(strata.moved(class_)) for class_ in inside]
-    estimate = summed(math.log(total_s[0] / total_s[1]), parts) if inside else None
+    total_s, known = (0.0, 0.0), None
+    if inside:
+        total_s, n = strata.total_s, sum(len(pairs[class_]) for class_ in inside)
+        known = replace(estimate(strata.log_ratio, strata.moves(), n=n), together=together)
     names = ("baseline_tpot_s", "treatment_tpot_s")
     return {
         "baseline": base,
         "treatment": arm,
-        **said(estimate and replace(estimate, together=together)),
+        **said(known, footing),
         "together": together,
         **{name: total / len(inside) if inside else None for name, total in zip(names, total_s, strict=True)},
         "classes": [
             {
                 "class": class_,
-                "n_prompts": len(pairs[class_]),
+                "n_prompts": _prompts(pairs[class_]),
                 "share": (class_ in inside) / max(len(inside), 1),
             }
             | dict(zip(names, of_class, strict=True))
@@ -157,7 +182,10 @@ def over(times: Mapping[str, Times], base: str, arm: str, *, together: int) -> d
     }
 
 
-def _mean_s(prompts: Mapping[str, list[tuple[float, float]]], side: int) -> float:
-    """Geometric mean of one arm's times per token."""
-    logs = [pair[side] for of_prompt in prompts.values() for pair in of_prompt]
-    return math.exp(math.fsum(logs) / len(logs))
+def _prompts(pairs: Sequence[Pair]) -> int:
+    return len({source.prompt for source, *_ in pairs})
+
+
+def _mean_s(logs: Iterable[tuple[Source, float]]) -> float:
+    """Geometric mean of times, of several starts the mean over starts."""
+    return math.exp(mean_of(list(logs))[0])

@@ -1,15 +1,12 @@
 """Which load to measure next, and up to which load something holds: a pure function of the cells measured so far.
 
 A curve is what a decision looks at over load: the logarithm of the treatment's speed-up, or of the objective over what an
-arm needs. Above 0 it pays, or holds. The ends of the range are measured first, then the middle where they agree, or
-the place where a line between them crosses 0; from there on each cell goes where the curve is expected to cross. Cells
-are small: a load whose sign is not sure is measured again, and what is clear takes no more than one.
+arm needs. A speed-up pays where it is beyond 1.05 and costs where it is below 0.95, as in every verdict
+(`benchmark.analyse.comparison`); an objective holds above 0. The ends of the range are measured first, then the middle where they
+agree, or the place where a line between them crosses 0; from there on each cell goes where the curve is expected to cross. Cells
+are small: a load that cannot tell is measured again, and what is clear takes no more than one.
 
-The curve near a load is a local quadratic in log load, with weights that fall off with the distance (local regression,
-Cleveland 1979, Journal of the American Statistical Association 74). That makes its height at a load a weighted sum of
-the cells, and as cells share their prompts, prompts are the independent units of that sum too. Requests at a rate arrive
-at times that were drawn, and all requests of a draw wait in the same queue: the draws are units of their own, which no two
-cells share. The interval of a crossing holds every load at which Student's t does not tell the height from 0 (Fieller 1954,
+The interval of a crossing holds every load at which Student's t does not tell the height of the curve from 0 (Fieller 1954,
 Journal of the Royal Statistical Society B 16).
 """
 
@@ -18,22 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
 from typing import Literal
 
-from benchmark.analyse.stats import t_quantile
+from benchmark.analyse.curve import Cell, Curve
 
 Found = Literal["crossing", "always", "never", "while answered", "not shown"]
 PRECISION = 0.1
 """A crossing is known where its interval is within this share of it, or within one request."""
-_CONFIDENCE = 0.986
-"""One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
-chance made it so: 0.986 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
-_WIDEST, _NARROWEST = 0.7, 0.2
-"""Bandwidth of the local regression, in log load: a cell one bandwidth away counts for 0.6. The third nearest cell decides."""
-_BENT = 0.7
-"""How much of the difference between a parabola and a line through the same cells counts as error."""
 _STEPS = 16
 """Loads between the cells beside a crossing at which the curve is looked at."""
 _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8, 1 / 1.8)
@@ -41,24 +29,7 @@ _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8,
 _MOST_VISITS = 4
 """Cells at one load."""
 _PROBES = 8
-"""Cells after which a curve whose sign is not sure is given up."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A curve at one load. `moves`: by class and prompt, by how much that prompt alone moves `value` away from the mean."""
-
-    load: float
-    value: float | None
-    """None where too little was answered, or is known."""
-    moves: Mapping[str, Mapping[str, float]]
-    visits: int = 1
-    """How often the load was measured: so much the curve's height counts in the fit."""
-    failing: bool = True
-    """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
-    draws: Mapping[str, Mapping[str, float]] | None = None
-    """Of requests at a rate, by class (of a replay, of all together) and set of arrivals drawn together, by how much that set
-    alone moves `value`; None where nothing is drawn."""
+"""Cells after which a curve is given up where more answers would tell, and do not come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,110 +68,18 @@ class Edge:
     failing: float | None = None
     """The lowest load at which requests failed."""
     signs: tuple[tuple[float, int], ...] = ()
-    """By measured load below that: 1 where it is surely above 0, -1 where it is surely below, else 0."""
-
-
-class Curve:
-    """The cells of one curve, by load. A load at which requests failed ends it below."""
-
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self.failing = min((c.load for c in cells if c.value is None and c.failing), default=math.inf)
-        ordered = sorted(cells, key=lambda cell: cell.load)
-        self.cells = [c for c in ordered if c.value is not None and c.load < self.failing]
-        self.loads = [cell.load for cell in self.cells]
-        self._values = [cell.value or 0.0 for cell in self.cells]
-        self._visits = [cell.visits for cell in self.cells]
-
-    def signs(self) -> list[tuple[float, int]]:
-        """By load: 1 or -1 where Student's t is sure of it, else 0."""
-        found = []
-        for index, cell in enumerate(self.cells):
-            weights = [float(index == other) for other in range(len(self.cells))]
-            found.append((cell.load, self._sign(*self._combined(weights))))
-        return found
-
-    @staticmethod
-    def _sign(value: float, half: float) -> int:
-        return (value > half) - (value < -half)
-
-    @cached_property
-    def _covariances(self) -> list[tuple[list[list[float]], int]]:
-        """Of the cells' values, by class, each with its degrees of freedom."""
-        found = []
-        for class_ in dict.fromkeys(name for cell in self.cells for name in cell.moves):
-            own = [cell.moves.get(class_, {}) for cell in self.cells]
-            prompts = len({prompt for of_cell in own for prompt in of_cell})
-            if prompts > 1:
-                scale = prompts / (prompts - 1)
-                table = [
-                    [scale * math.fsum(m * b[p] for p, m in a.items() if p in b) for b in own] for a in own
-                ]
-                found.append((table, prompts - 1))
-        return found
-
-    def _of_draws(self, weights: Sequence[float]) -> tuple[float, float]:
-        """Variance of the weighted sum from the arrivals that were drawn, and its degrees of freedom: a visit of a load has the same
-        at all loads, to which half counts each alike, half by its weight. Infinite where no load has two sets of arrivals."""
-        drawn = [cell for cell in self.cells if cell.draws is not None]
-        if not drawn:
-            return 0.0, 1.0
-        known = []
-        for cell, weight in zip(self.cells, weights, strict=True):
-            several = [list(own.values()) for own in (cell.draws or {}).values() if len(own) > 1]
-            if several:
-                parts = [
-                    (len(own) / (len(own) - 1) * math.fsum(one**2 for one in own), len(own) - 1)
-                    for own in several
-                ]
-                known.append((abs(weight) + 1 / len(weights), *_added(parts, cell.visits)))
-        if not known:
-            return math.inf, 1.0
-        total = math.fsum(share for share, _, _ in known)
-        each = math.fsum(share * variance for share, variance, _ in known) / total
-        degrees_all = total**2 / math.fsum(share**2 / degrees for share, _, degrees in known)
-        visits = zip(weights, self._visits, strict=True)
-        return each * math.fsum(weight**2 / count for weight, count in visits), degrees_all
-
-    def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
-        """The weighted sum of the cells, and half the width of its interval."""
-        value = sum(map(float.__mul__, weights, self._values))
-        parts: list[tuple[float, float]] = []
-        for table, degrees in self._covariances:
-            rows = (sum(map(float.__mul__, weights, row)) for row in table)
-            parts.append((max(0.0, sum(map(float.__mul__, weights, rows))), degrees))
-        parts.append(self._of_draws(weights))
-        variance, degrees_all = _added(parts)
-        if not variance or math.isinf(variance):
-            return value, 0.0 if self._covariances and not variance else math.inf
-        return value, t_quantile(_CONFIDENCE, round(degrees_all, 1)) * math.sqrt(variance)
-
-    def at(self, load: float) -> tuple[float, float]:
-        """The height of the curve at a load, and half the width of its interval: with what the parabola's bend makes out,
-        since where that matters the curve between the cells is a guess."""
-        distances = [math.log(one / load) for one in self.loads]
-        value, half = self._combined(_local(distances, self._visits, 3))
-        straight = sum(map(float.__mul__, _local(distances, self._visits, 2), self._values))
-        return value, math.hypot(half, _BENT * (value - straight))
-
-    def change(self) -> tuple[int, int, bool] | None:
-        """The two cells between which a sure sign first changes, and whether it changes again."""
-        sure = [(index, sign) for index, (_, sign) in enumerate(self.signs()) if sign]
-        changes = [(a, b) for (a, one), (b, other) in pairwise(sure) if one != other]
-        return (*changes[0], len(changes) > 1) if changes else None
-
-
-def _added(parts: Sequence[tuple[float, float]], times: int = 1) -> tuple[float, float]:
-    """The sum of variances and their degrees of freedom (Satterthwaite), so many times."""
-    variance = math.fsum(part for part, _ in parts)
-    if not variance or math.isinf(variance):
-        return variance, sum(degrees for _, degrees in parts)
-    return times * variance, variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
+    """By measured load below that: 1 where it is surely above the band of no difference, -1 where it is surely below, else 0."""
+    same: tuple[float, ...] = ()
+    """Of the loads with 0 those where it is surely inside the band."""
+    near_low: float | None = None
+    near_high: float | None = None
+    """From which load to which the curve runs inside the band, as far as it was measured; of a crossing, around it."""
 
 
 def edge(cells: Sequence[Cell], within: Range) -> Edge:
     """What is known of a curve."""
     curve = Curve(cells)
-    by_load = tuple(curve.signs())
+    by_load, same = tuple(curve.signs()), tuple(curve.same())
     signs = {sign for _, sign in by_load}
     failing = None if math.isinf(curve.failing) else curve.failing
     if (change := curve.change()) is None:
@@ -212,12 +91,16 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
             )
         enough = len(curve.cells) > 1 or (failing is not None and bool(curve.cells))
         found = words.get(frozenset(signs), "not shown") if enough else "not shown"
-        return Edge(found=found, failing=failing, signs=by_load)
-    left, right, more = change
-    rising = curve.at(curve.loads[left])[0] < 0 and curve.signs()[left][1] < 0
+        near_low, near_high = curve.near(None) if found == "not shown" else (None, None)
+        return Edge(
+            found=found, failing=failing, signs=by_load, same=same, near_low=near_low, near_high=near_high
+        )
+    left, right, side, more = change
+    rising = curve.at(curve.loads[left])[0] < 0 and side < 0
     load, low, high = _crossing(curve, left, right, rising)
     if len(curve.cells) < 3:  # nothing tells how the curve runs between them
         low, high = curve.loads[left], curve.loads[right]
+    near_low, near_high = curve.near(load)
     tolerance = within.tolerance(load)
     close = any(abs(one - load) <= tolerance / 2 for one in curve.loads)
     precise = close and max(high - load, load - low) <= tolerance
@@ -231,6 +114,9 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
         more=more,
         failing=failing,
         signs=by_load,
+        same=same,
+        near_low=near_low,
+        near_high=near_high,
     )
 
 
@@ -262,38 +148,6 @@ def _between(one: float, other: float, above: float, below: float) -> float:
     return one * math.exp(math.log(other / one) * share)
 
 
-def _local(distances: Sequence[float], visits: Sequence[int], size: int) -> list[float]:
-    """The weight of each cell in the height at distance 0 of a parabola (`size` 3) or a line (2); the line of both where
-    there are two cells."""
-    size = min(size, len(distances))
-    bandwidth = min(max(sorted(map(abs, distances))[min(3, len(distances)) - 1], _NARROWEST), _WIDEST)
-    kernel = [
-        n * (math.exp(-0.5 * (d / bandwidth) ** 2) + 1e-9) for n, d in zip(visits, distances, strict=True)
-    ]
-    powers, moments = list(kernel), [sum(kernel)]
-    for _ in range(2 * size - 2):
-        powers = list(map(float.__mul__, powers, distances))
-        moments.append(sum(powers))
-    first = _solved([moments[row : row + size] for row in range(size)])
-    return [
-        k * sum(c * d**power for power, c in enumerate(first)) for k, d in zip(kernel, distances, strict=True)
-    ]
-
-
-def _solved(matrix: list[list[float]]) -> list[float]:
-    """The x of `matrix` x = (1, 0, ...), by elimination with pivots."""
-    size = len(matrix)
-    rows = [[*row, float(index == 0)] for index, row in enumerate(matrix)]
-    for column in range(size):
-        pivot = max(range(column, size), key=lambda index: abs(rows[index][column]))
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        for index in range(size):
-            if index != column:
-                factor = rows[index][column] / rows[column][column]
-                rows[index] = [a - factor * b for a, b in zip(rows[index], rows[column], strict=True)]
-    return [rows[index][size] / rows[index][index] for index in range(size)]
-
-
 def next_load(curves: Sequence[Sequence[Cell]], within: Range) -> float | None:
     """The load to measure next for the first curve that is not known yet; None where all are."""
     return next((load for cells in curves if (load := _wanted(cells, within)) is not None), None)
@@ -308,21 +162,25 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
         return None
     if curve.cells and not math.isinf(curve.failing):
         # One more end, between what was answered and what was not, as long as they are far apart.
-        between = within.near(math.sqrt(curve.loads[-1] * curve.failing))
-        if curve.failing > 2 * curve.loads[-1] and between not in measured:
-            return between
+        middle = within.near(math.sqrt(curve.loads[-1] * curve.failing))
+        if curve.failing > 2 * curve.loads[-1] and middle not in measured:
+            return middle
         within = replace(within, high=curve.loads[-1])
-    change = curve.change()
-    if change is None:
+    again = [load for load in curve.unclear() if load < curve.failing]
+    if curve.change() is None:
         middle = within.near(math.sqrt(within.low * within.high))
         if middle not in measured:
             return middle
-        sure = {load for load, sign in curve.signs() if sign}
-        again = (load for load in sorted(measured) if load not in sure and load < curve.failing)
-        return _least(again, measured) if sum(measured.values()) < _PROBES else None
+        if again:
+            return _least(again, measured)
+        known = set(curve.loads)
+        unknown = (load for load in sorted(measured) if load not in known and load < curve.failing)
+        return _least(unknown, measured) if sum(measured.values()) < _PROBES else None
     found = edge(cells, within)
-    if found.precise or found.load is None:
+    if found.load is None:
         return None
+    if found.precise:  # what an end cannot tell may be another crossing
+        return _least((load for load in again if load in curve.ends), measured)
     return _least((within.near(found.load * by) for by in _SPREAD), measured)
 
 

@@ -38,18 +38,18 @@ class Estimate:
     def high(self) -> float | None:
         return None if self.error is None else self.mean + self._half(self.error)
 
-    @property
-    def p_value(self) -> float | None:
-        """Two-sided, of a mean that is 0."""
+    def p_value(self, low: float = 0.0, high: float = 0.0) -> float | None:
+        """Two-sided, of a mean that lies from `low` to `high`: below 5 % just where the interval is wholly beyond its nearer end."""
         if self.error is None:
             return None
+        away = max(self.mean - high, low - self.mean, 0.0)
         if self.error == 0:
-            return 0.0 if self.mean else 1.0
-        return two_sided_tail(self.mean / self.error, self.degrees)
+            return 0.0 if away else 1.0
+        return min(1.0, self.together * two_sided_tail(away / self.error, self.degrees))
 
     @property
     def detectable(self) -> float | None:
-        """The mean that a test at 5 % finds in 80 % of repetitions, given this spread.
+        """How far from a value a mean must be for a test at 5 % to find that in 80 % of repetitions, given this spread.
 
         (t_0.975 + t_0.8) standard errors, the usual approximation to the noncentral t.
         """

@@ -9,7 +9,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), replayed, made_up_texts (prompts), warmup, seed,
   max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
-  `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}]
+  `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
 - `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
   forced_length (requests), cached_tokens, token_source, <metric of the registry with values of its own>:
   {n, mean, p50, p90, p95, p99}, completion_tokens: the same,
@@ -25,13 +25,14 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
   output_tokens_per_s_of_arm} | null}]
 - `comparisons`, each arm with its own baseline and, of several, with the best one as well: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
-  ci_low, ci_high, n_pairs, n_prompts, verdict, p_value, p_holm, verdict_holm (both for the headline only),
+  ci_low, ci_high, n_pairs, n_prompts, verdict, one_start (the verdict is about the one start of the servers that was measured), p_value (of a
+  ratio from 0.95 to 1.05; null where the load was not held and the ratio is near 1), p_holm, verdict_holm (both for the headline only),
   detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
   classes whose acceptance an emulated arm made up, and of all of them where `sense` is withheld
 - `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
   break_even_tokens_per_step, predicted_speed_up, pooled_speed_up, measured_speed_up, text}]
 - `mix`: [{class: null, concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
-  verdict, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
+  verdict, one_start, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
   (`benchmark/analyse/mix.py`)
 - `crossovers`, of several loads: [{class (null: the mix), baseline, treatment, found: "crossing" | "always" | "never" |
@@ -39,22 +40,24 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   low, high: up to which load (`rising`: from which load on) the treatment has the lower TPOT, with its 95 % interval, null
   where none is known; precise: within 10 % or one request; more: it crosses again above; failing: the lowest load at which
   more than a tenth of an arm's requests failed; failed: [{arm, failed, asked, errors: [names]}] there; signs: [[load below
-  that, 1: it pays | -1: it does not | 0: not clear]]; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
+  that, 1: it pays | -1: it costs | 0: neither is sure]]; same: of the loads with 0 those where there is surely no difference that matters;
+  near_low, near_high: from which load to which the ratio runs from 0.95 to 1.05, null where it is not known; one_start: it
+  is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
 - `search`, null where loads were listed: {low, high, by, budget, cells, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
   arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
-  drift: [{arm, metric, ratio (above 1: faster
-  at the end), ci_low, ci_high, verdict, ...}]}
+  drift: as in `course`}
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {trends: [{arm, metric, hours (of loading), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
-  counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}]}; trends are not told
-  of a search (`benchmark/analyse/course.py`)
+  counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
+  drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
+  repetition at the end; trends are not told of a search (`benchmark/analyse/course.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
-  over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict}]}]
+  over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
   asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), near_ties,
   faults, cannot_tell, reasons: {why it cannot be told: pairs}, widest_near_tie_nats, p_holm, more_than_baseline}],
@@ -90,7 +93,7 @@ from typing import Any
 from benchmark.analyse import course, frontier
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
-from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning, output_equality
+from benchmark.analyse.comparison import adjust, compare, error_rates, error_warning, method, output_equality
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
 from benchmark.analyse.mix import mixes
@@ -107,6 +110,7 @@ from benchmark.analyse.withheld import withheld
 from benchmark.file_access import write_whole
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent
+from benchmark.measure.records import REPEATED
 from benchmark.metrics import (
     ACCEPTANCE_LENGTH,
     COMPARED,
@@ -137,8 +141,8 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "schema": 1,
         "run": {
             **_run(raw),
-            "warnings": [*warnings(raw), *course.sentences(happened)],
-            "crossover": crossovers(raw.plan, comparisons),
+            "warnings": [*warnings(raw), *course.steadiness(raw), *course.sentences(happened)],
+            "crossover": crossovers(raw.plan, comparisons) if cells.held else [],
         },
         "cells": list(described.values()),
         "comparisons": comparisons,
@@ -178,7 +182,9 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "requests_planned": planned,
         "requests_recorded": len(measured),
         "sittings": len(raw.sittings),
-        "rounds": 1 if plan.search else max((record.round for record in measured), default=0),
+        "rounds": 1
+        if plan.search
+        else max((record.round for record in measured if record.round != REPEATED), default=0),
         "requests_per_cell": plan.requests,
         "searched": plan.search is not None,
         "replayed": plan.replayed,
@@ -191,7 +197,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "interval": METHOD,
+        "interval": method(plan.starts),
     }
 
 
@@ -200,7 +206,9 @@ def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
         for arms in cells.compared(place.load):
             base, treated = (cells.of(one, place) for one in arms)
             failures = {"error_rates": error_rates(base, treated), "warning": error_warning(base, treated)}
-            for result in compare(arms, cells.pairs(arms, place), judged=cells.judged(arms, place)):
+            judged_, footing = cells.judged(arms, place), cells.footing(place.load)
+            pairs = cells.pairs(arms, place)
+            for result in compare(arms, pairs, cells.source, judged=judged_, footing=footing):
                 yield {**place.to_dict(), **result, **failures}
 
 

@@ -1,7 +1,7 @@
 """The same plan measured twice, as before and after an upgrade: what has become faster or slower, and whether it may pass.
 
 Pairing is by prompt: a prompt's mean in one run stands against its mean in the other, and Student's t over
-prompts gives the interval. It knows how prompts and requests vary, not how two starts of one server do.
+prompts gives the interval. It knows how prompts and requests vary, not how blocks of time or two starts of one server do.
 A gate must not let pass what it could not judge: too few prompts, a missing arm or an unfinished run fail it.
 """
 
@@ -13,7 +13,8 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, sort_out
-from benchmark.analyse.comparison import adjust, error_warning, log_ratios, result
+from benchmark.analyse.comparison import Footing, adjust, error_warning, log_ratios, result
+from benchmark.analyse.sources import Source
 from benchmark.analyse.values import logs_by_prompt
 from benchmark.errors import ResultsError
 from benchmark.measure import sense
@@ -92,7 +93,7 @@ def _arm(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) 
     return {
         **place.to_dict(),
         "arm": name,
-        **_versus(before, after, judged=judged),
+        **_versus(before, after, judged=judged, footing=_footing(runs, place)),
         "warning": error_warning(old, new, ("old run", "new run")),
     }
 
@@ -102,31 +103,45 @@ def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: b
     gains, judged = [], sensible
     for cells in runs:
         arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
-        found = log_ratios(arms, cells.pairs(arms, place))[_METRIC.name]
-        gains.append(_means(found))
+        by_prompt: dict[str, list[float]] = {}
+        for source, gain in log_ratios(arms, cells.pairs(arms, place), cells.source)[_METRIC.name]:
+            by_prompt.setdefault(source.prompt, []).append(gain)
+        gains.append(_means(by_prompt))
         judged = judged and cells.judged(arms, place)
     return {
         **place.to_dict(),
         "baseline": runs[0].plan.baselines[name],
         "treatment": name,
-        **_versus(*gains, more_is_better=True, judged=judged),
+        **_versus(*gains, more_is_better=True, judged=judged, footing=_footing(runs, place)),
     }
 
 
 def _versus(
-    before: Mapping[str, float], after: Mapping[str, float], *, judged: bool, more_is_better: bool = False
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    *,
+    judged: bool,
+    footing: Footing,
+    more_is_better: bool = False,
 ) -> dict[str, Any]:
     """Prompts that both runs answered, new against old; no verdict on what an emulator made up (not `judged`)."""
     shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
-    gains = {
-        prompt: [math.log(new / old if more_is_better else old / new)]
+    gains = [
+        (Source("", prompt), math.log(new / old if more_is_better else old / new))
         for prompt, (old, new) in shared.items()
-    }
+    ]
     old_mean, new_mean = (
         math.exp(_mean([math.log(values[which]) for values in shared.values()])) if shared else None
         for which in (0, 1)
     )
-    return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **result(gains, judged=judged)}
+    found = result(gains, judged=judged, footing=footing)
+    return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **found}
+
+
+def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
+    """The weaker one of both runs."""
+    both = [cells.footing(place.load) for cells in runs]
+    return Footing(held=all(one.held for one in both), starts=min(one.starts for one in both))
 
 
 def _means(logs: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -178,7 +193,8 @@ def _in_words(arms: Iterable[Mapping[str, Any]], speed_ups: Iterable[Mapping[str
         if row["verdict"] == "slower":
             doubt = "" if row["verdict_holm"] == "slower" else ", which of so many rows one may be by chance"
             interval = f"{row['ratio']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-            yield f"{Place.of(row)}: {what}, {interval} of the old one{doubt}"
+            where = " in these starts of the servers" if row["one_start"] else ""
+            yield f"{Place.of(row)}: {what}{where}, {interval} of the old one{doubt}"
 
 
 def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from benchmark.commands.option_types import add, share
 
 COMPARE_HELP = "compare two runs of one plan; exit 1 where something became slower"
 GATE_HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
-_ROW = "{:<16.16} {:>4}  {:<18.18} {:>8} {:>8}  {:<22} {}"
+_ROW = "{:<14.14} {:>4}  {:<14.14} {:>7} {:>7}  {:<20} {}"
 
 
 def configure_compare(parser: argparse.ArgumentParser) -> None:

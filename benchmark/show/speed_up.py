@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
-from benchmark.analyse.decision import AtLoad, Gain, interval, money
+from benchmark.analyse.decision import AtLoad
+from benchmark.analyse.gains import Gain, interval, money
 from benchmark.analyse.load_words import in_words
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, interval, money
+from benchmark.analyse.decision import AtLoad, Decision, baseline_of
+from benchmark.analyse.gains import Gain, interval, money
 from benchmark.analyse.scheduling import split_steps
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load

@@ -89,11 +89,12 @@ def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
             if at.winners
             else ""
         )
+        here = f" {at.of_one_start}" if at.of_one_start else ""
         yield _text(
             [
                 "TPOT: time per output token, geometric mean over pairs of the same prompt. $/M: dollars per million output "
                 f"tokens, prompts and waiting included. Speed-up: with its 95 % interval; verdicts stand after Holm's "
-                f"correction over all classes and arms.{several}"
+                f"correction over all classes and arms.{here}{several}"
             ]
         )
 
@@ -134,8 +135,8 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
         f"{run['experiment']}: {run['model']}. {sentence(run)} Run {run['id']}, {run['started']} to {run['finished']}.",
         f"n: answered requests; planned were {planned_text(run)}, warm-up excluded; tok/step is over all steps; token "
         f"counts from {run['token_source']}.",
-        f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; no difference: the interval lies inside "
-        f"{EQUIVALENT[0]} to {EQUIVALENT[1]}. Prices per hour are the plan's.",
+        f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; faster, slower: all of the interval is above {EQUIVALENT[1]}, or "
+        f"below {EQUIVALENT[0]}; no difference that matters: all of it is between them. Prices per hour are the plan's.",
     ]
 
 

@@ -112,6 +112,11 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
     return RawRun((opening,), requests)
 
 
+def held(raw: RawRun) -> RawRun:
+    """The same run, of a client that holds a load while it measures."""
+    return replace(raw, sittings=tuple(replace(one, held=True) for one in raw.sittings))
+
+
 def emulated(raw: RawRun, **changes: Any) -> RawRun:
     """The same run, of arms that say they are emulated."""
     sittings = [replace(one, provenance="emulated", **changes) for one in raw.sittings]

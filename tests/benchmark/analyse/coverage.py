@@ -1,7 +1,9 @@
 """Do the benchmark's intervals hold what they promise? Simulated runs whose truth is known.
 
-Coverage: of 95 % intervals for the speed-up, 93 to 97 % must contain it. A/A: one arm measured against itself must
-be called faster or slower in at most 7 % of runs, also where a run has five classes. Forecasts: `advise` must in
+Coverage: of 95 % intervals for the speed-up, 93 to 97 % must contain it, give or take what so many runs leave open. The same where what
+pairs of a block share, and what all pairs of a start of the servers share, adds to it; with two starts up to 99 %, since one
+difference between two tells little of how starts differ, and an interval that holds where they do is wide where they do not. A/A: one
+arm measured against itself must be called faster or slower in at most 5 % of runs, also where a run has five classes. Forecasts: `advise` must in
 95 % of runs be within 3 % of a simulated engine whose acceptance decays by position, at every window. Mix: the interval over
 classes of unlike speed-ups must cover alike; of seven equal treatments the best must be told apart from another in at
 most 7 % of runs, and its interval over the baseline must cover.
@@ -20,12 +22,13 @@ from itertools import chain, product
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.comparison import adjust, result
 from benchmark.analyse.mix import over, ranked
-from benchmark.analyse.stats import percentile
+from benchmark.analyse.stats import percentile, wilson
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.analyse.noise import NOISES, Measurement, log_times, shown, skewed
+from tests.benchmark.analyse.noise import NOISES, Measurement, log_normal, log_times, shown, skewed
 
 COVERAGE = (0.93, 0.97)
-FALSE_ALARMS = 0.07
+FALSE_ALARMS = 0.05
+BEST_APART = 0.07
 FORECAST = 0.03
 PROMPTS = (8, 16, 32)
 CLASSES = 5
@@ -49,6 +52,7 @@ def main() -> int:
     return shown(
         chain(
             _intervals(options.runs, options.seed),
+            _sources(options.runs, options.seed),
             _mixes(options.runs, options.seed),
             _forecasts(options.runs // 20, options.seed),
         )
@@ -64,12 +68,66 @@ def _intervals(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
             cell = Measurement(noise=noise, prompts=prompts, requests=requests)
             covered = sum(_covers(cell, dice) for _ in range(runs)) / runs
             different, significant, family = _alarms(cell.without_difference(), dice, runs)
-            fine = name in UNLIMITED or COVERAGE[0] <= covered <= COVERAGE[1]
+            fine = name in UNLIMITED or may_be_within(covered, runs, COVERAGE)
             fine = fine and max(different, family) <= FALSE_ALARMS
             yield (
                 f"{name:12} {prompts:7} {requests:8} {covered:9.1%} {different:14.1%} {significant:13.1%} {family:15.1%}",
                 fine,
             )
+
+
+def may_be_within(share: float, runs: int, limits: tuple[float, float]) -> bool:
+    """Whether the interval of a share that was counted over so many runs meets the limits."""
+    low, high = wilson(round(share * runs), runs)
+    return low <= limits[1] and limits[0] <= high
+
+
+SOURCES = (
+    # prompts, of a start: requests and blocks, starts; spreads of prompts, blocks, starts
+    (16, 64, 4, 1, 0.15, 0.0, 0.0),
+    (16, 64, 4, 1, 0.0, 0.0, 0.0),
+    (16, 64, 4, 1, 0.05, 0.02, 0.0),
+    (16, 64, 4, 1, 0.02, 0.05, 0.0),
+    (16, 512, 4, 1, 0.02, 0.02, 0.0),
+    (16, 512, 4, 1, 0.05, 0.05, 0.0),
+    (32, 256, 4, 1, 0.05, 0.02, 0.0),
+    (16, 128, 8, 1, 0.05, 0.03, 0.0),
+    (16, 128, 2, 2, 0.05, 0.01, 0.03),
+    (16, 128, 2, 3, 0.05, 0.01, 0.03),
+    (16, 128, 2, 4, 0.05, 0.01, 0.03),
+    (16, 128, 2, 2, 0.05, 0.02, 0.0),
+    (16, 128, 2, 4, 0.05, 0.02, 0.0),
+)
+
+
+def _sources(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
+    yield "\nprompts, blocks and starts", True
+    yield "prompts requests blocks starts  spread of each       coverage  A/A different", True
+    for prompts, requests, blocks, starts, by_prompt, by_block, by_start in SOURCES:
+        dice = random.Random(
+            f"{seed}/{prompts}/{requests}/{blocks}/{starts}/{by_prompt}/{by_block}/{by_start}"
+        )
+        cell = Measurement(
+            noise=log_normal,
+            prompts=prompts,
+            requests=requests * starts,
+            speed_up_spread=by_prompt,
+            request_spread=0.07,
+            blocks=blocks,
+            block_spread=by_block,
+            starts=starts,
+            start_spread=by_start,
+        )
+        covered = sum(_covers(cell, dice) for _ in range(runs)) / runs
+        same = cell.without_difference()
+        found = [result(same.log_ratios(dice), judged=True)["verdict"] for _ in range(runs)]
+        different = sum(one in ("faster", "slower") for one in found) / runs
+        most = 0.99 if starts == 2 else COVERAGE[1]
+        spreads = f"{by_prompt:.2f} {by_block:.2f} {by_start:.2f}"
+        line = (
+            f"{prompts:7} {requests:8} {blocks:6} {starts:6}  {spreads:18} {covered:10.1%} {different:14.1%}"
+        )
+        yield line, may_be_within(covered, runs, (COVERAGE[0], most)) and different <= FALSE_ALARMS
 
 
 def _covers(cell: Measurement, dice: random.Random) -> bool:
@@ -114,7 +172,7 @@ def _mixes(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
         covered, best_covered, apart = (sum(column) / len(found) for column in zip(*found, strict=True))
         fine = name in UNLIMITED or (covered >= COVERAGE[0] and best_covered >= COVERAGE[0])
         line = f"{name:12} {prompts:7} {covered:11.1%} {best_covered:12.1%} {apart:16.1%}"
-        yield line, fine and apart <= FALSE_ALARMS
+        yield line, fine and apart <= BEST_APART
 
 
 def _holds(found: dict[str, float], truth: float) -> bool:

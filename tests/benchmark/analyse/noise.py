@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
+from benchmark.analyse.sources import Source
+
 Noise = Callable[[random.Random], float]
 """The logarithm of a factor, of standard deviation about 1."""
 
@@ -49,16 +51,28 @@ class Measurement:
     speed_up_spread: float = 0.15
     """How much the speed-up itself differs from prompt to prompt."""
     request_spread: float = 0.1
+    blocks: int = 0
+    """That the requests of a start are cut into; 0: not known."""
+    block_spread: float = 0.0
+    """What the pairs of a block share."""
+    starts: int = 1
+    start_spread: float = 0.0
+    """What all that one start of the servers answers shares."""
 
-    def log_ratios(self, dice: random.Random) -> dict[str, list[float]]:
-        """By prompt the log speed-up of each pair of requests that a run would record."""
+    def log_ratios(self, dice: random.Random) -> list[tuple[Source, float]]:
+        """The log speed-up of each pair of requests that a run would record."""
         common = [self.prompt_spread * self.noise(dice) for _ in range(self.prompts)]
         own = [self.log_speed_up + self.speed_up_spread * self.noise(dice) for _ in range(self.prompts)]
-        found: dict[str, list[float]] = {}
+        parts = self.starts * max(self.blocks, 1)
+        of_start = [self.start_spread * dice.gauss(0, 1) for _ in range(self.starts)]
+        of_block = [self.block_spread * dice.gauss(0, 1) for _ in range(parts)]
+        found: list[tuple[Source, float]] = []
         for index in range(self.requests):
-            prompt = index % self.prompts
+            prompt, part = index % self.prompts, index * parts // self.requests
+            start = part * self.starts // parts
             slow, fast = (common[prompt] + self.request_spread * self.noise(dice) for _ in "ab")
-            found.setdefault(str(prompt), []).append(slow - (fast - own[prompt]))
+            source = Source("c", str(prompt), "c", str(part) if self.blocks else None, start + 1)
+            found.append((source, slow - (fast - own[prompt]) + of_start[start] + of_block[part]))
         return found
 
     def without_difference(self) -> Measurement:
@@ -73,18 +87,25 @@ def log_times(
     *,
     prompts: int,
     spread: float = 0.15,
-) -> dict[str, dict[str, dict[str, tuple[str, float]]]]:
-    """By arm, class and pair the prompt and the log time per token, two requests a prompt; `gains`: log speed-ups by
-    arm and class. Prompts gain more or less by `spread`."""
-    found: dict[str, dict[str, dict[str, tuple[str, float]]]] = {arm: {} for arm in gains}
+    asked: int = 2,
+    blocks: int = 0,
+    block_spread: float = 0.0,
+) -> dict[str, dict[str, dict[str, tuple[Source, float]]]]:
+    """By arm, class and pair where its chance comes from and the log time per token, so many requests a prompt; `gains`: log
+    speed-ups by arm and class. Prompts gain more or less by `spread`, and what all classes have in one block by `block_spread`."""
+    found: dict[str, dict[str, dict[str, tuple[Source, float]]]] = {arm: {} for arm in gains}
+    of_block = {arm: [block_spread * dice.gauss(0, 1) for _ in range(blocks or 1)] for arm in gains}
     for class_ in next(iter(gains.values())):
         common = [0.3 * noise(dice) for _ in range(prompts)]
         for arm, of_class in gains.items():
             own = [of_class[class_] + spread * noise(dice) for _ in range(prompts)]
-            found[arm][class_] = {
-                f"{prompt}/{ask}": (str(prompt), common[prompt] - own[prompt] + 0.1 * noise(dice))
-                for prompt, ask in product(range(prompts), range(2))
-            }
+            pairs: dict[str, tuple[Source, float]] = {}
+            for number, (ask, prompt) in enumerate(product(range(asked), range(prompts))):
+                part = number * (blocks or 1) // (asked * prompts)
+                source = Source(class_, str(prompt), "", str(part) if blocks else None)
+                log_s = common[prompt] - own[prompt] + 0.1 * noise(dice) + of_block[arm][part]
+                pairs[f"{prompt}/{ask}"] = source, log_s
+            found[arm][class_] = pairs
     return found
 
 

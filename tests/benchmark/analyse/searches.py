@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, product
 
-from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.analyse.curve import Cell
+from benchmark.analyse.search import Edge, Range, edge, next_load
+from benchmark.analyse.sources import Source, mean_of
+from benchmark.cell_size import SETS_A_START
 from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
 from tests.benchmark.analyse.noise import NOISES, Noise, log_normal
@@ -62,35 +65,53 @@ class Simulated:
     request_spread: float = 0.1
     within: Range = WITHIN
     most_cells: int = MOST_CELLS
+    starts: int = 1
+    start_spread: float = 0.0
+    """What all that one start of the servers answers shares."""
 
     def search(self, dice: random.Random, crossing: float) -> tuple[Edge, list[float]]:
-        """One search to its end, and the loads of its cells in their order."""
+        """One search to its end, and the loads of its cells in their order. Later starts measure the cells of the first again."""
         gains = [self.gain_spread * self.noise(dice) for _ in range(self.prompts)]
-        sets: dict[float, list[list[float]]] = {}
+        of_start = [self.start_spread * dice.gauss(0, 1) for _ in range(self.starts)]
+        sets: dict[float, list[tuple[int, list[float]]]] = {}
         loads: list[float] = []
-        while len(loads) < self.most_cells and (load := next_load([self.cells(sets, loads)], self.within)):
+
+        def measure(load: float, start: int) -> None:
             of_load = sets.setdefault(load, [])
-            for size in sizes(self.requests, load, self.within.whole):
-                first, values = sum(map(len, of_load)), []
+            first = sum(len(values) for _, values in of_load)
+            for size in self.sizes(load):
+                values = []
                 for index, height in enumerate(self.heights(dice, load, crossing, size), start=first):
                     noise = self.request_spread * (self.noise(dice) - self.noise(dice))
-                    values.append(height + gains[index % self.prompts] + noise)
-                of_load.append(values)
-            loads.append(load)
-        return edge(self.cells(sets, loads), self.within), loads
+                    values.append(height + of_start[start] + gains[index % self.prompts] + noise)
+                of_load.append((start + 1, values))
+                first += size
 
-    def cells(self, sets: Mapping[float, list[list[float]]], loads: list[float]) -> list[Cell]:
+        most = max(self.most_cells // self.starts, 2)
+        while len(loads) < most and (load := next_load([self.cells(sets, loads)], self.within)):
+            measure(load, 0)
+            loads.append(load)
+        for start, load in product(range(1, self.starts), loads):
+            measure(load, start)
+        return edge(self.cells(sets, loads), self.within), loads * self.starts
+
+    def sizes(self, load: float) -> list[int]:
+        """Requests of each set of a cell under one start."""
+        whole = sizes(self.requests, load, self.within.whole)
+        return whole if self.starts == 1 else whole[:SETS_A_START]
+
+    def cells(self, sets: Mapping[float, list[tuple[int, list[float]]]], loads: list[float]) -> list[Cell]:
         """What is known of the curve."""
         found = []
         for load, of_load in sets.items():
-            values = [value for own in of_load for value in own]
-            count, mean = len(values), sum(values) / len(values)
-            moves = {str(i): 0.0 for i in range(min(self.prompts, count))}
-            for index, value in enumerate(values):
-                moves[str(index % self.prompts)] += (value - mean) / count
-            drawn = {str(i): (sum(own) - len(own) * mean) / count for i, own in enumerate(of_load)}
-            draws = None if self.within.whole else {"c": drawn}
-            found.append(Cell(load, mean, {"c": moves}, loads.count(load), draws=draws))
+            values, at = [], 0
+            for number, (start, own) in enumerate(of_load):
+                for value in own:
+                    source = Source("c", str(at % self.prompts), "c", str(number), start)
+                    values.append((source, value))
+                    at += 1
+            mean, moves = mean_of(values)
+            found.append(Cell(load, mean, moves, loads.count(load), drawn=not self.within.whole))
         return found
 
 
@@ -172,12 +193,11 @@ def crossing_of(heights: Heights, size: int, low: float = 4, high: float = 64) -
 
 @cache
 def sizes(requests: int, load: float, whole: bool = True) -> list[int]:
-    """Of one cell of a search whose plan has so many requests: its sets at a rate, else all at once."""
+    """The sets of one cell of a search whose plan has so many requests."""
     search = {"low": WITHIN.low, "high": WITHIN.high, "by": "concurrency" if whole else "rate"}
-    made = from_dict(plan_content(requests=requests, concurrency=[], search=search))
-    if whole:
-        return [made.cell(Load(concurrency=int(load))).requests]
-    at = Load(rate_per_s=load)
+    prompts = [{"id": f"c-{i}", "class": "c", "prompt": f"Prompt {i}"} for i in range(16)]
+    made = from_dict(plan_content(requests=requests, concurrency=[], search=search, prompts=prompts))
+    at = Load(concurrency=int(load)) if whole else Load(rate_per_s=load)
     return set_sizes(made.cell(at), at)
 
 
@@ -188,6 +208,14 @@ def figures(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     for (name, noise), (shape_name, shape) in product(NOISES.items(), SHAPES.items()):
         closed = Simulated(heights=of_shape(shape), noise=noise)
         yield _judged(f"{name}, {shape_name}", closed, runs, seed)
+    for shape_name, shape in SHAPES.items():
+        blocks = Simulated(heights=of_shape(shape, 0.02), noise=log_normal)
+        yield _judged(f"blocks, {shape_name}", blocks, runs, seed)
+    for starts in (2, 3):
+        several = Simulated(
+            heights=of_shape(roofline, 0.01), noise=log_normal, starts=starts, start_spread=0.02
+        )
+        yield _judged(f"{starts} starts, roofline", several, runs, seed)
     for (name, noise), (shape_name, shape) in product(NOISES.items(), SHAPES.items()):
         yield _judged(f"rate, {name}, {shape_name}", at_a_rate(of_shape(shape, 0.02), noise), runs, seed)
     for name, server in DRAFTING.items():
@@ -197,7 +225,7 @@ def figures(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
         yield _judged(f"two queues, {name}", open_, runs, seed, truth)
     for name, noise in NOISES.items():
         for kind, same in (
-            ("", Simulated(heights=of_shape(lambda x: 0.0), noise=noise, gain_spread=0.0)),
+            ("", Simulated(heights=of_shape(lambda x: 0.0, 0.02), noise=noise, gain_spread=0.0)),
             ("rate, ", replace(at_a_rate(of_shape(lambda x: 0.0, 0.02), noise), gain_spread=0.0)),
         ):
             dice = random.Random(f"{seed}/search/{kind}{name}/same")
@@ -227,14 +255,15 @@ def _judged(
         crossing = truth or math.exp(dice.uniform(math.log(max(3, 1.5 * within.low)), math.log(32)))
         found, loads = simulated.search(dice, crossing)
         cells.append(len(loads))
-        requests += sum(sum(sizes(simulated.requests, load, within.whole)) for load in loads)
+        requests += sum(sum(simulated.sizes(load)) for load in loads)
         if found.load is None or found.low is None or found.high is None:
             continue
         covered.append(found.low <= crossing <= found.high)
         precise += found.precise
         right += found.precise and abs(found.load - crossing) <= within.tolerance(crossing)
     share, close = sum(covered) / max(len(covered), 1), right / max(precise, 1)
-    of_grid = requests / runs / simulated.requests / len(GRID)
+    grid = sum(sum(sizes(simulated.requests, load, within.whole)) for load in GRID)
+    of_grid = requests / runs / grid
     chance = 2 * math.sqrt(PRECISE * (1 - PRECISE) / max(precise, 1))
     fine = COVERAGE[0] <= share <= COVERAGE[1] and close >= PRECISE - chance and max(cells) <= MOST_CELLS
     return (

@@ -24,7 +24,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
 from benchmark.show.terminal import render
 from benchmark.show.wording import UNKNOWN
-from tests.benchmark.records import answered, block, emulated, failed, raw_run
+from tests.benchmark.records import answered, block, emulated, failed, held, raw_run
 from tests.benchmark.show.runs import PLAIN, searched
 
 TEXTS = Path(__file__).parent / "data" / "answers.txt"
@@ -142,6 +142,10 @@ def runs() -> dict[str, RawRun]:
         "faster in one class": one(pair(1.3, 0.5)),
         "slower": one(pair(0.8, 0.6)),
         "equal": one(pair(1.0, 1.0)),
+        "equal, of a held load": held(one(pair(1.0, 1.0))),
+        "a little faster, of a held load": held(one(pair(1.08, 1.08), spread=0.005)),
+        "a little slower, of a held load": held(one(pair(0.92, 1.4), spread=0.005)),
+        "a little faster, of a load that was not held": one(pair(1.08, 1.08), spread=0.005),
         "too noisy to tell": one(pair(1.1, 1.1), spread=0.5),
         "too few prompts": one(both, prompts=5),
         "too few prompts in one class": kept(one(half), class_b=5),
@@ -208,11 +212,11 @@ def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:
 
 
 def test_as_many_prompts_as_would_tell_do_tell() -> None:
-    few = at({"spec-k7": {"a": 1.1}}, spread=0.15).mix
+    few = at({"spec-k7": {"a": 1.2}}, spread=0.2).mix
     assert few is not None
     assert few.verdict == "no clear difference"
     assert few.prompts_to_tell is not None
-    assert at({"spec-k7": {"a": 1.1}}, spread=0.15, prompts=few.prompts_to_tell).advice == "use"
+    assert at({"spec-k7": {"a": 1.2}}, spread=0.2, prompts=few.prompts_to_tell).advice == "use"
 
 
 def test_worse_answers_and_faults_speak_against_a_faster_treatment() -> None:

@@ -9,14 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from benchmark.analyse.frontier import Drawn
-from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.analyse.curve import Cell
+from benchmark.analyse.search import Edge, Range, edge, next_load
+from benchmark.analyse.sources import Source
 from tests.benchmark.analyse.noise import log_normal
 from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated, at_a_rate, of_shape
 
 CLOSED, OPEN = Range(low=1, high=64, whole=True), Range(low=0.5, high=20, whole=False)
-CLEAR = {"c": {"a": 0.01, "b": -0.01}}
-MOVES = {"c": {str(i): 1e-4 * (i - 3.5) for i in range(8)}}
+CLEAR = {Source("c", "a"): 0.01, Source("c", "b"): -0.01}
+
+
+def moves(size: float) -> dict[Source, float]:
+    """Of eight prompts."""
+    return {Source("c", str(i)): size * (i - 3.5) for i in range(8)}
 
 
 def searched(height: Callable[[float], float | None], within: Range = CLOSED) -> tuple[Edge, list[float]]:
@@ -24,7 +29,7 @@ def searched(height: Callable[[float], float | None], within: Range = CLOSED) ->
     cells: list[Cell] = []
     while len(cells) < MOST_CELLS and (load := next_load([cells], within)) is not None:
         value = height(load)
-        cells.append(Cell(load, value, {"c": {str(i): 1e-5 * (i - 3.5) for i in range(8)}} if value else {}))
+        cells.append(Cell(load, value, moves(1e-5) if value else {}))
     return edge(cells, within), [cell.load for cell in cells]
 
 
@@ -67,7 +72,7 @@ def test_a_load_that_more_answers_would_tell_is_measured_again_and_ends_nothing(
     def at(load: float, visits: int = 1, failing: bool = False) -> Cell:
         return Cell(load, None, {}, visits, failing)
 
-    clear = [Cell(load, 0.5, CLEAR) for load in (1.0, 64.0)]
+    clear = [Cell(load, 0.7, CLEAR) for load in (1.0, 64.0)]
     assert next_load([[*clear, at(8.0)]], CLOSED) == 8
     assert edge([*clear, at(8.0)], CLOSED).found == "always"
     failing = edge([*clear, at(8.0, failing=True)], CLOSED)
@@ -106,28 +111,70 @@ def test_intervals_of_noisy_searches_cover_and_two_equal_arms_do_not_cross(kind:
         assert sum(same.search(dice, 8)[0].found == "crossing" for _ in range(30)) <= 4
 
 
-def test_what_is_known_of_a_rate_depends_on_how_much_its_sets_of_arrivals_differ() -> None:
-    def cells(*draws: float) -> list[Cell]:
-        drawn = {"c": {f"1/{number}": value for number, value in enumerate(draws)}}
-        loads = (0.5, 3.0, 4.0, 5.0, 6.0, 20.0)
-        return [Cell(load, math.log(5 / load), MOVES, draws=drawn) for load in loads]
+def blocks_of(size: float, *starts: int, count: int = 4) -> dict[Source, float]:
+    """Of eight prompts in each of so many blocks, which move the curve up and down by `size`; under each of these starts."""
+    return {
+        Source("c", str(prompt), "c", f"{start}/{number}", start): size * (-1) ** number / 8
+        + 1e-5 * (prompt - 3.5)
+        for start in starts or (1,)
+        for number in range(count)
+        for prompt in range(8)
+    }
 
-    narrow, wide = edge(cells(0.0, 0.0), OPEN), edge(cells(0.03, -0.03), OPEN)
+
+def around_5(moves: dict[Source, float], *, drawn: bool = False) -> Edge:
+    loads = (0.5, 3.0, 4.0, 5.0, 6.0, 20.0)
+    return edge([Cell(load, math.log(5 / load), moves, drawn=drawn) for load in loads], OPEN)
+
+
+def test_a_crossing_is_known_as_well_as_blocks_of_time_agree() -> None:
+    narrow, wide = around_5(blocks_of(0.0)), around_5(blocks_of(0.03))
     assert (narrow.load, wide.load) == pytest.approx((5, 5), rel=0.02)
     assert (narrow.precise, wide.precise) == (True, False)
     assert wide.low is not None
     assert wide.high is not None
     assert wide.high - wide.low > 0.6
-    once = cells(0.0)
-    assert edge(once, OPEN).found == "not shown", "one set tells nothing of chance"
-    assert edge([replace(cell, draws=None) for cell in once], OPEN).found == "crossing"
+    once = blocks_of(0.0, count=1)
+    assert around_5(once, drawn=True).found == "not shown", "one set of arrivals tells nothing of chance"
+    assert around_5(once).found == "crossing"
 
 
-def test_classes_of_a_replay_wait_in_one_queue_and_are_no_draws_of_their_own() -> None:
-    moves = {"chat": {"1/0": 0.01, "1/1": -0.01}, "code": {"1/0": 0.02, "1/1": -0.02}}
-    of_pair = {"chat/0": "1/0"}
-    assert Drawn(1, of_pair, one_queue=False).draws(moves) == moves
-    together = Drawn(1, of_pair, one_queue=True).draws(moves)
-    assert together is not None
-    assert [sorted(own.values()) for own in together.values()] == [pytest.approx([-0.03, 0.03])]
-    assert Drawn(1, {}, one_queue=True).draws(moves) is None, "a closed loop draws nothing"
+def test_starts_that_disagree_widen_a_crossing_since_all_loads_share_them() -> None:
+    def cells(by: float) -> list[Cell]:
+        moves = {
+            source: move + by * (1 if source.start == 1 else -1) / 32
+            for source, move in blocks_of(0.0, 1, 2, 3).items()
+        }
+        return [Cell(load, math.log(5 / load), moves) for load in (0.5, 3.0, 4.0, 5.0, 6.0, 20.0)]
+
+    alike, apart = edge(cells(0.0), OPEN), edge(cells(0.02), OPEN)
+    assert (alike.precise, apart.precise) == (True, False)
+
+
+def test_near_the_crossing_a_range_of_loads_is_within_five_percent() -> None:
+    found = around_5(blocks_of(0.0))
+    assert found.near_low == pytest.approx(5 / 1.05, rel=0.02)
+    assert found.near_high == pytest.approx(5 / 0.95, rel=0.02)
+    flat = edge([Cell(load, 0.01, blocks_of(0.0)) for load in (1.0, 8.0, 64.0)], CLOSED)
+    assert (flat.found, flat.same) == ("not shown", (1.0, 8.0, 64.0))
+    assert flat.near_low == pytest.approx(1)
+    assert flat.near_high == pytest.approx(64)
+
+
+@pytest.mark.parametrize(
+    ("height", "found"), [(0.04, "not shown"), (0.06, "always"), (-0.06, "never"), (-0.04, "not shown")]
+)
+def test_a_curve_pays_or_costs_only_beyond_five_percent(height: float, found: str) -> None:
+    sure = [Cell(load, height, blocks_of(0.0)) for load in (1.0, 8.0, 64.0)]
+    assert edge(sure, CLOSED).found == found
+    unheld = [replace(cell, held=False) for cell in sure]
+    assert (edge(unheld, CLOSED).found, edge(unheld, CLOSED).same) == ("not shown", ())
+
+
+def test_a_search_goes_on_where_an_end_cannot_tell() -> None:
+    ends = [Cell(1.0, 0.9, blocks_of(0.0)), Cell(8.0, 0.8, blocks_of(0.0)), Cell(64.0, 0.1, blocks_of(0.1))]
+    assert next_load([ends], CLOSED) == 64
+    sure = [*ends[:2], Cell(64.0, 0.1, blocks_of(0.0))]
+    assert next_load([sure], CLOSED) is None
+    same = [*ends[:2], Cell(64.0, 0.01, blocks_of(0.0))]
+    assert next_load([same], CLOSED) is None, "no difference that matters is an answer"

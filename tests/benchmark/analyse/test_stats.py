@@ -61,10 +61,10 @@ def test_an_interval_is_students_over_prompts_and_repeating_them_does_not_narrow
     assert (once.low, once.high) == pytest.approx(tuple(theirs.confidence_interval()), rel=1e-6)
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
     assert (once.n, often.n, often.clusters) == (8, 400, 8)
-    assert once.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
-    assert of(0.0, 0.0).p_value == 1.0
-    assert of(0.1, 0.1).p_value == 0.0
-    assert (of(0.1).p_value, of(0.1).detectable) == (None, None)
+    assert once.p_value() == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert of(0.0, 0.0).p_value() == 1.0
+    assert of(0.1, 0.1).p_value() == 0.0
+    assert (of(0.1).p_value(), of(0.1).detectable) == (None, None)
 
 
 def test_the_detectable_mean_is_found_in_four_of_five_repetitions() -> None:

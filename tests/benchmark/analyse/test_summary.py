@@ -24,7 +24,7 @@ from benchmark.plan import from_dict
 from benchmark.show.terminal import render, render_all
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
-from tests.benchmark.records import WALL, answered, block, failed, raw_run, recorded_run
+from tests.benchmark.records import WALL, answered, block, failed, held, raw_run, recorded_run
 
 
 def slow(pair: int, **changes: Any) -> RequestRecord:
@@ -58,7 +58,7 @@ def test_speed_up_is_above_one_where_the_treatment_is_better_whatever_direction_
         arm["usd_per_hour"] = 36.0
     load: dict[str, Any] = {"concurrency": None if rate else 2, "rate_per_s": rate}
     records = [replace(one, **load) for one in (*SLOW, *FAST)]
-    summary = summarise(raw_run(*records, **plan, **({"rate": [rate]} if rate else {})))
+    summary = summarise(held(raw_run(*records, **plan, **({"rate": [rate]} if rate else {}))))
     for metric in ("tpot_s", "output_tokens_per_s", "e2e_s"):
         found = comparison(summary, metric)
         assert found["ratio"] > 1.3
@@ -138,7 +138,7 @@ def test_the_summary_is_plain_json_without_nan_of_the_shape_that_is_written_down
 
 def test_a_verdict_is_corrected_for_what_else_is_claimed() -> None:
     of_raw = [replace(slow(i), class_="raw", prompt_id=f"raw-{i}") for i in range(6)]
-    summary = summarise(raw_run(*SLOW, *FAST, *of_raw, *(replace(one, arm="spec") for one in of_raw)))
+    summary = summarise(held(raw_run(*SLOW, *FAST, *of_raw, *(replace(one, arm="spec") for one in of_raw))))
     one, other = comparison(summary), comparison(summary, class_="raw")
     assert one["p_holm"] == pytest.approx(2 * one["p_value"])
     assert (one["verdict_holm"], other["verdict_holm"]) == ("faster", "equivalent")
@@ -172,7 +172,7 @@ def test_arms_that_share_an_address_are_called_a_a() -> None:
 )
 def test_weaknesses_of_a_plan_and_a_late_client_are_pointed_out(change: dict[str, Any], part: str) -> None:
     late = () if change else (block(client_lag_s=0.08),)
-    summary = summarise(replace(raw_run(slow(0), **change), blocks=late))
+    summary = summarise(held(replace(raw_run(slow(0), **change), blocks=late)))
     (warning,) = summary["run"]["warnings"]
     assert part in warning
     assert summary["run"]["largest_client_lag_s"] == (0.08 if late else None)

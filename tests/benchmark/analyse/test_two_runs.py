@@ -14,7 +14,7 @@ from benchmark.analyse.two_runs import compare_runs, judge
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.records import answered, emulated, raw_run, store
+from tests.benchmark.records import answered, emulated, held, raw_run, store
 
 ENGINE = Process(conditional=(0.9,) * 4, k=4)
 OLD = ENGINE.run()
@@ -51,7 +51,7 @@ def regressions(baseline: RawRun, run: RawRun, **limits: float) -> list[str]:
 
 
 def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> None:
-    found = compare_runs(OLD, slowed(replace(ENGINE, seed=2).run(), 1.25))
+    found = compare_runs(held(OLD), held(slowed(replace(ENGINE, seed=2).run(), 1.25)))
     spec, speed_up = row(found, "spec"), gain(found)
     assert (spec["verdict"], spec["ratio"]) == ("slower", pytest.approx(1 / 1.25, rel=0.05))
     assert row(found, "steady")["verdict"] == "equivalent"
@@ -62,7 +62,7 @@ def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> N
     assert "spec: 25.0% more time per token" in text
     assert regressions(OLD, SLOWER, slower_by=0.5) == [], "tolerated, although it is shown"
     for new, verdict in ((OLD, "equivalent"), (FASTER, "faster")):
-        found = compare_runs(OLD, new)
+        found = compare_runs(held(OLD), held(new))
         assert [row(found, arm)["verdict"] for arm in ("spec", "steady")] == [verdict, "equivalent"]
         assert (found["slower"], found["warnings"], regressions(OLD, new)) == ([], [], [])
 
@@ -107,7 +107,7 @@ def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool)
         emulated(raw, **({"made_up": {"spec": ["chat"]}} if made_up else {}))
         for raw, made_up in ((OLD, in_old), (SLOWER, not in_old))
     )
-    found = compare_runs(old, new)
+    found = compare_runs(held(old), held(new))
     assert (row(found, "spec")["verdict"], row(found, "spec")["ratio"]) == ("not judged", None)
     assert row(found, "steady")["verdict"] == "equivalent"
     assert gain(found)["verdict"] == "not judged"

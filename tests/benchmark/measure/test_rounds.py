@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmark.cell_size import SETS, SETS_A_START
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import REPEATED
-from benchmark.cell_size import SETS, SETS_A_START
-from benchmark.measure.schedule import ()
 from benchmark.measure.server_metrics import counters_in
 from tests.benchmark.conftest import Run
 from tests.benchmark.endpoint import Endpoint, Timing

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.measure.journal import Journal
 from benchmark.cell_size import SETS, SETS_A_START
-from benchmark.measure.schedule import ()
+from benchmark.measure.journal import Journal
 from tests.benchmark.conftest import SPEC, Run
 from tests.benchmark.endpoint import Endpoint, Seen
 

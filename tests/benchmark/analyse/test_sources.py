@@ -1,0 +1,300 @@
+"""What an interval holds, which requests count, and what is said of one start and of drift: runs whose truth is known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from benchmark.analyse.cells import Place, sort_out
+from benchmark.analyse.comparison import BAND, Footing, said, verdict
+from benchmark.analyse.frontier import next_cell
+from benchmark.analyse.sources import Source, of_sample
+from benchmark.analyse.stats import Estimate, clustered_mean, t_quantile
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
+from benchmark.measure.schedule import measured_turns
+from benchmark.plan import Load
+from tests.benchmark.analyse.noise import Measurement, log_normal
+from tests.benchmark.records import WALL, answered, block, held, raw_run
+
+PROMPTS, BLOCK_S, RUNS = 8, 30.0, 300
+COVERED = (0.90, 0.985)
+"""As wide as so many runs need; coverage.py has the limits of thousands."""
+
+
+def sample(*values: float, prompts: int, blocks: int = 1) -> list[tuple[Source, float]]:
+    """Prompts in turn, and as many to each block."""
+    size = len(values) // blocks
+    return [
+        (Source("c", str(index % prompts), "c", str(index // size)), value)
+        for index, value in enumerate(values)
+    ]
+
+
+def test_without_blocks_an_interval_is_the_one_over_prompts() -> None:
+    values = [0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6]
+    found = of_sample(sample(*values, prompts=8))
+    expected = clustered_mean({str(index): [value] for index, value in enumerate(values)})
+    assert (found.mean, found.error, found.degrees) == pytest.approx(
+        (expected.mean, expected.error, expected.degrees)
+    )
+
+
+def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_there_are_blocks() -> None:
+    apart = [0.1 * (block_ % 2) for block_ in range(4) for _ in range(16)]
+    found = of_sample(sample(*apart, prompts=16, blocks=4))
+    between, within = 4 / 3 * 4 * (0.05 / 4) ** 2, 64 / 63 * 64 * (0.05 / 64) ** 2
+    assert found.error == pytest.approx(math.sqrt(between - within))
+    assert found.degrees == pytest.approx(3)
+    alike = of_sample(sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
+    assert alike.degrees == 15, "blocks add nothing"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "starts", "by_prompt", "by_block", "by_start"),
+    [(4, 1, 0.05, 0.05, 0.0), (4, 1, 0.0, 0.0, 0.0), (2, 3, 0.05, 0.01, 0.03), (2, 2, 0.02, 0.01, 0.03)],
+    ids=["blocks", "noise alone", "three starts", "two starts"],
+)
+def test_intervals_hold_what_blocks_and_starts_do(
+    blocks: int, starts: int, by_prompt: float, by_block: float, by_start: float
+) -> None:
+    cell = Measurement(
+        noise=log_normal, prompts=16, requests=64 * starts, speed_up_spread=by_prompt, blocks=blocks,
+        block_spread=by_block, starts=starts, start_spread=by_start,
+    )  # fmt: skip
+    dice, covered, of_prompts = random.Random(5), 0, 0
+    for _ in range(RUNS):
+        pairs = cell.log_ratios(dice)
+        found = of_sample(pairs)
+        alone = of_sample([(source._replace(block=None, start=1), value) for source, value in pairs])
+        for one, count in ((found, True), (alone, False)):
+            assert one.low is not None
+            assert one.high is not None
+            holds = one.low <= cell.log_speed_up <= one.high
+            covered += holds and count
+            of_prompts += holds and not count
+    assert COVERED[0] <= covered / RUNS <= (COVERED[1] if starts != 2 else 1.0)
+    if by_block or by_start:
+        assert of_prompts / RUNS < COVERED[0], "prompts alone do not know of it"
+
+
+@pytest.mark.parametrize("low", [0.90, 0.949, 0.951, 1.0, 1.049, 1.051, 1.2])
+def test_a_verdict_and_its_p_value_agree_about_the_band(low: float) -> None:
+    for width in (1.001, 1.02, 1.1):
+        half = math.log(width) / 2
+        mean, error = math.log(low) + half, half / t_quantile(0.975, 9)
+        estimate = Estimate(mean=mean, error=error, degrees=9, n=10, clusters=10)
+        p_value = estimate.p_value(*BAND)
+        assert p_value is not None
+        assert (verdict(estimate) in ("faster", "slower")) == (p_value < 0.05)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "footing", "expected"),
+    [
+        (1.08, Footing(), ("faster", True)),
+        (0.93, Footing(), ("slower", True)),
+        (1.2, Footing(), ("faster", False)),
+        (1.0, Footing(), ("equivalent", False)),
+        (1.08, Footing(starts=2), ("faster", False)),
+        (1.08, Footing(held=False), ("not shown", False)),
+        (1.0, Footing(held=False), ("not shown", False)),
+        (1.2, Footing(held=False), ("faster", False)),
+    ],
+)
+def test_near_1_a_verdict_is_about_one_start_and_needs_a_held_load(
+    ratio: float, footing: Footing, expected: tuple[str, bool]
+) -> None:
+    estimate = Estimate(mean=math.log(ratio), error=0.001, degrees=9, n=10, clusters=10)
+    found = said(estimate, footing)
+    assert (found["verdict"], found["one_start"]) == expected
+    assert (found["p_value"] is None) == (not footing.held and ratio < 1.1)
+
+
+def blocks_in_turn(
+    *, starts: int = 1, round_: int = 1, at_s: float = 0.0, gains: dict[tuple[int, int], float] | None = None
+) -> Iterator[tuple[BlockRecord, list[RequestRecord]]]:
+    """The blocks of a held cell, four or two of each start and arm, with a ramp and a drain; `gains`: by start and block, the factor
+    by which the treatment is faster there, 1.08 unless said."""
+    each = 4 if starts == 1 and round_ != REPEATED else 2
+    for start, number, arm in product(range(1, starts + 1), range(1, each + 1), ("steady", "spec")):
+        set_ = (start - 1) * each * (round_ != REPEATED) + number
+        of_block = {"block": set_, "start": start, "round": round_}
+        made = []
+        for prompt in range(PROMPTS):
+            step_s = 0.02 * (1 + 0.002 * prompt)
+            if arm == "spec":
+                step_s /= (gains or {}).get((start, number), 1.08)
+            for phase, sent_s in (("ramp", 1.0), ("measured", 10.0), ("drain", 25.0)):
+                step = step_s * (3 if phase != "measured" else 1)
+                made.append(
+                    answered(
+                        arm, prompt, chunk_s=(0.1, 0.1 + step, 0.1 + 2 * step), phase=phase,
+                        pair_id=f"{round_}/{set_}/{phase}/{prompt}", prompt_id=f"chat-{prompt}",
+                        started_unix_s=WALL + at_s + sent_s + 0.5 * prompt, **of_block,
+                    )
+                )  # fmt: skip
+        window = {"steady_from_s": 10.0, "steady_until_s": 20.0}
+        yield block(at_s, BLOCK_S, arm=arm, **of_block, **window), made
+        at_s += BLOCK_S + 1
+
+
+def run_of(**known: Any) -> RawRun:
+    parts = list(blocks_in_turn(**known))
+    prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p {i}"} for i in range(PROMPTS)]
+    raw = held(raw_run(*(one for _, made in parts for one in made), prompts=prompts, requests=32))
+    return replace(raw, blocks=tuple(record for record, _ in parts))
+
+
+def headline(raw: RawRun) -> dict[str, Any]:
+    return next(one for one in summarise(raw)["comparisons"] if one["metric"] == "tpot_s")
+
+
+def test_only_what_was_sent_in_the_steady_window_of_a_block_that_ended_counts() -> None:
+    raw, place = run_of(), Place("chat", Load(concurrency=2))
+    cells = sort_out(raw)
+    assert {one.phase for one in cells.of(raw.plan.arms[0], place)} == {"measured"}
+    assert len(cells.of(raw.plan.arms[0], place)) == 4 * PROMPTS
+    late = [
+        replace(one, started_unix_s=one.started_unix_s + 8.0)
+        for one in raw.requests
+        if one.phase == "measured" and one.block == 2
+    ]
+    beyond = replace(raw, requests=(*raw.requests, *late))
+    counted = sort_out(beyond).of(raw.plan.arms[0], place)
+    assert len(counted) == 4 * PROMPTS + sum(0.5 * prompt + 8.0 <= 10.0 for prompt in range(PROMPTS))
+    cut_short = replace(raw, blocks=raw.blocks[2:])
+    assert {one.block for one in sort_out(cut_short).of(raw.plan.arms[0], place)} == {2, 3, 4}
+
+
+def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() -> None:
+    raw = run_of()
+    other = [
+        replace(
+            one,
+            class_="raw",
+            prompt_id=f"raw{one.prompt_id}",
+            pair_id=f"raw/{one.pair_id}",
+            started_unix_s=one.started_unix_s + 1000,
+        )
+        for one in raw.requests
+    ]
+    blocks = [replace(one, class_="raw", started_unix_s=one.started_unix_s + 1000) for one in raw.blocks]
+    prompts = [
+        {"id": f"{c}-{i}", "class": c, "prompt": f"p {i}"} for c in ("chat", "raw") for i in range(PROMPTS)
+    ]
+    both = replace(held(raw_run(*raw.requests, *other, prompts=prompts)), blocks=(*raw.blocks, *blocks))
+    cells = sort_out(both)
+    counts = {key: len(own) for key, own in cells.requests.items()}
+    assert len(counts) == 4
+    assert set(counts.values()) == {4 * PROMPTS}
+    assert {cells.source(one).queue for own in cells.requests.values() for one in own} == {"chat", "raw"}
+
+
+def test_what_a_held_load_delivers_is_by_the_length_of_its_steady_windows() -> None:
+    cell = next(one for one in summarise(run_of())["cells"] if one["arm"] == "steady" and one["n"])
+    assert cell["throughput"]["loaded_s"] == pytest.approx(4 * 10.0)
+    assert cell["throughput"]["requests_per_s"] == pytest.approx(4 * PROMPTS / 40.0)
+
+
+def test_blocks_that_disagree_and_starts_that_disagree_make_a_speed_up_unsure() -> None:
+    sure = headline(run_of())
+    assert (sure["verdict"], sure["one_start"]) == ("faster", True)
+    blocks = headline(run_of(gains={(1, 1): 1.0, (1, 2): 1.16, (1, 3): 1.0, (1, 4): 1.16}))
+    assert (blocks["verdict"], blocks["one_start"]) == ("not shown", False)
+    assert blocks["ratio"] == pytest.approx(1.08, abs=0.01)
+    starts = headline(run_of(starts=2))
+    assert (starts["verdict"], starts["one_start"]) == ("faster", False), "the mean over two starts"
+    apart = {(1, 1): 1.12, (1, 2): 1.12, (2, 1): 1.06, (2, 2): 1.06}
+    assert headline(run_of(starts=2, gains=apart))["verdict"] == "not shown"
+
+
+def test_the_mean_over_starts_counts_each_start_alike() -> None:
+    raw = run_of(starts=2, gains={(1, 1): 1.2, (1, 2): 1.2, (2, 1): 1.0, (2, 2): 1.0})
+    fewer = [one for one in raw.requests if not (one.start == 2 and one.block == 4)]
+    assert headline(replace(raw, requests=tuple(fewer)))["ratio"] == pytest.approx(math.sqrt(1.2), rel=1e-3)
+
+
+@pytest.mark.parametrize(("gain", "moved"), [(1.08, None), (1.2, "faster")])
+def test_a_list_of_loads_says_how_far_its_first_cell_drifted_and_leaves_the_repetition_out(
+    gain: float, moved: str | None
+) -> None:
+    again = list(blocks_in_turn(round_=REPEATED, at_s=1000.0, gains={(1, 1): gain, (1, 2): gain}))
+    raw = run_of()
+    whole = replace(
+        raw,
+        requests=(*raw.requests, *(one for _, made in again for one in made)),
+        blocks=(*raw.blocks, *(record for record, _ in again)),
+    )
+    assert headline(whole) == headline(raw)
+    summary = summarise(whole)
+    drift = {one["arm"]: one for one in summary["course"]["drift"]}
+    assert drift["steady"]["verdict"] == "equivalent"
+    assert drift["spec"]["ratio"] == pytest.approx(gain / 1.08, rel=1e-3)
+    said_ = [one for one in summary["run"]["warnings"] if one.startswith("drift")]
+    assert len(said_) == bool(moved)
+    assert summary["run"]["rounds"] == 1
+
+
+def measured_cells(raw: RawRun) -> list[tuple[int | None, int, int]]:
+    """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5."""
+    found: list[tuple[int | None, int, int]] = []
+    while (cell := next_cell(raw)) is not None and len(found) < 40:
+        load, round_, before, start = cell
+        found.append((load.concurrency, round_, start))
+        assert before == (0 if round_ == REPEATED else len(found) - 1)
+        requests, blocks = list(raw.requests), list(raw.blocks)
+        for turn in measured_turns(raw.plan.cell(load), round_, before, start=start):
+            for one in turn:
+                of_block = {
+                    "concurrency": load.concurrency,
+                    "round": round_,
+                    "start": start,
+                    "block": one.number,
+                }
+                at_s = 100.0 * len(blocks)
+                window = {"steady_from_s": 0.0, "steady_until_s": 50.0}
+                blocks.append(block(at_s, 60.0, arm=one.arm, class_=one.class_, **of_block, **window))
+                for prompt in range(PROMPTS):
+                    step_s = (
+                        0.02
+                        * (1 + 0.001 * prompt)
+                        * ((load.concurrency or 1) / 5) ** (0.3 * (one.arm == "spec"))
+                    )
+                    times = (0.1, 0.1 + step_s, 0.1 + 2 * step_s)
+                    name = f"{load}/{round_}/{one.number}/{prompt}"
+                    place = {
+                        "prompt_id": f"chat-{prompt}",
+                        "pair_id": name,
+                        "started_unix_s": WALL + at_s + prompt,
+                    }
+                    requests.append(answered(one.arm, prompt, chunk_s=times, **place, **of_block))
+        raw = replace(raw, requests=tuple(requests), blocks=tuple(blocks))
+    return found
+
+
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_search_of_several_starts_measures_the_cells_of_the_first_under_each(starts: int) -> None:
+    prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p {i}"} for i in range(PROMPTS)]
+    search = {"low": 1, "high": 32, "cells": 12}
+    raw = held(
+        raw_run(
+            prompts=prompts,
+            concurrency=[],
+            search=search,
+            requests=32,
+            **({"starts": starts} if starts > 1 else {}),
+        )
+    )
+    *cells, last = measured_cells(raw)
+    first = [(load, round_) for load, round_, start in cells if start == 1]
+    assert 3 <= len(first) <= 12 // starts
+    assert cells == [(*one, start) for start in range(1, starts + 1) for one in first]
+    assert last == (1, REPEATED, starts)
