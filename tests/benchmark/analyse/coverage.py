@@ -22,9 +22,17 @@ from itertools import chain, product
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.comparison import adjust, result
 from benchmark.analyse.mix import over, ranked
-from benchmark.analyse.stats import percentile, wilson
+from benchmark.analyse.stats import percentile
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.analyse.noise import NOISES, Measurement, log_normal, log_times, shown, skewed
+from tests.benchmark.analyse.noise import (
+    NOISES,
+    Measurement,
+    log_normal,
+    log_times,
+    may_be_within,
+    shown,
+    skewed,
+)
 
 COVERAGE = (0.93, 0.97)
 FALSE_ALARMS = 0.05
@@ -74,12 +82,6 @@ def _intervals(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
                 f"{name:12} {prompts:7} {requests:8} {covered:9.1%} {different:14.1%} {significant:13.1%} {family:15.1%}",
                 fine,
             )
-
-
-def may_be_within(share: float, runs: int, limits: tuple[float, float]) -> bool:
-    """Whether the interval of a share that was counted over so many runs meets the limits."""
-    low, high = wilson(round(share * runs), runs)
-    return low <= limits[1] and limits[0] <= high
 
 
 SOURCES = (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmark.analyse.sources import Source
+from benchmark.analyse.stats import wilson
 
 Noise = Callable[[random.Random], float]
 """The logarithm of a factor, of standard deviation about 1."""
@@ -107,6 +108,12 @@ def log_times(
                 pairs[f"{prompt}/{ask}"] = source, log_s
             found[arm][class_] = pairs
     return found
+
+
+def may_be_within(share: float, runs: int, limits: tuple[float, float]) -> bool:
+    """Whether the interval of a share that was counted over so many runs meets the limits."""
+    low, high = wilson(round(share * runs), runs)
+    return low <= limits[1] and limits[0] <= high
 
 
 def shown(figures: Iterable[tuple[str, bool]]) -> int:
