@@ -13,7 +13,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -22,10 +22,12 @@ from benchmark.analyse.comparison import Footing, Pairs, pairs_of
 from benchmark.analyse.sources import Source
 from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, request_values
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
+from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import MIXED, Arm, Load, Plan
 
+_WALL_S = 0.5
+"""By so much the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
 _CLOCK_S = 0.002
 """Starts are written down to the millisecond."""
 
@@ -63,6 +65,9 @@ class Cells:
     blocks: dict[tuple[str, Place], list[BlockRecord]]
     made_up: frozenset[tuple[str, str]] = frozenset()
     """Arms and classes whose acceptance an emulated endpoint made up."""
+    beside: dict[tuple[str, Place], list[RequestRecord]] = field(default_factory=dict)
+    """By arm and what a block was made of, what built a load up and kept it up afterwards: in no figure, and in the counters of
+    the servers."""
     held: bool = True
     """Whether loads were held while they were measured, or are those that were recorded, as in a replay."""
 
@@ -173,21 +178,30 @@ class Cells:
 def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
     """The cells of `raw`; `repeated`: of the first cell's repetition alone, which is in no figure.
 
-    A request of a held load counts where it was sent in the steady window of a block that ended.
+    A request of a held load counts where its block ended. A set that was cut short was sent again as a whole, with the same
+    number, so the block's time tells which it belongs to.
     """
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
     cells = Cells(raw.plan, {}, {}, made_up, held=raw.held or raw.plan.replayed)
-    windows: dict[tuple[Any, ...], tuple[float, float]] = {}
-    for block in (one for one in raw.blocks if (one.round == REPEATED) == repeated):
-        cells.blocks.setdefault((block.arm, _place(block)), []).append(block)
-        windows[block.arm, _place(block), block.round, block.start, block.block] = steady(block)
-    for record in raw.requests:
-        if record.phase != "measured" or (record.round == REPEATED) != repeated:
+    spans: dict[BlockKey, tuple[float, float]] = {}
+    last = {block.key: block for block in raw.blocks}
+    for block in raw.blocks:
+        if (block.round == REPEATED) != repeated or (block.block and last[block.key] is not block):
             continue
-        place = Place(cells.loaded_with(record.class_), _load(record))
-        own = windows.get((record.arm, place, record.round, record.start, record.block))
-        if record.block is None or (own and own[0] - _CLOCK_S <= record.started_unix_s <= own[1] + _CLOCK_S):
+        cells.blocks.setdefault((block.arm, _place(block)), []).append(block)
+        begin = block.started_unix_s
+        spans[block.key] = begin - _WALL_S, begin + block.duration_s + _WALL_S
+    for record in raw.requests:
+        if record.phase == "warmup" or (record.round == REPEATED) != repeated:
+            continue
+        queue = cells.loaded_with(record.class_)
+        begin, end = spans.get((record.arm, queue, _load(record), record.round, record.block), (0.0, 0.0))
+        if record.block is not None and not begin <= record.started_unix_s <= end:
+            continue
+        if record.phase == "measured":
             cells.requests.setdefault((record.arm, _place(record)), []).append(record)
+        else:
+            cells.beside.setdefault((record.arm, Place(queue, _load(record))), []).append(record)
     return cells
 
 
@@ -274,6 +288,10 @@ def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
 
     Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.
     """
+    if blocks and all(
+        block.steady_from_s is not None for block in blocks
+    ):  # then no other requests are there
+        return records, math.fsum(end - begin for begin, end in map(steady, blocks))
     if not blocks:
         return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
     spans = sorted(map(steady, blocks))

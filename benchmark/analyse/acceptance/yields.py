@@ -91,18 +91,35 @@ def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
     """What is known of an arm's decode steps there."""
     if (arm.name, place.class_) in cells.made_up:
         return INVENTED
-    return known(arm, cells.of(arm, place), cells.blocks_of(arm, place), cells.plain_s(arm, place))
+    records, plain_s = cells.of(arm, place), cells.plain_s(arm, place)
+    queue = Place(cells.loaded_with(place.class_), place.load)
+    blocks, beside = cells.blocks_of(arm, queue), cells.beside.get((arm.name, queue), ())
+    if queue == place:
+        return known(arm, records, blocks, plain_s, beside=beside)
+    # Counters are of all classes together: whether a chunk is a step is seen there.
+    whole = known(arm, cells.loaded(arm, place)[0], blocks, plain_s, beside=beside)
+    return known(arm, records, (), plain_s, doubt=whole.caution)
 
 
-def known(arm: Arm, records: Records, blocks: Blocks = (), plain_s: float | None = None) -> Known:
-    """From all measured requests of a cell, failed ones too; `plain_s`: of a plain arm's step there."""
+def known(
+    arm: Arm,
+    records: Records,
+    blocks: Blocks = (),
+    plain_s: float | None = None,
+    *,
+    beside: Records = (),
+    doubt: str | None = None,
+) -> Known:
+    """From all measured requests of a cell, failed ones too; `plain_s`: of a plain arm's step there; `beside`: what else is in the
+    servers' counters; `doubt`: why chunks are not taken for steps, where that is known already."""
     answered = [record for record in records if record.error is None]
+    every = [*records, *beside]
     counted = [
         (source, drafts)
         for source, drafts in (
             (SERVER, of_server(answered)),
             (COUNTERS, counter_deltas(blocks)),
-            (GENERATED, generation_steps(records, blocks)),
+            (GENERATED, generation_steps(every, blocks)),
         )
         if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= arm.max_tokens_per_step
     ]
@@ -110,9 +127,12 @@ def known(arm: Arm, records: Records, blocks: Blocks = (), plain_s: float | None
     if seen and not seen.steps:
         seen = None
     per_chunk = seen.tokens_per_step if seen else _mean_of_totals(arm, answered)
-    caution = None
-    if per_chunk is not None:
-        caution = next(_doubts(arm, answered, per_chunk, counted, plain_s), None)
+    caution = doubt if per_chunk is not None else None
+    if per_chunk is not None and not caution:
+        counts = [record for record in every if record.error is None]
+        of_all = of_chunks(arm, counts) if beside else None
+        seen_in_all = of_all.tokens_per_step if of_all and of_all.steps else per_chunk
+        caution = next(_doubts(arm, counts, seen_in_all, counted, plain_s), None)
     sources = [*counted, *([(CHUNKS, seen)] if seen and not caution else [])]
     positions = next((one for one in sources if one[1].survival()), None)
     drafts = None

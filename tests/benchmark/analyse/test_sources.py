@@ -157,19 +157,24 @@ def headline(raw: RawRun) -> dict[str, Any]:
     return next(one for one in summarise(raw)["comparisons"] if one["metric"] == "tpot_s")
 
 
-def test_only_what_was_sent_in_the_steady_window_of_a_block_that_ended_counts() -> None:
+def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice_the_last() -> None:
     raw, place = run_of(), Place("chat", Load(concurrency=2))
     cells = sort_out(raw)
     assert {one.phase for one in cells.of(raw.plan.arms[0], place)} == {"measured"}
     assert len(cells.of(raw.plan.arms[0], place)) == 4 * PROMPTS
-    late = [
-        replace(one, started_unix_s=one.started_unix_s + 8.0)
+    cut = [
+        replace(one, started_unix_s=one.started_unix_s - 500.0, pair_id=f"cut/{one.pair_id}")
         for one in raw.requests
-        if one.phase == "measured" and one.block == 2
+        if one.block == 2
     ]
-    beyond = replace(raw, requests=(*raw.requests, *late))
-    counted = sort_out(beyond).of(raw.plan.arms[0], place)
-    assert len(counted) == 4 * PROMPTS + sum(0.5 * prompt + 8.0 <= 10.0 for prompt in range(PROMPTS))
+    earlier = [
+        replace(one, started_unix_s=one.started_unix_s - 500.0) for one in raw.blocks if one.block == 2
+    ]
+    for blocks in (raw.blocks, (*earlier, *raw.blocks)):
+        again = sort_out(replace(raw, requests=(*cut, *raw.requests), blocks=blocks))
+        for arm in raw.plan.arms:
+            assert again.of(arm, place) == cells.of(arm, place)
+            assert again.blocks_of(arm, place) == cells.blocks_of(arm, place)
     cut_short = replace(raw, blocks=raw.blocks[2:])
     assert {one.block for one in sort_out(cut_short).of(raw.plan.arms[0], place)} == {2, 3, 4}
 

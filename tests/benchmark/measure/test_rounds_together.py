@@ -43,8 +43,9 @@ def test_arms_of_different_rounds_are_compared_and_reported_as_if_they_had_been_
     for part in ("mix", "best", "best_baseline"):
         assert ours[part] == whole[part]
     assert ours["run"]["complete"]
-    (said,) = ours["run"]["warnings"]
+    said, *others = ours["run"]["warnings"]
     assert said.startswith(f"{len(rounds)} rounds, one after the other")
+    assert others == whole["run"]["warnings"]
     assert main(["report", str(tmp_path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "over plain-b8, the baseline of its own batch and the cheapest" in printed
