@@ -119,12 +119,13 @@ def test_a_leap_is_the_steps_that_it_leaps_over(k: int) -> None:
     leaping, stepping = (engine(random.Random("pauses"), k, 1.07) for _ in range(2))
     for one in asked:
         leaping.submit(one)
-    by_leaps = {}
+    by_leaps = dict[int, tuple[float, float]]()
     for until_s in (1.0, 1.234, 5.0, math.inf):
         while ended := leaping.leap(until_s):
             for place in ended:
                 by_leaps[id(place.member)] = (leaping.now_s, span_s(leaping, place))
-    by_steps, began, now_s, due = {}, {}, 0.0, list(asked)
+    by_steps, began = dict[int, tuple[float, float]](), dict[int, float]()
+    now_s, due = 0.0, list(asked)
     while len(by_steps) < len(asked):
         while due and due[0].arrival_s <= now_s:
             stepping.submit(due.pop(0))
