@@ -21,6 +21,7 @@ TRANSIT_S = 0.001
 meanwhile."""
 SLOTS = 256
 _SEED = 29
+_PLAIN_STEPS, _DRAFTING_STEPS = 40_000, 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +72,10 @@ def engine(dice: random.Random, speculative_tokens: int, factor: float = 1.0) ->
 
 
 @cache
-def mean_log_tpot(
-    at_once: int, speculative_tokens: int, work: Workload = Workload(), steps: int = 200_000
-) -> float:
-    """Of the requests in steady state, the mean logarithm of the seconds of a token after the first, with a factor of 1."""
+def mean_log_tpot(at_once: int, speculative_tokens: int, work: Workload = Workload()) -> float:
+    """Of the requests in steady state, the mean logarithm of the seconds of a token after the first, with a factor of 1: to 0.001 or
+    better, over as many steps as their pauses need for that."""
+    steps = _DRAFTING_STEPS if speculative_tokens else _PLAIN_STEPS
     dice = random.Random(f"{_SEED}/{at_once}/{speculative_tokens}/{work}")
     server, tokens = engine(dice, speculative_tokens), work.answer_tokens - 1
     answer_s = work.answer_tokens * 0.02

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from benchmark.analyse.frontier import crossovers
@@ -54,13 +54,13 @@ class Kind:
 
 
 KINDS = (
-    *(Kind(k=1, at_once=n) for n in (1, 4, 16, 24, 64)),
-    *(Kind(k=3, at_once=n) for n in (4, 24)),
+    *(Kind(k=1, at_once=n) for n in (1, 4, 24, 64)),
+    Kind(k=3, at_once=4),
     *(Kind(k=7, at_once=n) for n in (4, 24)),
-    *(Kind(k=1, at_once=n, starts=starts) for n in (4, 24) for starts in (2, 4)),
-    Kind(k=7, at_once=4, starts=4),
+    *(Kind(k=1, at_once=n, starts=2) for n in (4, 24)),
+    *(Kind(k=k, at_once=4, starts=4) for k in (1, 7)),
     *(Kind(k=k, at_once=n, same=True) for k, n in ((0, 16), (1, 4), (1, 24), (7, 4))),
-    *(Kind(k=1, at_once=16, starts=starts, same=True) for starts in (2, 4)),
+    Kind(k=1, at_once=4, starts=2, same=True),
 )
 
 
@@ -146,22 +146,86 @@ def fixed(kind: Kind, seed: str) -> tuple[Mapping[str, Any], float]:
 @cache
 def _curve(k: int) -> Sequence[tuple[float, float]]:
     """The truth by load, close enough for straight lines."""
-    at = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60, 64)
+    at = (1, 2, 4, 8, 12, 16, 18, 20, 22, 24, 28, 32, 40, 48, 64)
     return [(float(n), log_speed_up(n, k, work_of(k))) for n in at]
 
 
 def crossing_of(k: int, shift: float) -> float | None:
     """Up to which load drafting pays where the curve is moved by `shift`; None where it does not cross in the range."""
     points = [(n, value + shift) for n, value in _curve(k)]
-    for (low, above), (high, below) in zip(points, points[1:], strict=False):
+    for (low, above), (high, below) in pairwise(points):
         if above > 0 >= below:
             return low + (high - low) * above / (above - below)
     return None
 
 
 def searches(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
-    """Lines about searches."""
-    yield "", True
+    """A line for each kind of search, with whether what is said is true often enough."""
+    yield f"\nsearch from {SEARCHED[0]} to {SEARCHED[1]} at once", True
+    yield f"{'':36}{'truth':>6} {'holds':>6} {'binomial':>15} {'said':>6} {'cells':>6}  found", True
+    for kind in SEARCHES:
+        began = time.monotonic()
+        done = [searched(kind, f"{seed}/search/{kind}/{run}") for run in range(runs)]
+        said = [(found, truth) for found, truth, _ in done if found["found"] in CLAIMS]
+        count = sum(_true(found, truth) for found, truth in said)
+        codes = Counter(found["found"] for found, _, _ in done)
+        words = ", ".join(f"{name} {number / runs:.1%}" for name, number in codes.most_common())
+        truth = crossing_of(kind.k, 0.0)
+        cells = sum(number for _, _, number in done) / runs
+        line = f"{kind!s:36}{truth or math.nan:6.1f} {_share(count, len(said))} {len(said) / runs:6.1%} {cells:6.1f}  {words}"
+        print(f"{kind}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        yield line, _meets(count, len(said), COVERAGE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """One kind of searches."""
+
+    k: int
+    starts: int = 1
+    shift: float = 0.0
+    """By how much the drafting server is faster than in the table, as a logarithm: moves the crossing."""
+
+    def __str__(self) -> str:
+        moved = f", {math.exp(self.shift):.2f} times as fast" if self.shift else ""
+        return f"search, k = {self.k}{moved}, {self.starts} start{'s' * (self.starts > 1)}"
+
+
+SEARCHES = (Search(k=1), Search(k=1, shift=0.08))
+CLAIMS = ("crossing", "always", "never")
+
+
+def _true(found: Mapping[str, Any], truth: float | str) -> bool:
+    if found["found"] != "crossing" or isinstance(truth, str):
+        return bool(found["found"] == truth)
+    return bool(found["low"] <= truth <= found["high"])
+
+
+def searched(kind: Search, seed: str) -> tuple[Mapping[str, Any], float | str, int]:
+    """What a search says of the crossing, what is true, and how many cells it took."""
+    dice = random.Random(seed)
+    arms = servers(dice, {PLAIN: 0, "spec": kind.k}, kind.starts)
+    faster = [factor / math.exp(kind.shift) for factor in arms["spec"].factors]
+    arms["spec"] = replace(arms["spec"], factors=faster)
+    shift = kind.shift
+    if kind.starts == 1:
+        shift = math.log(arms[PLAIN].factors[0] / arms["spec"].factors[0])
+    work = work_of(kind.k)
+    plan = plan_of(
+        arms,
+        work,
+        prompts=PROMPTS,
+        concurrency=[],
+        search={"low": SEARCHED[0], "high": SEARCHED[1]},
+        requests=REQUESTS,
+        seed=dice.randrange(1 << 40),
+        starts=kind.starts,
+    )
+    raw = SimulatedRun(plan=plan, arms=arms, work=work, dice=dice).searched()
+    found = [one for one in crossovers(raw) if one["class"] is None]
+    truth = crossing_of(kind.k, shift)
+    said = truth if truth is not None else "always" if _curve(kind.k)[0][1] + shift > 0 else "never"
+    return (found[0] if found else {"found": "nothing said"}), said, len(raw.visits)
 
 
 if __name__ == "__main__":

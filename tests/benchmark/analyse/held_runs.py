@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import cycle, islice
 from statistics import median
 from typing import Any
 
@@ -27,6 +26,8 @@ from lab.emulator.steady_state import TRANSIT_S, Asked, Workload, drawn_yields, 
 from tests.benchmark.conftest import plan_content
 
 WALL = 1_790_000_040.0
+STAGGER_S = 0.001
+"""Between the first requests of a warm-up."""
 PLAIN = "plain"
 
 
@@ -142,13 +143,16 @@ class SimulatedRun:
     def _warm_up(self, start: int) -> None:
         for (block,) in warmup_turns(self.plan, 1, start=start):
             pairs, took_s = iter(block.pairs), list[float]()
+
+            def send(_: float, pairs: Iterator[Pair] = pairs) -> tuple[Phase, Pair] | None:
+                pair = next(pairs, None)
+                return ("warmup", pair) if pair else None
+
+            def ended(_: _Sent, record: RequestRecord, took_s: list[float] = took_s) -> None:
+                took_s.append(record.e2e_s or 0.0)
+
             slots = min(block.load.concurrency or 1, len(block.pairs))
-            self._play(
-                block,
-                [0.001 * slot for slot in range(slots)],
-                lambda _, pairs=pairs: ("warmup", pair) if (pair := next(pairs, None)) else None,
-                lambda sent, record, took_s=took_s: took_s.append(record.e2e_s or 0.0),
-            )
+            self._play(block, [STAGGER_S * slot for slot in range(slots)], send, ended)
             self._answers_s[block.arm] = median(took_s)
 
     def _carry_out(self, turns: Iterable[tuple[Block, ...]]) -> None:
