@@ -26,12 +26,19 @@ _PLAIN_STEPS, _DRAFTING_STEPS = 40_000, 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is asked: answers of one length, as with `ignore_eos`."""
+    """What is asked. Answers differ in length from prompt to prompt: plain answers of one length would stay in the lockstep that
+    they were started in for ever, and the truth would depend on it."""
 
     answer_tokens: int = 64
+    """Mean; the shortest has `differ` less, the longest as many more."""
+    differ: int = 16
     prompt_tokens: int = 32
     shares: tuple[float, ...] = MID
     """Share of steps in which draft 1, 2, ... is accepted."""
+
+    def drawn_tokens(self, dice: random.Random) -> int:
+        """Of the answers to one prompt."""
+        return dice.randint(self.answer_tokens - self.differ, self.answer_tokens + self.differ)
 
 
 @dataclass(eq=False, slots=True)
@@ -77,13 +84,14 @@ def mean_log_tpot(at_once: int, speculative_tokens: int, work: Workload = Worklo
     better, over as many steps as their pauses need for that."""
     steps = _DRAFTING_STEPS if speculative_tokens else _PLAIN_STEPS
     dice = random.Random(f"{_SEED}/{at_once}/{speculative_tokens}/{work}")
-    server, tokens = engine(dice, speculative_tokens), work.answer_tokens - 1
+    server = engine(dice, speculative_tokens)
     answer_s = work.answer_tokens * 0.02
     total, count, settled = 0.0, 0, 10 * work.answer_tokens
 
     def ask(arrival_s: float) -> None:
         rates = conditional(work.shares, speculative_tokens, dice.gauss(0, 1)) if speculative_tokens else ()
-        server.submit(Asked(work.prompt_tokens, drawn_yields(dice, rates, tokens), arrival_s))
+        yields = drawn_yields(dice, rates, work.drawn_tokens(dice) - 1)
+        server.submit(Asked(work.prompt_tokens, yields, arrival_s))
 
     for slot in range(at_once):
         ask(answer_s * slot / at_once)
@@ -91,7 +99,7 @@ def mean_log_tpot(at_once: int, speculative_tokens: int, work: Workload = Worklo
         ended = server.leap(math.inf)
         for place in ended:
             if place.first > settled:
-                total += math.log(span_s(server, place) / tokens)
+                total += math.log(span_s(server, place) / sum(place.member.yields))
                 count += 1
             ask(server.now_s + TRANSIT_S)
         if len(server.ends_s) > 100_000:

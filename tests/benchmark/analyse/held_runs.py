@@ -70,7 +70,7 @@ def plan_of(arms: dict[str, Server], work: Workload, *, prompts: int, **changes:
         for name, server in arms.items()
     ]
     asked = [{"id": f"chat-{i}", "class": "chat", "prompt": f"Question {i}"} for i in range(prompts)]
-    content = {"warmup": 4, "max_tokens": work.answer_tokens, "ignore_eos": True, "prompts": asked}
+    content = {"warmup": 4, "max_tokens": work.answer_tokens + work.differ, "prompts": asked}
     return from_dict(plan_content(arms=described, baseline=next(iter(arms)), **content | changes))
 
 
@@ -116,6 +116,11 @@ class SimulatedRun:
     def difficulty(self) -> dict[str, float]:
         """By prompt: they are a sample of all prompts."""
         return {prompt.id: self.dice.gauss(0, 1) for prompt in self.plan.prompts}
+
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Tokens of the answers, by prompt."""
+        return {prompt.id: self.work.drawn_tokens(self.dice) for prompt in self.plan.prompts}
 
     def listed(self, *, repeated: bool = False) -> RawRun:
         """All loads of the plan, and at the end its first cell again where that is of interest."""
@@ -217,9 +222,8 @@ class SimulatedRun:
             if (chosen := send(at_s - began_s)) is None:
                 return
             phase, pair = chosen
-            yields = drawn_yields(
-                self.dice, self._rates_of(block.arm, pair.prompt.id), self.work.answer_tokens - 1
-            )
+            prompt = pair.prompt.id
+            yields = drawn_yields(self.dice, self._rates_of(block.arm, prompt), self.lengths[prompt] - 1)
             server.submit(_Sent(self.work.prompt_tokens, yields, at_s + TRANSIT_S, pair, phase, at_s))
 
         while True:
@@ -280,10 +284,9 @@ def _record(block: Block, server: JoinedBatch[_Sent], place: Place[_Sent], to_wa
         stream_chunks=len(chunk_s),
         prompt_tokens=sent.prompt_tokens,
         completion_tokens=1 + sum(sent.yields),
-        finish_reason="length",
+        finish_reason="stop",
         token_source="usage-per-chunk",
         round=block.round,
-        forced_length=True,
         block=block.number,
         start=block.start,
     )

@@ -176,7 +176,7 @@ def test_two_starts_differ_by_four_to_nine_percent_for_most() -> None:
 
 
 def test_the_truth_of_a_start_moves_with_its_factors_and_crosses_one_where_the_table_does() -> None:
-    work = Workload(shares=(0.454,), answer_tokens=32)
+    work = Workload(shares=(0.454,), answer_tokens=32, differ=8)
     base = log_speed_up(4, 1, work)
     assert log_speed_up(4, 1, work, plain_factor=1.1, drafted_factor=1.05) == pytest.approx(
         base + math.log(1.1 / 1.05)
