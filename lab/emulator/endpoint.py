@@ -165,11 +165,10 @@ async def _streamed(
 
 def _caution(arm: ServedArm, start: Start) -> str:
     k = arm.speculative_tokens
-    window = f"k = {k}" if k else "plain decoding"
-    return (
-        f"{window} is emulated with step times measured on one H200, its acceptance is set; this start of the server takes "
-        f"{start.factor:.3f} times as long"
-    )
+    emulated = "plain decoding is emulated with step times measured on one H200"
+    if k:
+        emulated = f"k = {k} is emulated with step times measured on one H200 and an acceptance that was set"
+    return f"{emulated}; steps of this start take {start.factor:.3f} times the mean over starts"
 
 
 @web.middleware

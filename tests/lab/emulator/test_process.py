@@ -134,7 +134,7 @@ def test_the_engine_of_an_h200_says_so_and_each_start_has_a_speed_of_its_own(tmp
         (caution,) = card["metadata"]["cautions"]
         return caution, steps, took_s
 
-    own, first = ("--engine", "h200", "--acceptance", "1,1,1,1,1,1,0"), re.compile(r"takes ([\d.]+) times")
+    own, first = ("--engine", "h200", "--acceptance", "1,1,1,1,1,1,0"), re.compile(r"take ([\d.]+) times")
     found = {}
     for start in ("1", "2", "1 again"):
         options = (*own, "--start", start[0])
