@@ -167,14 +167,16 @@ def searches(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
         began = time.monotonic()
         done = [searched(kind, f"{seed}/search/{kind}/{run}") for run in range(runs)]
         said = [(found, truth) for found, truth, _ in done if found["found"] in CLAIMS]
-        count = sum(_true(found, truth) for found, truth in said)
+        true = sum(_true(found, truth) for found, truth in said)
+        # An arm and itself have no crossing, and neither is faster: whatever is said of them is wrong.
+        count, of, limits = (len(said), runs, FALSE_ALARMS) if kind.same else (true, len(said), COVERAGE)
         codes = Counter(found["found"] for found, _, _ in done)
         words = ", ".join(f"{name} {number / runs:.1%}" for name, number in codes.most_common())
-        truth = crossing_of(kind.k, 0.0)
+        truth = None if kind.same else crossing_of(kind.k, kind.shift)
         cells = sum(number for _, _, number in done) / runs
-        line = f"{kind!s:36}{truth or math.nan:6.1f} {_share(count, len(said))} {len(said) / runs:6.1%} {cells:6.1f}  {words}"
+        line = f"{kind!s:36}{truth or math.nan:6.1f} {_share(count, of)} {len(said) / runs:6.1%} {cells:6.1f}  {words}"
         print(f"{kind}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        yield line, _meets(count, len(said), COVERAGE)
+        yield line, _meets(count, of, limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +187,17 @@ class Search:
     starts: int = 1
     shift: float = 0.0
     """By how much the drafting server is faster than in the table, as a logarithm: moves the crossing."""
+    same: bool = False
+    """A/A: one server under two names."""
 
     def __str__(self) -> str:
+        if self.same:
+            return f"A/A search, k = {self.k}"
         moved = f", {math.exp(self.shift):.2f} times as fast" if self.shift else ""
         return f"search, k = {self.k}{moved}, {self.starts} start{'s' * (self.starts > 1)}"
 
 
-SEARCHES = (Search(k=1), Search(k=1, shift=0.08))
+SEARCHES = (Search(k=1), Search(k=1, shift=0.08), Search(k=1, same=True))
 CLAIMS = ("crossing", "always", "never")
 
 
@@ -207,6 +213,8 @@ def searched(kind: Search, seed: str) -> tuple[Mapping[str, Any], float | str, i
     arms = servers(dice, {PLAIN: 0, "spec": kind.k}, kind.starts)
     faster = [factor / math.exp(kind.shift) for factor in arms["spec"].factors]
     arms["spec"] = replace(arms["spec"], factors=faster)
+    if kind.same:
+        arms[PLAIN] = arms["spec"]
     shift = kind.shift
     if kind.starts == 1:
         shift = math.log(arms[PLAIN].factors[0] / arms["spec"].factors[0])
