@@ -29,6 +29,12 @@ FURTHER_MS = 10.7
 """What each draft after the third adds with 4 requests under way: a step of k = 7 took 86 ms there (quoted as 10 to 11). So
 each draft costs more than the one before it; with other loads it costs more or less as the step of k = 1 does (assumed)."""
 QUOTED_AT = 4
+LOCKSTEP: Mapping[int, float] = MappingProxyType({4: 1.0, 24: 0.87, 48: 0.68, 64: 0.78})
+"""By sequences decoding, what share of its time a drafting step takes while they run in lockstep. Fitted: a client that sent each set of
+requests at once and let it drain found k = 1 1.06, 1.06 and 1.04 times as fast as plain decoding at 24, 48 and 64 where
+steady state was 0.95, 0.82 and 0.90 (quoted). That steps without prefills beside them are the reason is assumed."""
+LOCKSTEP_AFTER = 12
+"""Steps without a prefill, after which sequences count as running in lockstep (assumed: longer than ADMITTED_EVERY)."""
 PREFILL_S_PER_TOKEN = 0.0001
 """Assumed: 2 x 32.8e9 operations a token at 650 TFLOP/s, two thirds of the card's dense bfloat16."""
 SHORTEST_PAUSE, SKEWED_PART, SKEW = 0.6448, 0.2402, 0.884
@@ -58,11 +64,12 @@ class StepTimes:
     factor: float = 1.0
     """Of this start of the server."""
 
-    def step_s(self, decoding: int, prefilled_tokens: int = 0) -> float:
+    def step_s(self, decoding: int, prefilled_tokens: int = 0, *, lockstep: bool = False) -> float:
         """With so many sequences decoding, and so many tokens of prompts that join them."""
-        return self.factor * (
-            0.001 * step_ms(self.speculative_tokens, decoding) + PREFILL_S_PER_TOKEN * prefilled_tokens
-        )
+        step_s = 0.001 * step_ms(self.speculative_tokens, decoding)
+        if lockstep and self.speculative_tokens:
+            step_s *= _between(LOCKSTEP, decoding)
+        return self.factor * (step_s + PREFILL_S_PER_TOKEN * prefilled_tokens)
 
 
 def step_ms(k: int, at_once: int) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from lab.emulator.h200 import ADMITTED_EVERY, BUDGET_TOKENS, Pauses, StepTimes
+from lab.emulator.h200 import ADMITTED_EVERY, BUDGET_TOKENS, LOCKSTEP_AFTER, Pauses, StepTimes
 
 
 class Member(Protocol):
@@ -86,6 +86,8 @@ class JoinedBatch(Generic[M]):
         self.waiting: deque[M] = deque()
         self.index = 0
         """Of the next step."""
+        self._lockstep_from = LOCKSTEP_AFTER
+        """The step from which on sequences run in lockstep, unless a prefill comes before it."""
         self.now_s = 0.0
         """When it begins, for those who leap."""
         self.ends_s: list[float] = []
@@ -157,7 +159,10 @@ class JoinedBatch(Generic[M]):
         most = self._decoding[0].last - self.index + 1
         if self.waiting and len(self._decoding) < self._slots:
             most = min(most, self._every - self.index % self._every)
-        each_s = self._times.step_s(len(self._decoding))
+        lockstep = self.index >= self._lockstep_from
+        if not lockstep:
+            most = min(most, self._lockstep_from - self.index)
+        each_s = self._times.step_s(len(self._decoding), lockstep=lockstep)
         if not math.isinf(until_s):
             most = self._pauses.begun_within(self.index, most, (until_s - self.now_s) / each_s)
             most = max(most, 1)
@@ -192,7 +197,9 @@ class JoinedBatch(Generic[M]):
 
     def _duration_s(self, chunks: Sequence[tuple[Place[M], int]]) -> float:
         prefilled = sum(chunk for _, chunk in chunks)
-        return self._times.step_s(max(len(self._decoding), 1), prefilled) * self._pauses.sum(self.index)
+        lockstep = not chunks and self.index >= self._lockstep_from
+        step_s = self._times.step_s(max(len(self._decoding), 1), prefilled, lockstep=lockstep)
+        return step_s * self._pauses.sum(self.index)
 
     def _ended(self, chunks: Sequence[tuple[Place[M], int]]) -> tuple[list[Place[M]], list[Place[M]]]:
         """The step is over: whose prefill it ended, and whose answer."""
@@ -207,6 +214,8 @@ class JoinedBatch(Generic[M]):
         if begun:
             self._prefilling = [place for place in self._prefilling if place.left]
         self.index += 1
+        if chunks:
+            self._lockstep_from = self.index + LOCKSTEP_AFTER
         return begun, self._finished()
 
     def _finished(self) -> list[Place[M]]:
