@@ -21,6 +21,8 @@ from functools import cache
 from itertools import chain, pairwise
 from typing import Any
 
+from benchmark.analyse.acceptance.advice import advise
+from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.frontier import crossovers
 from benchmark.analyse.stats import percentile, wilson
 from benchmark.analyse.summary import summarise
@@ -70,7 +72,7 @@ def main() -> int:
     about = "simulated runs of each kind; limits mean something from 1000 on (default 1000)"
     parser.add_argument("--runs", type=int, default=1000, help=about)
     parser.add_argument("--seed", type=int, default=1)
-    parts = {"loads": loads, "searches": searches}
+    parts = {"loads": loads, "searches": searches, "windows": windows}
     parser.add_argument("--only", choices=tuple(parts), help="one part of it")
     options = parser.parse_args()
     print(f"emulated H200 engine in simulated time, {options.runs} runs of each kind, seed {options.seed}")
@@ -234,6 +236,56 @@ def searched(kind: Search, seed: str) -> tuple[Mapping[str, Any], float | str, i
     truth = crossing_of(kind.k, shift)
     said = truth if truth is not None else "always" if _curve(kind.k)[0][1] + shift > 0 else "never"
     return (found[0] if found else {"found": "nothing said"}), said, len(raw.visits)
+
+
+WINDOWS_AT = 4
+
+
+def windows(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
+    """Lines about advice from a run at k = 7, without and with the step of another window."""
+    yield f"\nadvice for each window, {WINDOWS_AT} at once, from k = 7", True
+    yield f"{'':24}{'truth':>6} {'holds':>6} {'binomial':>15} {'from':>6} {'to':>6}", True
+    truth = {k: log_speed_up(WINDOWS_AT, k, work_of(7)) for k in range(1, 8)}
+    best = max((0, *truth), key=lambda k: truth.get(k, 0.0))
+    for beside in ((), (1,), (1, 3)):
+        began = time.monotonic()
+        found = [advised(beside, f"{seed}/windows/{beside}/{run}") for run in range(runs)]
+        name = f"timed {', '.join(f'k = {k}' for k in (*beside, 7))}"
+        for k in truth:
+            ranges = [(math.log(rows[k]["low"]), math.log(rows[k]["high"])) for rows, _, _ in found]
+            shifts = [shift for _, _, shift in found]
+            count = sum(
+                low <= truth[k] + shift <= high for (low, high), shift in zip(ranges, shifts, strict=True)
+            )
+            ends = " ".join(
+                f"{math.exp(percentile(sorted(side), 50)):6.2f}" for side in zip(*ranges, strict=True)
+            )
+            # What is not known widens a range: it may hold the truth too often, but for windows that were timed.
+            limits = COVERAGE if k in (*beside, 7) else (COVERAGE[0], 1.0)
+            line = f"{name:16}, k = {k}{math.exp(truth[k]):6.3f} {_share(count, runs)} {ends}"
+            yield line, _meets(count, runs, limits)
+        chosen = sum(best in choice for _, choice, _ in found)
+        line = f"{name:16}, best {_share(chosen, runs)}: k = {best} is the one advised, or one of those that may be"
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        yield line, _meets(chosen, runs, (COVERAGE[0], 1.0))
+
+
+def advised(beside: Sequence[int], seed: str) -> tuple[Mapping[int, Mapping[str, Any]], Sequence[int], float]:
+    """What `advise` says of each window, those of which one may be best, and what the start of the servers adds to the
+    truth: all drafting arms are of one start, since it speaks of windows that nobody has started."""
+    dice = random.Random(seed)
+    names = {PLAIN: 0, "k7": 7} | {f"k{k}": k for k in beside}
+    arms = servers(dice, names, 1)
+    arms |= {f"k{k}": replace(arms[f"k{k}"], factors=arms["k7"].factors) for k in beside}
+    work = work_of(7)
+    seed_ = dice.randrange(1 << 40)
+    plan = plan_of(arms, work, prompts=PROMPTS, concurrency=[WINDOWS_AT], requests=REQUESTS, seed=seed_)
+    raw = SimulatedRun(plan=plan, arms=arms, work=work, dice=dice).listed()
+    said = advise(raw, Wishes(timed_with=[f"k{k}" for k in beside]))
+    (cell,) = (one for one in said["cells"] if one["arm"] == "k7")
+    choice = cell["not_told_apart"] or [cell["recommended_k"]]
+    shift = math.log(arms[PLAIN].factors[0] / arms["k7"].factors[0])
+    return {row["k"]: row for row in cell["by_k"]}, choice, shift
 
 
 if __name__ == "__main__":

@@ -9,11 +9,20 @@ from statistics import fmean, median
 
 import pytest
 
-from benchmark.measure.held import ANSWERS_A_BLOCK
+from benchmark.cell_size import ANSWERS_A_BLOCK
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
+from lab.emulator.steady_state import log_speed_up
 from tests.benchmark.analyse import engine_coverage
-from tests.benchmark.analyse.engine_coverage import Kind, Search, crossing_of, fixed, searched, work_of
+from tests.benchmark.analyse.engine_coverage import (
+    Kind,
+    Search,
+    advised,
+    crossing_of,
+    fixed,
+    searched,
+    work_of,
+)
 from tests.benchmark.analyse.held_runs import PLAIN, SimulatedRun, plan_of, servers
 
 AT_ONCE = 8
@@ -92,3 +101,12 @@ def test_a_search_in_simulated_time_ends_near_the_crossing(monkeypatch: pytest.M
     assert found["found"] == "crossing"
     assert found["load"] == pytest.approx(truth, rel=0.35)
     assert 4 <= cells <= 12
+
+
+def test_advice_in_simulated_time_ranges_over_the_truth_of_windows_that_were_not_timed() -> None:
+    truth = {k: log_speed_up(4, k, work_of(7)) for k in (1, 3)}
+    for beside in ((), (1,)):
+        rows, choice, shift = advised(beside, "smoke/2")
+        assert math.log(rows[3]["low"]) <= truth[3] + shift <= math.log(rows[3]["high"])
+        assert 1 in choice, "the window that is best in truth"
+    assert math.log(rows[1]["speed_up"]) == pytest.approx(truth[1] + shift, abs=0.06)
