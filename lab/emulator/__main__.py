@@ -1,6 +1,6 @@
-"""`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] -- vllm serve ...`
+"""`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] [--engine h200] -- vllm serve ...`
 
-Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated; 3: cannot listen.
+Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong; 3: cannot listen.
 The demonstration starts it, with options that it has checked.
 """
 
@@ -11,13 +11,15 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from aiohttp import web
 
 from benchmark.commands.option_types import host_and_port
 from experiment.finding import Outside, Refusal
-from lab.emulator.endpoint import Endpoint
+from lab.emulator.endpoint import H200, TRN2, Endpoint
+from lab.emulator.h200 import MID, started
 from lab.emulator.published_steps import read
 from lab.emulator.served_arm import ServedArm, parse_argv
 from lab.emulator.texts import PromptClasses, load_classes
@@ -29,7 +31,7 @@ SHUTDOWN_S = 0.01
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m lab.emulator",
-        description="Emulate one vLLM service on Trainium2: real HTTP, real time, modelled timings.",
+        description="Emulate one vLLM service, on Trainium2 unless said otherwise: real HTTP, real time, modelled timings.",
         epilog="After '--' comes the argv of the arm's container: vllm serve MODEL --max-num-seqs 4 ...",
     )
     parser.add_argument(
@@ -48,15 +50,48 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timed", type=read, metavar="JSON", help="steps of the arm's own, instead of the reference's"
     )
+    parser.add_argument(
+        "--engine",
+        choices=(TRN2, H200),
+        default=TRN2,
+        help="h200: prefills join decode steps, steps as measured on one H200, skewed pauses, another speed at each start",
+    )
+    parser.add_argument(
+        "--acceptance",
+        type=_shares,
+        default=MID,
+        metavar="SHARES",
+        help="with --engine h200: share of steps in which draft 1, 2, ... is accepted (default "
+        f"{','.join(map(str, MID))})",
+    )
+    parser.add_argument(
+        "--start",
+        type=int,
+        metavar="NUMBER",
+        help="with --engine h200: the same start again, instead of another one each time",
+    )
     parser.add_argument("--time-scale", type=float, default=1.0, help=argparse.SUPPRESS)
     return parser
 
 
-def _say(arm: ServedArm, url: str, time_scale: float) -> None:
+def _shares(text: str) -> tuple[float, ...]:
+    """Falling shares between 0 and 1."""
+    try:
+        shares = tuple(map(float, text.split(",")))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0 <= b <= a <= 1 for a, b in pairwise((1.0, *shares))):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be shares from 0 to 1 that do not rise, as 0.62,0.42"
+        )
+    return shares
+
+
+def _say(arm: ServedArm, url: str, machine: str, time_scale: float) -> None:
     decoding = f"k={arm.speculative_tokens} with {arm.draft}" if arm.speculative_tokens else "plain decoding"
     scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
     what = f"{arm.served_names[0]}, {decoding}, {arm.max_num_seqs} slots"
-    print(f"emulated trn2: {what}, {url} (timings modelled{scale})", file=sys.stderr, flush=True)
+    print(f"emulated {machine}: {what}, {url} (timings modelled{scale})", file=sys.stderr, flush=True)
 
 
 async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptClasses) -> None:
@@ -64,7 +99,12 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     endpoint = Endpoint(
-        arm, classes, time_scale=options.time_scale, cautions=options.caution, timed=options.timed
+        arm,
+        classes,
+        time_scale=options.time_scale,
+        cautions=options.caution,
+        timed=options.timed,
+        start=started(options.acceptance, options.start) if options.engine == H200 else None,
     )
     application = endpoint.application()
     runner = web.AppRunner(
@@ -78,7 +118,7 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
         except OSError as error:
             raise Outside(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
         port = runner.addresses[0][1]
-        _say(arm, f"http://{host}:{port}/v1", options.time_scale)
+        _say(arm, f"http://{host}:{port}/v1", options.engine, options.time_scale)
         await stop.wait()
     finally:
         await runner.cleanup()

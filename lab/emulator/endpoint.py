@@ -13,6 +13,7 @@ from uuid import uuid4
 from aiohttp import web
 
 from lab.emulator.engine import Engine, Output
+from lab.emulator.h200 import Start
 from lab.emulator.meters import CONTENT_TYPE, Meters
 from lab.emulator.openai_api import (
     DONE,
@@ -29,7 +30,9 @@ from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import PromptClasses
 from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed
 
-MARK = {"X-Emulated": "trn2"}
+MARK = "X-Emulated"
+"""Header of every response; its value is the machine."""
+TRN2, H200 = "trn2", "h200"
 VERSION = "0.9.1+emulated"
 MAX_BODY_BYTES = 16 * 2**20
 
@@ -47,15 +50,19 @@ class Endpoint:
         time_scale: float = 1.0,
         cautions: Sequence[str] = (),
         timed: Timed | None = None,
+        start: Start | None = None,
     ) -> None:
+        """With a `start`, an H200's engine in place of a Trn2 node's."""
         self._arm = arm
-        self._cautions = list(cautions)
+        self._machine = H200 if start else TRN2
+        self._cautions = [*cautions, *([_caution(arm, start)] if start else [])]
         known = timed.known if timed else tuple(CONDITIONAL_ACCEPTANCE)
-        self._made_up = classes.beyond(known) if arm.speculative_tokens else []
+        self._made_up = classes.beyond(known) if arm.speculative_tokens and not start else []
         self._time_scale = time_scale
         self._started = int(time.time())
         self._meters = Meters(arm.served_names[0])
-        self._engine = Engine(arm, classes, (timed or StepCosts()).scaled(time_scale), self._meters)
+        costs = (timed or StepCosts()).scaled(time_scale)
+        self._engine = Engine(arm, classes, costs, self._meters, start=start, time_scale=time_scale)
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
@@ -65,7 +72,7 @@ class Endpoint:
         application.router.add_get("/health", self._health)
         application.router.add_get("/version", self._version)
         application.router.add_get("/metrics", self._metrics)
-        application.on_response_prepare.append(_mark)
+        application.on_response_prepare.append(self._mark)
         application.cleanup_ctx.append(self._running_engine)
         return application
 
@@ -74,6 +81,9 @@ class Endpoint:
         yield
         task.cancel()
         await asyncio.wait([task])
+
+    async def _mark(self, _: web.Request, response: web.StreamResponse) -> None:
+        response.headers[MARK] = self._machine
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response(
@@ -90,7 +100,7 @@ class Endpoint:
             "parent": None,
             "max_model_len": self._arm.max_model_len,
             "metadata": {
-                "emulated": MARK["X-Emulated"],
+                "emulated": self._machine,
                 "time_scale": self._time_scale,
                 "speculative_tokens": self._arm.speculative_tokens,
                 "draft": self._arm.draft or None,
@@ -153,8 +163,12 @@ async def _streamed(
     return response
 
 
-async def _mark(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(MARK)
+def _caution(arm: ServedArm, start: Start) -> str:
+    k = arm.speculative_tokens
+    emulated = "plain decoding is emulated with step times measured on one H200"
+    if k:
+        emulated = f"k = {k} is emulated with step times measured on one H200 and an acceptance that was set"
+    return f"{emulated}; steps of this start take {start.factor:.3f} times the mean over starts"
 
 
 @web.middleware

@@ -1,4 +1,4 @@
-"""One arm's engine: a continuous batch without a clock, and the loop that advances it in real time.
+"""One arm's engine: a batch without a clock, and the loop that advances it in real time.
 
 The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up does
 not delay the steps after it; a machine that stalls delivers the overdue steps at once and is on schedule again.
@@ -10,7 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import NormalDist
 
+from lab.emulator.h200 import Pauses, Start, StepTimes, conditional
+from lab.emulator.joined import JoinedBatch, JoinedStep
 from lab.emulator.meters import Meters
 from lab.emulator.openai_api import Generation
 from lab.emulator.served_arm import ServedArm
@@ -38,6 +42,27 @@ class Sequence:
     @property
     def finished(self) -> bool:
         return self.emitted >= len(self.answer.pieces)
+
+    @cached_property
+    def yields(self) -> tuple[int, ...]:
+        """Tokens of each decode step after the prefill, which yields one."""
+        position, found = 1, list[int]()
+        while (left := len(self.answer.pieces) - position) > 0:
+            found.append(min(left, tokens_in_step(self.acceptance, self.draws, position)))
+            position += found[-1]
+        return tuple(found)
+
+    def take(self, tokens: int, *, first: bool) -> Output:
+        """The next tokens of the answer, fewer where it ends."""
+        pieces = self.answer.pieces[self.emitted : self.emitted + tokens]
+        self.emitted += len(pieces)
+        return Output(
+            sequence=self,
+            text="".join(pieces),
+            tokens=len(pieces),
+            first=first,
+            finish_reason=self.answer.finish_reason if self.finished else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +101,6 @@ class Batch:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
-    @property
-    def cached_tokens(self) -> int:
-        """Tokens whose keys and values the running sequences hold."""
-        return sum(sequence.prompt_tokens + sequence.emitted for sequence in self.running)
-
     def submit(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
 
@@ -114,38 +134,85 @@ class Batch:
         return outputs
 
     def _advance(self, sequence: Sequence, step: Step) -> Output:
-        start = sequence.emitted
-        tokens = 1 if step.prefill else tokens_in_step(sequence.acceptance, sequence.draws, start)
-        pieces = sequence.answer.pieces[start : start + tokens]
-        sequence.emitted += len(pieces)
-        return Output(
-            sequence=sequence,
-            text="".join(pieces),
-            tokens=len(pieces),
-            first=step.prefill,
-            finish_reason=sequence.answer.finish_reason if sequence.finished else None,
+        tokens = 1 if step.prefill else tokens_in_step(sequence.acceptance, sequence.draws, sequence.emitted)
+        return sequence.take(tokens, first=step.prefill)
+
+
+class Joined:
+    """The batch in which prefills join decode steps, with the steps of `Batch`."""
+
+    def __init__(self, *, slots: int, speculative_tokens: int, start: Start, time_scale: float) -> None:
+        times = StepTimes(speculative_tokens=speculative_tokens, factor=start.factor * time_scale)
+        pauses = Pauses(start.dice, speculative_tokens)
+        self._batch: JoinedBatch[Sequence] = JoinedBatch(slots=slots, times=times, pauses=pauses)
+        self._begun: JoinedStep[Sequence] | None = None
+
+    @property
+    def waiting(self) -> deque[Sequence]:
+        return self._batch.waiting
+
+    @property
+    def running(self) -> list[Sequence]:
+        return self._batch.running
+
+    def submit(self, sequence: Sequence) -> None:
+        self._batch.submit(sequence)
+
+    def drop(self, sequence: Sequence) -> None:
+        self._batch.drop(sequence)
+
+    def next_step(self) -> Step | None:
+        """Begin the next step; None when there is nothing to do."""
+        self._begun = begun = self._batch.next_step()
+        if begun is None:
+            return None
+        members = tuple(self._batch.running)
+        return Step(
+            members=members, prefill=False, duration_s=begun.duration_s, not_before_s=begun.not_before_s
         )
+
+    def complete(self, _: Step) -> list[Output]:
+        """End the step that was begun."""
+        ended = self._batch.complete(self._begun) if self._begun else []
+        return [sequence.take(tokens, first=not sequence.emitted) for sequence, tokens in ended]
 
 
 class Engine:
     """One arm's engine; `run()` must be running for `generate()` to yield."""
 
-    def __init__(self, arm: ServedArm, classes: PromptClasses, costs: StepCosts, meters: Meters) -> None:
+    def __init__(
+        self,
+        arm: ServedArm,
+        classes: PromptClasses,
+        costs: StepCosts,
+        meters: Meters,
+        *,
+        start: Start | None = None,
+        time_scale: float = 1.0,
+    ) -> None:
+        """`costs` as they are with `time_scale`; with a `start`, the engine is an H200's and they count for nothing."""
         self._arm = arm
         self._classes = classes
         self._meters = meters
         self._timed = costs if isinstance(costs, Timed) else None
-        self._batch = Batch(slots=arm.max_num_seqs, speculative_tokens=arm.speculative_tokens, costs=costs)
+        self._start = start
+        slots, k = arm.max_num_seqs, arm.speculative_tokens
+        self._batch: Batch | Joined = (
+            Joined(slots=slots, speculative_tokens=k, start=start, time_scale=time_scale)
+            if start
+            else Batch(slots=slots, speculative_tokens=k, costs=costs)
+        )
         self._work = asyncio.Event()
 
     @property
     def gauges(self) -> dict[str, float]:
         """How full the engine is at this moment."""
         capacity = self._arm.max_num_seqs * self._arm.max_model_len
+        cached = sum(sequence.prompt_tokens + sequence.emitted for sequence in self._batch.running)
         return {
             "vllm:num_requests_running": len(self._batch.running),
             "vllm:num_requests_waiting": len(self._batch.waiting),
-            "vllm:gpu_cache_usage_perc": self._batch.cached_tokens / capacity,
+            "vllm:gpu_cache_usage_perc": cached / capacity,
         }
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Output]:
@@ -189,13 +256,17 @@ class Engine:
                 ignore_eos=generation.ignore_eos,
             ),
             prompt_tokens=generation.prompt_tokens,
-            acceptance=self._acceptance(prompt_class),
+            acceptance=self._acceptance(prompt_class, Draws(seed, f"difficulty of {generation.task}").at(0)),
             draws=Draws(seed, generation.prompt),
             arrival_s=asyncio.get_running_loop().time(),
         )
 
-    def _acceptance(self, prompt_class: str) -> tuple[float, ...]:
+    def _acceptance(self, prompt_class: str, rank: float) -> tuple[float, ...]:
+        """`rank`: which share of all prompts is harder to draft, where prompts differ."""
         draft, k = self._arm.draft, self._arm.speculative_tokens
+        if self._start:
+            z = NormalDist().inv_cdf(min(max(rank, 1e-6), 1 - 1e-6))
+            return conditional(self._start.shares, k, z) if k else ()
         return (
             self._timed.acceptance(prompt_class, draft)
             if self._timed and k

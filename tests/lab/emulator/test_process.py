@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -24,13 +26,13 @@ from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, PLAN, REPETITIO
 PATIENCE_S = 180
 """For what takes a second on an idle machine."""
 TEXTS = {"repetition": REPETITION, "open-ended": OPEN_ENDED, "haiku": "Write a haiku about the tide"}
-FIRST_LINE = re.compile(r"emulated trn2: Qwen/Qwen3-32B, .+, 4 slots, (http://127\.0\.0\.1:\d+)/v1 ")
+FIRST_LINE = r"emulated {}: Qwen/Qwen3-32B, .+, 4 slots, (http://127\.0\.0\.1:\d+)/v1 "
 CAUTION = "drafted has k = 9; the emulator's step costs are of k = 7"
 
 
 @contextmanager
 def _emulator(
-    folder: Path, argv: Sequence[str], *options: str, plan: object = PLAN
+    folder: Path, argv: Sequence[str], *options: str, plan: object = PLAN, machine: str = "trn2"
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running emulator and its URL, known from the first line that it says."""
     folder.mkdir(exist_ok=True)
@@ -41,7 +43,7 @@ def _emulator(
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        url = FIRST_LINE.match(said := process.stderr.readline())
+        url = re.match(FIRST_LINE.format(machine), said := process.stderr.readline())
         assert url, said + process.stderr.read()
         yield process, url[1]
     finally:
@@ -106,6 +108,52 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
     assert benchmark.main(["advise", str(out)]) == 0
     advice = " ".join(capsys.readouterr().out.split())
     assert "haiku, 4 at a time, drafted: left out, the emulator knows no acceptance" in advice
+
+
+def test_the_engine_of_an_h200_says_so_and_each_start_has_a_speed_of_its_own(tmp_path: Path) -> None:
+    """Answers are those of the other engine; two clients share its steps, and chunks are as large as steps are."""
+
+    async def asked(url: str) -> tuple[str, list[int], float]:
+        async def once(session: aiohttp.ClientSession) -> list[int]:
+            options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+            body = {"prompt": OPEN_ENDED, "max_tokens": 64, "ignore_eos": True, "stream": True, **options}
+            async with session.post("/v1/completions", json=body) as response:
+                assert response.headers["X-Emulated"] == "h200"
+                lines = [line.removeprefix(b"data: ") async for line in response.content if line.strip()]
+            used = [json.loads(line)["usage"]["completion_tokens"] for line in lines[:-2]]
+            return [after - before for before, after in pairwise(used)]
+
+        async with aiohttp.ClientSession(url) as session:
+            began = time.monotonic()
+            steps, _ = await asyncio.gather(once(session), once(session))
+            took_s = time.monotonic() - began
+            async with session.get("/v1/models") as response:
+                (card,) = (await response.json())["data"]
+        assert card["owned_by"] == "emulator"
+        assert card["metadata"]["classes_without_acceptance"] == []
+        (caution,) = card["metadata"]["cautions"]
+        return caution, steps, took_s
+
+    own, first = ("--engine", "h200", "--acceptance", "1,1,1,1,1,1,0"), re.compile(r"take ([\d.]+) times")
+    found = {}
+    for start in ("1", "2", "1 again"):
+        options = (*own, "--start", start[0])
+        with _emulator(tmp_path / start, SPECULATIVE, *options, machine="h200") as (_, url):
+            found[start] = asyncio.run(asked(url))
+    caution, steps, took_s = found["1"]
+    assert "k = 7 is emulated with step times measured on one H200" in caution
+    assert steps == [7] * 9, "six drafts and the target's own token"
+    assert took_s > 9 * 0.056 * 0.8, "no step is shorter than the shortest pause"
+    assert found["1 again"][0] == caution
+    factors = [float(first.search(found[start][0])[1]) for start in ("1", "2")]  # type: ignore[index]
+    assert factors[0] != factors[1]
+
+
+@pytest.mark.parametrize("wrong", ["", "0.5,0.6", "1.2", "x"])
+def test_shares_that_cannot_be_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--listen", "127.0.0.1:0", "--engine", "h200", "--acceptance", wrong, "--", *BASELINE])
+    assert f"--acceptance: {wrong!r} must be shares from 0 to 1" in capsys.readouterr().err
 
 
 def test_sigterm_ends_it_at_once_even_in_the_middle_of_a_stream(tmp_path: Path) -> None:
