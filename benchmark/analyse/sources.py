@@ -108,6 +108,16 @@ def spread(moves: Moves) -> Variance:
     return prompts
 
 
+def beside_prompts(moves: Moves) -> Variance | None:
+    """What blocks, or of several starts the starts, add to the variance over prompts; None where they add nothing."""
+    several = len({source.start for source in moves}) > 1
+    if not several and not blocks_known(moves):
+        return None
+    whole = between(moves, by_start if several else by_block)
+    extra = whole[0] - between(moves, within_start if several else within_block)[0]
+    return (extra, whole[1]) if extra > 0 else None
+
+
 def blocks_known(moves: Iterable[Source]) -> bool:
     """Whether a source's block is known of all, and some had two."""
     blocks = {by_block(source) for source in moves}

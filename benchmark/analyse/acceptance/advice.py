@@ -272,7 +272,8 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
         raise ResultsError(
             f"{subject.where['class']}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
         )
-    return [predict(subject.samples, k, unused=subject.unused) for k in range(1, largest + 1)]
+    windows = range(1, largest + 1)
+    return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside) for k in windows]
 
 
 def _cell(

@@ -16,10 +16,12 @@ from benchmark.analyse.acceptance.windows import (
 )
 from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, Known, known_at, of_chunks, of_server
 from benchmark.analyse.cells import Cells, Place
-from benchmark.analyse.comparison import pairs_of
+from benchmark.analyse.comparison import Pairs, log_ratios, pairs_of
+from benchmark.analyse.sources import Variance, beside_prompts, mean_of
 from benchmark.analyse.values import Decoding, Drafts, pooled
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
+from benchmark.metrics import TPOT
 from benchmark.plan import Arm
 
 
@@ -55,6 +57,8 @@ class Subject:
     source: str
     per_position: Sequence[float]
     """Over all samples."""
+    beside: Variance | None = None
+    """What blocks of time and starts of the servers add to the variance of a log speed-up over prompts."""
     notes: Sequence[str] = ()
     """Step times that were asked for and are not known there, a sentence each."""
 
@@ -137,8 +141,15 @@ def subject_of(
         largest_k=arm.speculative_tokens - unused_here + unused,
         source=source,
         per_position=of_cell.survival() or (),
+        beside=None if wishes.step_times else _beside_prompts(cells, (plain, arm), pairs),
         notes=notes,
     )
+
+
+def _beside_prompts(cells: Cells, arms: tuple[Arm, Arm], pairs: Pairs) -> Variance | None:
+    """From the measured speed-up of the arm: its steps were timed in the same blocks."""
+    sample = log_ratios(arms, pairs, cells.source)[TPOT.name]
+    return beside_prompts(mean_of(sample)[1]) if sample else None
 
 
 def _points(plain_s: float, timed: Iterable[tuple[int, float]]) -> dict[int, float]:

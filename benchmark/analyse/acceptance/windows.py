@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from benchmark.analyse.sources import Variance, added
 from benchmark.analyse.stats import Estimate, summed, weighted_mean
 
 TIE = 0.01
@@ -161,18 +162,23 @@ class Window:
     log_speed_up: Estimate
 
 
-def predict(samples: Sequence[Sample], k: int, *, unused: int) -> Window:
-    """The window `k` for a class of prompts; `unused` drafts of a step never count (0 or 1).
+def predict(samples: Sequence[Sample], k: int, *, unused: int, beside: Variance | None = None) -> Window:
+    """The window `k` for a class of prompts; `unused` drafts of a step never count (0 or 1). `beside` adds to the variance over
+    prompts.
 
     The speed-up is the geometric mean over prompts, as the measured one is; tokens per step are those of all
     steps together.
     """
     yields = [(tokens_per_step(sample.survival, k - unused), sample.steps) for sample in samples]
     gains = [(math.log(_speed_up(sample, k, unused)), 1.0) for sample in samples]
+    gain = weighted_mean(gains, n=len(samples))
+    if beside and gain.error is not None:
+        variance, degrees = added([(gain.error**2, gain.degrees), beside])
+        gain = replace(gain, error=math.sqrt(variance), degrees=degrees)
     return Window(
         k=k,
         tokens_per_step=weighted_mean(yields, n=len(samples)),
-        log_speed_up=weighted_mean(gains, n=len(samples)),
+        log_speed_up=gain,
     )
 
 
