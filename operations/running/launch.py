@@ -24,7 +24,7 @@ from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.console import print_json, warn
 from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
-from operations.running.context import Context
+from operations.running.context import GRACE_MIN, Context
 from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import carry_out, remaining, steps
 
@@ -46,6 +46,13 @@ _REPORT = (
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
 @manifests_option
 @click.option("--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 24 * 60),
+    default=GRACE_MIN,
+    metavar="MINUTES",
+    help=f"After a failed proof of the nodes they stay so long (default: {GRACE_MIN:.0f}; 0: none).",
+)
 @click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
 @click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone elsewhere.")
 @dry_run_option
@@ -55,6 +62,7 @@ def command(
     out: Path | None,
     manifests: Path,
     keep_nodes: bool,
+    grace: float,
     skip_verify: bool,
     take_over: bool,
     dry_run: bool,
@@ -79,6 +87,7 @@ def command(
     plan = _plan(experiment, held, to_compile, hours)
     print(_plan_text(plan), file=sys.stderr)
     with opened(experiment, aws, store, held, files=files, hours=plan["hours"], out=out) as context:
+        context.grace_min = grace
         if skip_verify:
             context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)

@@ -11,7 +11,7 @@ from typing import Any
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
-from experiment.finding import Refusal
+from experiment.finding import Refusal, State
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
@@ -28,8 +28,8 @@ from operations.cloud.kubernetes import (
     role,
 )
 from operations.running import job_control
-from operations.running.context import Context, StepError
-from operations.verification import failed
+from operations.running.context import Context, StepError, UnprovenError
+from operations.verification import count_text, failed
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 FETCH_S = 3 * 3600
@@ -165,12 +165,19 @@ def verify_nodes(context: Context) -> None:
         return
     context.need_nodes()
     findings = context.verify(
-        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+        context.experiment,
+        context.cluster,
+        context.clock,
+        tell=lambda line: context.say(f"    {line}"),
+        alive=context.renew,
     )
     bad = failed(findings)
-    context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
+    for one in findings:
+        if one.state is State.WARNING:
+            context.say(f"    warning: {one.check}, {one.line()}")
+    context.say(f"    {count_text(findings)}")
     if bad:
-        raise StepError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
+        raise UnprovenError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
 
 
 def compile_arms(context: Context) -> None:
