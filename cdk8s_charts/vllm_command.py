@@ -221,7 +221,7 @@ def _upstream_options(arm: Arm, _serving: bool) -> dict[str, Any]:
         "max_num_seqs": arm.serving.max_num_seqs,
         "max_model_len": arm.serving.max_model_len,
         "enforce_eager": True,
-        "kv_cache_memory_bytes": "64M",
+        "kv_cache_memory_bytes": 64_000_000,
         "enable_prefix_caching": False,
         **_speculation(arm),
     }

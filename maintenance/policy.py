@@ -96,14 +96,13 @@ EXEMPTIONS = (
     ),
     Exemption(
         check="CKV_K8S_23",  # not root
-        objects=_NEURON_IMAGES,
+        objects=_NEURON_PODS,
         reason="What the Neuron devices ask of a user is unproven, so the image's user stays, without any capability;"
-        " `serving.pod_security: restricted` switches once `./trnspec verify` (device-files) passes with it. The arguments"
-        " are asked as that user, so that what the image may read is what a server may read.",
+        " `serving.pod_security: restricted` switches once `./trnspec verify` (device-files) passes with it.",
     ),
     Exemption(
         check="CKV_K8S_40",  # high user id
-        objects=_NEURON_IMAGES,
+        objects=_NEURON_PODS,
         reason="As for CKV_K8S_23. A user namespace (`hostUsers: false`) would change who owns the device files too.",
     ),
     Exemption(

@@ -69,7 +69,7 @@ def command(
     account: str | None,
     as_json: bool,
 ) -> int:
-    """From deployed stacks to the answer: arguments, weights, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
+    """From deployed stacks to the answer: weights, arguments, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
 
     The same command goes on after any interruption. Exit 0 with an answer, 1 when a step failed, 2 when the experiment
     serves, 130 when interrupted.

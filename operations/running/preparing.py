@@ -1,4 +1,4 @@
-"""Steps before anything is measured: arguments, weights, nodes, proof of the nodes, artifacts."""
+"""Steps before anything is measured: weights, arguments, nodes, proof of the nodes, artifacts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _GRACE = timedelta(minutes=5)
 
 
 def check_arguments(context: Context) -> None:
-    """Does each image take what its arms tell it? Asked of every image at once, before anything is paid for.
+    """Does each image take what its arms tell it, and the heads as they were fetched? Asked of every image at once, before a
+    Trn2 node is paid for.
 
     Raises `StepError` with the first refusal. An image that cannot be asked without a device is a warning: the compile
     Job then asks it on the node.
@@ -64,7 +65,7 @@ def check_arguments(context: Context) -> None:
                 raise stuck[name]
             remedy = f"./trnspec kubectl describe job {name}"
             job_control.wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
-            context.say(f"    {image}: takes the arguments of its arms")
+            context.say(f"    {image}: takes the arguments and heads of its arms")
         except StepError as error:
             _refuse(context, name, image)
             said = [one for one in _said(context, name, code=CANNOT_SAY) if one.keys() == {"part", "why"}]

@@ -37,8 +37,8 @@ class Step:
 def steps(experiment: Experiment) -> tuple[Step, ...]:
     """All steps of a run."""
     found = [
-        Step("arguments", "ask the images about the arguments", preparing.check_arguments),
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
+        Step("arguments", "ask the images about arguments and heads", preparing.check_arguments),
         Step("nodes", "start Trn2 nodes", preparing.start_nodes),
         Step("verify", "prove the nodes", preparing.verify_nodes, ("nodes",)),
         Step("compile", "compile the arms", preparing.compile_arms, ("nodes",)),

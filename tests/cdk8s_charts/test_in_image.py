@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.catalogue.runtimes import RUNTIMES, Runtime
 from experiment.compilation import compile_config
+from lab.models.shipped import CHECKPOINTS
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
 
@@ -41,9 +43,61 @@ def make_arg_parser(parser):
     return parser
 """
 ARG_UTILS = """
-import dataclasses
+import dataclasses, types
 names = {name.lstrip("-").removeprefix("no-").replace("-", "_") for name in TABLE}
-EngineArgs = dataclasses.make_dataclass("EngineArgs", [(name, object, None) for name in sorted(names)])
+def create_engine_config(self):
+    drafting = self.speculative_config
+    for model in (self.model, *([drafting["model"]] if drafting else [])):
+        if not pathlib.Path(model, "config.json").exists():
+            raise OSError("no config.json in " + model)
+    if drafting and drafting["max_model_len"] > self.max_model_len:
+        raise ValueError("1 validation error: Value error, longer than its target [type=value_error, input_value=x]")
+    waits = getattr(self, "async_scheduling", None) is False
+    return types.SimpleNamespace(
+        scheduler_config=types.SimpleNamespace(async_scheduling=not waits),
+        speculative_config=drafting and types.SimpleNamespace(**drafting),
+    )
+fields = [(name, object, None) for name in sorted(names)]
+EngineArgs = dataclasses.make_dataclass("EngineArgs", fields, namespace={"create_engine_config": create_engine_config})
+"""
+DRAFTER = """
+def get_world_group():
+    raise AssertionError("no process group")
+class EagleProposer:
+    def __init__(self, config, device, on_device):
+        assert device == "cpu" and get_world_group() is None
+        if not on_device:
+            raise ValueError("drafting needs sampling on the device")
+"""
+DFLASH = """
+from vllm_neuron.vllm.spec_decode import eagle
+class DFlashProposer(eagle.EagleProposer):
+    def __init__(self, config, device, on_device):
+        super().__init__(config, device, True)
+"""
+DEMO = """
+import argparse, types
+class Model:
+    pass
+MODEL_TYPES = {"llama": {"causal-lm": Model}}
+def tree(path):
+    found = json.loads(pathlib.Path(path).read_text())
+    assert found, "an empty tree"
+    return found
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model-type")
+    parser.add_argument("--task-type")
+    run = parser.add_subparsers().add_parser("run")
+    for name, about in TABLE.items():
+        if name in ("--model-type", "--task-type", "--help"):
+            continue
+        flag = {"action": "store_true"} if about.get("flag") else {}
+        run.add_argument(name, **flag, **({"type": tree} if name == "--medusa-tree-json" else {}))
+    return parser.parse_args()
+def create_neuron_config(model, options):
+    if options.logical_nc_config == "3":
+        raise AssertionError("Unsupported LNC")
 """
 CONFIG = """
 import dataclasses
@@ -77,6 +131,10 @@ def validate_decode_context_length_buckets(buckets, most):
 """
 
 
+SIZES = {"vocab_size": 32, "hidden_size": 8}
+SHAPES = {"model.embed_tokens.weight": [32, 8], "lm_head.weight": [32, 8], "model.fc.weight": [8, 24]}
+
+
 def _table(path: Path) -> str:
     """A line of a module that reads it."""
     return f"import json, pathlib; TABLE = json.loads(pathlib.Path({str(path)!r}).read_text())\n"
@@ -93,11 +151,18 @@ class Image:
         self.module("vllm.engine.arg_utils", table + ARG_UTILS)
         self.module("vllm.config", CONFIG)
         if runtime.dialect == "native":
+            self.module("vllm_neuron.vllm.spec_decode.eagle", DRAFTER)
+            self.module("vllm_neuron.vllm.spec_decode.dflash", DFLASH)
+            self.module("torch", "device = str\n")
             self.module("vllm_neuron.model.neuron_config", NATIVE)
             self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
         else:
             keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{runtime.config_keys}.json")
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
+            options = _table(DATA / "neuron-config" / "inference-demo-0.6.10598.json")
+            self.module("neuronx_distributed_inference.inference_demo", options + DEMO)
+        for arm in self.arms:
+            self.fetched(arm)
 
     def module(self, name: str, text: str) -> None:
         *packages, last = name.split(".")
@@ -107,6 +172,22 @@ class Image:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "__init__.py").touch()
         (folder / f"{last}.py").write_text(text, encoding="utf-8")
+
+    def fetched(self, arm: dict[str, Any]) -> None:
+        """The arm's models where it looks for them, a head as NxD Inference and DFlash want it."""
+        for options in [arm.get("engine"), arm.get("engine", {}).get("speculative_config")]:
+            if options:
+                options["model"] = f"{self.site}{options['model']}"
+                block = 1 + options.get("num_speculative_tokens", 0)
+                self.checkpoint(options["model"], {**SIZES, "block_size": block}, SHAPES)
+
+    def checkpoint(self, path: str, config: dict[str, Any], shapes: dict[str, list[int]]) -> None:
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        about = {name: {"dtype": "BF16", "shape": shape} for name, shape in shapes.items()}
+        header = json.dumps({"__metadata__": {"format": "pt"}, **about}).encode()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
 
     def ask(self) -> tuple[int, list[dict[str, str]]]:
         """What the program says with the image's packages."""
@@ -162,8 +243,13 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         if not pod.name.startswith("arguments-"):
             continue
         (container,) = pod.containers
-        volumes = {name: maps[volume["configMap"]["name"]] for name, volume in pod.volumes.items()}
-        mounted = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
+        volumes = {
+            name: volume["configMap"]["name"] for name, volume in pod.volumes.items() if "configMap" in volume
+        }
+        mounts = {one["name"]: one for one in container["volumeMounts"]}
+        mounted = {mounts[name]["mountPath"]: maps[source] for name, source in volumes.items()}
+        assert mounts["checkpoints"] == {"name": "checkpoints", "mountPath": "/checkpoints", "readOnly": True}
+        assert pod.spec["securityContext"]["runAsNonRoot"]
         paths = [word.rpartition("/") for word in container["command"][1:]]
         program, *texts = (mounted[folder][name] for folder, _, name in paths)
         assert program == Path(in_image.__file__).read_text(encoding="utf-8")
@@ -171,7 +257,7 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         told += [arm["name"] for arm in arms]
         (runtime,) = (one for one in RUNTIMES.values() if one.image == container["image"])
         assert Image(tmp_path / pod.name, runtime, arms).ask() == (in_image.TAKEN, [])
-    names = [arm.name for arm in experiment_at(path).served_arms if arm.serving.devices]
+    names = [arm.name for arm in experiment_at(path).device_arms]
     assert sorted(told) == sorted(names)
 
 
@@ -190,6 +276,10 @@ def _set(part: str, **values: Any) -> Spoil:
     return lambda arm: arm[part].update(values)
 
 
+def _drafting(**values: Any) -> Spoil:
+    return lambda arm: arm["engine"]["speculative_config"].update(values)
+
+
 SPLIT = '{\n "tp_degree": 32\n}'
 DRAFTING = {"model": "x", "window": 7}
 REFUSED: list[tuple[Spoil, str, str]] = [
@@ -201,6 +291,8 @@ REFUSED: list[tuple[Spoil, str, str]] = [
     (_set("engine", speculative_config=DRAFTING), "speculative_config.window", "no such key"),
     (_set("config", no_such_key=1), "no_such_key", "would leave it out"),
     (_set("config", torch_dtype="float7"), "torch_dtype", "AssertionError: Unsupported dtype: float7"),
+    (_drafting(max_model_len=2048), "engine config", "longer than its target"),
+    (_drafting(model="/nowhere"), "engine config", "OSError: no config.json in /nowhere"),
 ]
 OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     (_set("config", decode_context_length_buckets=[1024]), "decode_context_length_buckets", "strictly less"),
@@ -208,6 +300,27 @@ OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     (_set("config", num_batched_tokens_buckets=[512]), "num_batched_tokens_buckets", "Last bucket must"),
 ]
 """Of the native plugin, which judge its buckets."""
+ON_DEVICE = _set("config", on_device_sampling_config={"all_greedy": True})
+ON_HOST = _set("config", on_device_sampling_config=None)
+DRAFTERS: list[tuple[Spoil, str, str]] = [
+    (ON_HOST, "engine config", "asynchronous scheduling needs sampling on the device"),
+    (
+        lambda arm: (ON_HOST(arm), arm["engine"].update(async_scheduling=False)),
+        "engine config",
+        "drafting needs sampling on the device",
+    ),
+    (_drafting(method="ngram"), "engine config", "no drafter for method ngram"),
+]
+"""What the plugin's worker says before it loads anything."""
+BATCH: list[tuple[Spoil, str, str]] = [
+    (lambda arm: arm["batch"].append("--no-such-thing"), "--no-such-thing", "unrecognized arguments"),
+    (
+        lambda arm: arm["batch"].__setitem__(arm["batch"].index("--logical-nc-config") + 1, "3"),
+        "arguments",
+        "Unsupported LNC",
+    ),
+    (lambda arm: arm["files"].update(dict.fromkeys(arm["files"], "[]")), "arguments", "an empty tree"),
+]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +328,8 @@ OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     [
         *(("qwen3-32b", "qwen-sd-vllm", *one) for one in REFUSED),
         *(("qwen3-32b-today", "qwen-eagle3", *one) for one in OWN_FUNCTIONS),
+        *(("llama-3.1-8b-eagle3", "llama-eagle3", *one) for one in DRAFTERS),
+        *(("llama-medusa-batch", "vicuna-medusa", *one) for one in BATCH),
     ],
 )
 def test_what_the_image_refuses_names_arm_key_and_reason(
@@ -226,6 +341,58 @@ def test_what_the_image_refuses_names_arm_key_and_reason(
     assert code == in_image.REFUSED
     assert (line["arm"], line["key"]) == (arm, key)
     assert why in line["why"]
+
+
+NO_HEADS_WORDS = "and NxD Inference needs [32, 8], as the target has it"
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes", "why"),
+    [
+        (
+            {},
+            {"lm_head.weight": [4, 8], "d2t": [4]},
+            f"lm_head.weight is [4, 8] (it maps a vocabulary of its own: d2t), {NO_HEADS_WORDS}",
+        ),
+        ({}, {"lm_head.weight": None}, f"lm_head.weight is not in it, {NO_HEADS_WORDS}"),
+        ({"tie_word_embeddings": True}, {"lm_head.weight": None}, ""),
+        ({}, {"model.embed_tokens.weight": None}, f"embed_tokens.weight is not in it, {NO_HEADS_WORDS}"),
+        ({"vocab_size": 4}, {}, "the head has vocab_size 4, its target 32; they must be the same"),
+        ({"hidden_size": 4}, {}, "the head has hidden_size 4, its target 8; they must be the same"),
+    ],
+)
+def test_a_head_that_nxd_inference_cannot_load_is_refused_with_the_shapes_found(
+    config: dict[str, Any], shapes: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    image = _image(tmp_path)
+    arm = image.arms[-1]
+    arm["mode"], path = "eagle3", arm["engine"]["speculative_config"]["model"]
+    found = {name: shape for name, shape in (SHAPES | shapes).items() if shape}
+    image.checkpoint(path, SIZES | config, found)
+    code, lines = image.ask()
+    assert [(line["arm"], line["why"]) for line in lines] == ([("qwen-sd-vllm", why)] if why else [])
+    assert code == (in_image.REFUSED if why else in_image.TAKEN)
+
+
+def test_a_window_that_a_dflash_head_was_not_trained_for_is_refused(tmp_path: Path) -> None:
+    image = _image(tmp_path, "qwen3-4b-dflash")
+    image.arms = [arm for arm in image.arms if arm["mode"] == "dflash"]
+    ON_DEVICE(image.arms[0])
+    assert image.ask() == (in_image.TAKEN, [])
+    _drafting(num_speculative_tokens=7)(image.arms[0])
+    code, (line,) = image.ask()
+    assert (code, line["key"]) == (in_image.REFUSED, "num_speculative_tokens")
+    assert line["why"] == "the head's block_size is 16: num_speculative_tokens must be one less"
+
+
+def test_weights_that_cannot_be_read_are_said_and_refuse_nothing(tmp_path: Path) -> None:
+    image = _image(tmp_path)
+    image.arms[-1]["mode"] = "eagle"
+    file = Path(image.arms[-1]["engine"]["speculative_config"]["model"], "model.safetensors")
+    file.write_bytes(b"cut")
+    code, (line,) = image.ask()
+    assert (code, line["part"]) == (in_image.CANNOT_SAY, "heads")
+    assert "its weights cannot be read" in line["why"]
 
 
 WITHOUT_A_MODEL_ALONE = """
@@ -255,14 +422,15 @@ def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms_an
 ) -> None:
     image = _image(tmp_path)
     image.module(module, text)
-    code, (line,) = image.ask()
+    code, (line, *more) = image.ask()
     assert code == in_image.CANNOT_SAY
     assert line["part"] == part
     assert line["why"]
+    assert [one["part"] for one in more] == (["engine config"] if part == "engine options" else [])
     image.arms[0]["config" if part == "engine options" else "engine"]["no_such_key"] = 1
     code, lines = image.ask()
     assert code == in_image.REFUSED
-    assert [sorted(line) for line in lines] == [["arm", "key", "why"], ["part", "why"]]
+    assert [sorted(line) for line in lines[:2]] == [["arm", "key", "why"], ["part", "why"]]
 
 
 @pytest.mark.skipif(
@@ -273,12 +441,17 @@ def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_pa
         {
             "name": arm.name,
             "dialect": arm.runtime.dialect,
+            "mode": "",
             "serve": serve_argv(arm),
             "engine": json.loads(compile_argv(arm)[-1]),
             "config": compile_config(arm),
         }
         for arm in load(ROOT / "experiments" / "lab-tiny.yaml").arms
     ]
+    for arm in arms:
+        arm["engine"]["model"] = str(CHECKPOINTS / "target")
+        if drafting := arm["engine"].get("speculative_config"):
+            drafting["model"] = str(CHECKPOINTS / "draft")
 
     def found() -> tuple[int, list[str]]:
         (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
@@ -290,3 +463,6 @@ def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_pa
     arms[0]["serve"] += ["--no-such-thing", "1"]
     arms[1]["engine"]["speculative_config"]["window"] = 3
     assert found() == (in_image.REFUSED, ["--no-such-thing", "speculative_config.window"])
+    del arms[0]["serve"][-2:], arms[1]["engine"]["speculative_config"]["window"]
+    arms[1]["engine"]["speculative_config"]["max_model_len"] = 10**6
+    assert found() == (in_image.REFUSED, ["engine config"])

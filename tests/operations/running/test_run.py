@@ -204,7 +204,7 @@ def test_only_what_stands_is_made_sure_of_again() -> None:
     def left(*done: str) -> list[str]:
         return [step.name for step in remaining(everything, done)]
 
-    assert left("arguments", "weights", "nodes", "verify") == ["nodes", *names[4:]]
+    assert left("weights", "arguments", "nodes", "verify") == ["nodes", *names[4:]]
     until = names[: names.index("benchmark-1")]
     assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
     assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
