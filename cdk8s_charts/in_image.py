@@ -226,14 +226,14 @@ def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
         for key in ("vocab_size", "hidden_size"):
             if own.get(key) != theirs.get(key):
                 why = f"the head has {key} {own.get(key)}, its target {theirs.get(key)}"
-                yield arm["name"], f"head {head.name}", f"{why}; they must be the same"
+                yield arm["name"], f"head {head}", f"{why}; they must be the same"
         if mode == "dflash":
             block = own.get("block_size")
             if block is None or block - 1 != drafting["num_speculative_tokens"]:
                 why = f"the head's block_size is {block}: num_speculative_tokens must be one less"
                 yield arm["name"], "num_speculative_tokens", why
             continue
-        yield from ((arm["name"], f"head {head.name}", why) for why in _tensors(head, own, theirs))
+        yield from ((arm["name"], f"head {head}", why) for why in _tensors(head, own, theirs))
 
 
 def _tensors(head: Path, own: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[str]:
