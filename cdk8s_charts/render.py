@@ -15,6 +15,7 @@ from cdk8s_charts.workloads import (
     benchmark_pod,
     namespace,
     network_policy,
+    profiling,
     proofs,
     quality_pod,
 )
@@ -55,6 +56,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         f"40-{BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{LMEVAL_NAME}": quality_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
+        "55-profile": profiling.profile_objects(experiment),
         **promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}

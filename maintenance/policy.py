@@ -69,7 +69,7 @@ class Exemption:
     reason: str
 
 
-_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "Job/vicuna-*")
+_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "CronJob/profile-*", "Job/vicuna-*")
 """Pods whose main container is of AWS's Neuron image and opens Neuron devices; `vicuna-*` are the batch Jobs."""
 _NEURON_IMAGES = (*_NEURON_PODS, "Job/arguments-*")
 """The same, and the Jobs that ask that image about the arms' arguments: they hold no devices and have no network."""

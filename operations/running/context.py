@@ -60,6 +60,8 @@ class Context:
     """Makes the report of a results folder."""
     verify: Callable[..., list[Finding]] | None = verify
     """Proves the nodes. `None`: nothing is proved, of the images neither."""
+    profile: bool = False
+    """Whether each arm is profiled after it was measured."""
     grace_min: float = GRACE_MIN
     """So long the nodes stay after a proof that failed."""
     _last_said: str = field(default="", init=False)

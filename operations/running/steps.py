@@ -15,7 +15,7 @@ from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.console import refusal_of
-from operations.running import measuring, preparing
+from operations.running import measuring, preparing, profiling
 from operations.running.context import POLL_S, Context, UnprovenError
 from operations.running.state import NotOursError
 
@@ -34,8 +34,8 @@ class Step:
     """Steps whose effect can vanish (nodes, replicas): a run that resumes here makes sure of it again."""
 
 
-def steps(experiment: Experiment) -> tuple[Step, ...]:
-    """All steps of a run."""
+def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
+    """All steps of a run, with profiles of the arms or without."""
     found = [
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
         Step("arguments", "ask the images about arguments and heads", preparing.check_arguments),
@@ -62,11 +62,18 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         found.append(
             Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, ("nodes",))
         )
+    if profile:
+        found.append(Step("profile", "profile each arm", profiling.profile_arms, ("nodes",)))
     return (
         *found,
         Step("off", "set the Trn2 nodes to 0", stop_paying),
-        Step("report", "fetch results and report", measuring.bring_home),
+        Step("report", "fetch results and report", _bring_home),
     )
+
+
+def _bring_home(context: Context) -> None:
+    measuring.bring_home(context)
+    profiling.bring_profiles(context)
 
 
 def _names(arms: tuple[Arm, ...]) -> str:
@@ -199,7 +206,7 @@ def _keep_for_a_look(context: Context) -> None:
 
 def _all_steps(context: Context) -> str:
     """Every step that is left; returns where the state of the finished run is."""
-    everything = steps(context.experiment)
+    everything = steps(context.experiment, profile=context.profile)
     for step in remaining(everything, context.state.done):
         number = everything.index(step) + 1
         context.say(f"==> {number}/{len(everything)} {step.title}")
