@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def batch_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     for arm in arms:
         with tempfile.TemporaryDirectory() as folder:
             words = [_as_file(word, arm["files"], Path(folder)) for word in arm["batch"]]
-            _plainly(lambda words=words: _parsed(demo, [*words[1:6], *_PLAIN_BATCH]))
+            _plainly(partial(_parsed, demo, [*words[1:6], *_PLAIN_BATCH]))
             try:
                 options = _parsed(demo, words[1:])
                 model = demo.MODEL_TYPES[options.model_type][options.task_type]
@@ -287,8 +288,8 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
         options = json.loads(json.dumps(arm["engine"])) | beside
         plain = {key: value for key, value in options.items() if key in ("model", "device", "swap_space")}
         try:
-            _plainly(lambda plain=plain: make(**plain).create_engine_config())
-            built = make(**options).create_engine_config()
+            _plainly(partial(_built, make, plain))
+            built = _built(make, options)
             if arm["dialect"] == "native":
                 _drafted(arm, built)
         except (*_REFUSALS, OSError) as error:
@@ -299,6 +300,10 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
             )
     if silent:
         raise CannotSay(silent)
+
+
+def _built(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    return make(**options).create_engine_config()
 
 
 def _drafted(arm: Arm, built: Any) -> None:

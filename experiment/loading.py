@@ -96,7 +96,7 @@ def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
     return asked.model_copy(update={"requests": len(prompts), **load})
 
 
-def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> dict[str, int]:
+def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> dict[str, Any]:
     """What the load is expected to ask of an arm whose graphs are compiled for it, the same for every arm that is compared.
 
     Where the file expects published figures, decoding is compiled for the whole context alone, as it was for them: no

@@ -196,7 +196,11 @@ def test_a_draft_model_says_its_method_where_the_runtime_reads_one() -> None:
     assert list(said.values()) == ["eagle", "draft_model"]  # of the 0.9.1 fork as AWS ran it
 
 
-NATIVE = [case for case in SERVED if case.values[0].runtime.dialect == "native"]  # type: ignore[attr-defined] # an Arm
+NATIVE = [
+    pytest.param(arm, id=name)
+    for name, arm in ARMS.items()
+    if arm.runtime.dialect == "native" and not arm.batch_only
+]
 ONE_SIDED = {
     "VLLM_NEURON_COMPILATION_TIMEOUT",
     "NEURON_LIBTORCH_COMPILATION_TIMEOUT",
