@@ -15,7 +15,7 @@ from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.console import refusal_of
-from operations.running import measuring, preparing, profiling
+from operations.running import arm_profiles, measuring, preparing
 from operations.running.context import POLL_S, Context, UnprovenError
 from operations.running.state import NotOursError
 
@@ -63,7 +63,7 @@ def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
             Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, ("nodes",))
         )
     if profile:
-        found.append(Step("profile", "profile each arm", profiling.profile_arms, ("nodes",)))
+        found.append(Step("profile", "profile each arm", arm_profiles.profile_arms, ("nodes",)))
     return (
         *found,
         Step("off", "set the Trn2 nodes to 0", stop_paying),
@@ -73,7 +73,7 @@ def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
 
 def _bring_home(context: Context) -> None:
     measuring.bring_home(context)
-    profiling.bring_profiles(context)
+    arm_profiles.bring_profiles(context)
 
 
 def _names(arms: tuple[Arm, ...]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiment.catalogue.runtimes import NATIVE_VLLM_0_29
-from operations.running.profiling import viewer
+from operations.running.arm_profiles import viewer
 from operations.running.steps import carry_out, steps
 from tests.operations.driver import Driver
 
