@@ -21,6 +21,8 @@ FETCH_ACCOUNT = "fetch"
 COMPILE_ACCOUNT = "compile"
 BENCHMARK_NAME = "qwen-llmperf"
 LMEVAL_NAME = "qwen-lmeval"
+PROFILE = "profile-"
+"""Before an arm's name: the CronJob that profiles it; and before the folders of profiles in the bucket of results."""
 LMEVAL_CHECK = "check-"
 """Before an arm's name: the container that asks it."""
 SERVICE_PORT = 8000
@@ -125,7 +127,7 @@ def arguments_job(runtime: Runtime, content: str) -> str:
 
 def profile_cron_job(arm: Arm) -> str:
     """CronJob of an arm's profile; its name may have 52 characters."""
-    name = f"profile-{arm.name}"
+    name = f"{PROFILE}{arm.name}"
     return name if len(name) <= _CRON_JOB_LENGTH else _hashed("profile", arm.name, arm.name)
 
 

@@ -55,14 +55,14 @@ _BY_ENVIRONMENT = {
 }
 
 
-def profile_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The program and a CronJob for each arm that is served from devices; nothing without such arms."""
-    arms = [arm for arm in experiment.served_arms if arm.serving.devices]
-    if not arms:
-        return []
-    text = _PROGRAM.read_text(encoding="utf-8")
-    program = config_map(experiment, f"profile-program-{content_suffix(text)}", {_PROGRAM.name: text})
-    return [program, *(_cron_job(experiment, arm, program["metadata"]["name"]) for arm in arms)]
+_TEXT = _PROGRAM.read_text(encoding="utf-8")
+_FILES = f"profile-program-{content_suffix(_TEXT)}"
+
+
+def program_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """The program; nothing where no arm is served from devices."""
+    needed = any(arm.serving.devices for arm in experiment.served_arms)
+    return [config_map(experiment, _FILES, {_PROGRAM.name: _TEXT})] if needed else []
 
 
 def profiled_argv(arm: Arm) -> list[str]:
@@ -81,14 +81,17 @@ def profiled_argv(arm: Arm) -> list[str]:
     return [*command, "--profiler-config", json.dumps({"profiler": "cuda"})]
 
 
-def _cron_job(experiment: Experiment, arm: Arm, program: str) -> dict[str, Any]:
+def profile_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
+    """The CronJob of an arm that is served from devices."""
+    if not arm.serving.devices:
+        return []
     name = profile_cron_job(arm)
     marks = labels(experiment, name, "job")
     job = {
         "backoffLimit": 0,
         "activeDeadlineSeconds": _DEADLINE_S,
         "ttlSecondsAfterFinished": 7 * 86_400,
-        "template": {"metadata": {"labels": marks}, "spec": _pod(experiment, arm, program)},
+        "template": {"metadata": {"labels": marks}, "spec": _pod(experiment, arm)},
     }
     spec = {
         "schedule": UNUSED_SCHEDULE,
@@ -96,10 +99,10 @@ def _cron_job(experiment: Experiment, arm: Arm, program: str) -> dict[str, Any]:
         "concurrencyPolicy": "Forbid",
         "jobTemplate": {"metadata": {"labels": marks}, "spec": job},
     }
-    return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=marks, spec=spec)
+    return [kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=marks, spec=spec)]
 
 
-def _pod(experiment: Experiment, arm: Arm, program: str) -> pod.PodSpec:
+def _pod(experiment: Experiment, arm: Arm) -> pod.PodSpec:
     share = pod_share(arm)
     by_environment = {} if arm.runtime.dialect == "native" else _BY_ENVIRONMENT
     server = pod.container(
@@ -123,7 +126,7 @@ def _pod(experiment: Experiment, arm: Arm, program: str) -> pod.PodSpec:
     body["initContainers"].append(server)
     pod.add_volume(body, "out", OUT, server, writable=True, emptyDir={"sizeLimit": f"{_OUT_GIB}Gi"})
     pod.mount(keep, "out", OUT)
-    pod.add_volume(body, "program", _PROGRAM_MOUNT, server, configMap={"name": program, "defaultMode": 0o444})
+    pod.add_volume(body, "program", _PROGRAM_MOUNT, server, configMap={"name": _FILES, "defaultMode": 0o444})
     pod.share_memory(body, server, share)
     hold_devices(body, server, experiment, arm)
     body.setdefault("securityContext", {}).update(pod.OWN_VOLUMES)

@@ -7,12 +7,10 @@ from pathlib import Path
 
 from experiment import Arm
 from experiment.catalogue.runtimes import version
-from experiment.naming import RESULTS_PREFIX, profile_cron_job
+from experiment.naming import PROFILE, RESULTS_PREFIX, profile_cron_job
 from operations.running import job_control, measuring
 from operations.running.context import Context, StepError
 
-PROFILE = "profile-"
-"""Before an arm's name, under which a run remembers where its profile is; and of the folders in the bucket."""
 FOLDER = "profiles"
 _PATIENCE_S = 2 * 3600
 _EXPLORER_SINCE = (2, 30)

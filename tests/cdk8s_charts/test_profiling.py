@@ -30,8 +30,12 @@ DOCUMENTED = {
 
 def _pods(name: str) -> dict[str, tuple[Arm, Pod]]:
     experiment = load(ROOT / "experiments" / f"{name}.yaml")
-    made = {item["metadata"]["name"]: Pod(item) for item in profile_objects(experiment)[1:]}
-    return {arm.name: (arm, made[profile_cron_job(arm)]) for arm in experiment.served_arms}
+    found = {}
+    for arm in experiment.served_arms:
+        (made,) = profile_objects(experiment, arm)
+        assert made["metadata"]["name"] == profile_cron_job(arm)
+        found[arm.name] = (arm, Pod(made))
+    return found
 
 
 @pytest.mark.parametrize("name", ["qwen3-32b", "qwen3-32b-today", "llama-3.1-8b-eagle3"])
