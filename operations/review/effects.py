@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdk8s_charts.manifests import ManifestFile
+from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal
 from operations.review.objects import (
     Key,
