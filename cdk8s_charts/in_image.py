@@ -1,11 +1,13 @@
-"""Ask an image's own code, without a device, whether it accepts the arguments of an experiment's arms.
+"""Ask an image's own code, without a device, whether it accepts the arguments of an experiment's arms and the heads they draft with.
 
-Runs in the image of the arms on a node without Neuron devices, with the standard library and what the image brings. One JSON
-line a finding on stdout. Exit 0: everything is taken. 1: something is refused. 3: nothing is refused, and a part could not be
-asked, because the image's code does not load without a device. Written for Python 3.10 and later.
+Runs in the image of the arms on a node without Neuron devices, with the standard library, what the image brings and the
+fetched checkpoints, of which it reads configurations and the names and shapes of tensors. One JSON line a finding on stdout.
+Exit 0: everything is taken. 1: something is refused. 3: nothing is refused, and a part could not be asked, because the image's
+code does not load without a device. Written for Python 3.10 and later.
 
 A refusal is only told where the same code took something plain before (a model and nothing else, a configuration of
-defaults): code that refuses that as well says nothing about the experiment.
+defaults): code that refuses that as well says nothing about the experiment. What no code of the image refuses before hours of
+compiling, a head's tensors, is compared here.
 """
 
 from __future__ import annotations
@@ -15,8 +17,13 @@ import dataclasses
 import importlib
 import json
 import re
+import struct
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +39,12 @@ SPECULATIVE = ("vllm.config", "vllm.config.speculative")
 NXDI = ("neuronx_distributed_inference.models.config",)
 NATIVE = ("vllm_neuron.model.neuron_config",)
 BUCKETS = ("vllm_neuron.utils.bucket_utils",)
+DEMO = "neuronx_distributed_inference.inference_demo"
+EAGLE = "vllm_neuron.vllm.spec_decode.eagle"
+DRAFTERS = {
+    "eagle3": ("EagleProposer", (EAGLE,)),
+    "dflash": ("DFlashProposer", ("vllm_neuron.vllm.spec_decode.dflash",)),
+}
 """Where the images keep what is asked here, the pinned version's place first."""
 _REFUSALS = (ValueError, TypeError, AssertionError, KeyError, NotImplementedError)
 """What code raises for a value it does not take; anything else is about the machine."""
@@ -63,9 +76,11 @@ def judge(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
     """Refusals (arm, key, why), and what could not be asked (part, why)."""
     refused: list[Finding] = []
     silent: list[Finding] = []
-    for name, part in PARTS.items():
+    for name, (part, kind) in PARTS.items():
+        blamed = {line["arm"] for line in refused} if part is engine_config else set()
+        asked = [arm for arm in arms if kind in arm and arm["name"] not in blamed]
         try:
-            for arm, key, why in part(arms):
+            for arm, key, why in part(asked) if asked else ():
                 refused.append({"arm": arm, "key": key, "why": _one_line(why)})
         except CannotSay as reason:
             silent.append({"part": name, "why": _one_line(str(reason))})
@@ -151,11 +166,190 @@ def _buckets(arm: Arm) -> Iterator[tuple[str, str, str]]:
             yield arm["name"], key, str(error)
 
 
-PARTS: dict[str, Callable[[list[Arm]], Iterator[tuple[str, str, str]]]] = {
-    "server arguments": server_arguments,
-    "engine options": engine_options,
-    "neuron config": neuron_config,
+def batch_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
+    """NxD Inference's own script parses the command of an arm without a server, and builds its configuration of it."""
+    demo = _module(DEMO)
+    for arm in arms:
+        with tempfile.TemporaryDirectory() as folder:
+            words = [_as_file(word, arm["files"], Path(folder)) for word in arm["batch"]]
+            _plainly(partial(_parsed, demo, [*words[1:6], *_PLAIN_BATCH]))
+            try:
+                options = _parsed(demo, words[1:])
+                model = demo.MODEL_TYPES[options.model_type][options.task_type]
+                demo.create_neuron_config(model, options)
+            except _REFUSALS as error:
+                named = re.search(r"--[a-z][a-z0-9-]*", str(error))
+                yield arm["name"], named[0] if named else "arguments", str(error)
+            except Exception as error:
+                raise CannotSay(f"{type(error).__name__}: {error}") from None
+
+
+_PLAIN_BATCH = ("--model-path", "x", "--compiled-model-path", "x", "--prompt", "x")
+
+
+def _parsed(demo: Any, words: list[str]) -> Any:
+    """The script reads `sys.argv` and ends the process where it does not like it: `ValueError` here."""
+    before, said = sys.argv, StringIO()
+    sys.argv = [DEMO, *words]
+    try:
+        with redirect_stderr(said):
+            return demo.parse_args()
+    except SystemExit:
+        raise ValueError(said.getvalue().strip().splitlines()[-1]) from None
+    finally:
+        sys.argv = before
+
+
+def _as_file(word: str, files: Mapping[str, str], folder: Path) -> str:
+    """A word of a command, or, for a file that the arm's pod mounts, a file of the same content."""
+    if word not in files:
+        return word
+    path = folder / Path(word).name
+    path.write_text(files[word], encoding="utf-8")
+    return str(path)
+
+
+def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
+    """A head has what the engine takes of it; its configuration and the header of its weights say so.
+
+    NxD Inference builds `embed_tokens` and `lm_head` of a draft in the vocabulary and hidden size that the draft's
+    configuration names and feeds it the target's hidden states and tokens; nothing translates another vocabulary (Llama's
+    model at v0.6.10598, July 2026; the tutorial of gpt-oss says it in words). The native plugin's DFlash compares the
+    sizes and the block (`vllm_neuron/vllm/spec_decode/dflash.py` at 09006a44).
+    """
+    for arm in arms:
+        mode, nxdi = arm["mode"], arm["dialect"].startswith("nxdi")
+        if not ((nxdi and mode in ("eagle", "eagle3")) or mode == "dflash"):
+            continue
+        drafting = arm["engine"]["speculative_config"]
+        target, head = Path(arm["engine"]["model"]), Path(drafting["model"])
+        theirs, own = _configuration(target), _configuration(head)
+        for key in ("vocab_size", "hidden_size"):
+            if own.get(key) != theirs.get(key):
+                why = f"the head has {key} {own.get(key)}, its target {theirs.get(key)}"
+                yield arm["name"], f"head {head}", f"{why}; they must be the same"
+        if mode == "dflash":
+            block = own.get("block_size")
+            if block is None or block - 1 != drafting["num_speculative_tokens"]:
+                why = f"the head's block_size is {block}: num_speculative_tokens must be one less"
+                yield arm["name"], "num_speculative_tokens", why
+            continue
+        yield from ((arm["name"], f"head {head}", why) for why in _tensors(head, own, theirs))
+
+
+def _tensors(head: Path, own: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[str]:
+    """Why NxD Inference could not load the tensors of a head, with their shapes."""
+    shapes = {name.removeprefix("model."): shape for name, shape in _shapes(head).items()}
+    wanted = [target["vocab_size"], target["hidden_size"]]
+    names = ["embed_tokens.weight", *([] if own.get("tie_word_embeddings") else ["lm_head.weight"])]
+    for name in names:
+        if shapes.get(name) != wanted:
+            found = f"is {shapes[name]}" if name in shapes else "is not in it"
+            mapped = " (it maps a vocabulary of its own: d2t)" if "d2t" in shapes else ""
+            yield f"{name} {found}{mapped}, and NxD Inference needs {wanted}, as the target has it"
+
+
+def _configuration(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CannotSay(f"{folder}: its config.json cannot be read ({error})") from None
+    return found
+
+
+def _shapes(folder: Path) -> dict[str, list[int]]:
+    """Of every tensor, from the headers alone (https://github.com/huggingface/safetensors, format); a pickle's through torch."""
+    found: dict[str, list[int]] = {}
+    try:
+        for path in sorted(folder.glob("*.safetensors")):
+            with path.open("rb") as file:
+                (length,) = struct.unpack("<Q", file.read(8))
+                header = json.loads(file.read(length))
+            found |= {name: about["shape"] for name, about in header.items() if name != "__metadata__"}
+        for path in [] if found else sorted(folder.glob("*.bin")):
+            torch = importlib.import_module("torch")
+            held = torch.load(path, map_location="meta", weights_only=True, mmap=True)
+            found |= {name: list(tensor.shape) for name, tensor in held.items()}
+    except Exception as error:
+        raise CannotSay(f"{folder}: its weights cannot be read ({type(error).__name__}: {error})") from None
+    if not found:
+        raise CannotSay(f"{folder}: holds no weights that can be read (*.safetensors, *.bin)")
+    return found
+
+
+def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
+    """The whole configuration of the engine is built, as compiling and serving begin: model, speculation, platform. The native
+    plugin's drafter then judges it, as its worker lets it do first of all."""
+    make = _found("EngineArgs", ENGINE)
+    # 0.9.1 compares the swap space of all shards, which Neuron does not use, with this machine's memory.
+    beside = {"swap_space": 0} if "swap_space" in _fields(make) else {}
+    silent = ""
+    for arm in arms:
+        options = json.loads(json.dumps(arm["engine"])) | beside
+        plain = {key: value for key, value in options.items() if key in ("model", "device", "swap_space")}
+        try:
+            _plainly(partial(_built, make, plain))
+            built = _built(make, options)
+            if arm["dialect"] == "native":
+                _drafted(arm, built)
+        except (*_REFUSALS, OSError) as error:
+            yield arm["name"], "engine config", _told(error)
+        except Exception as error:
+            silent = silent or (
+                str(error) if isinstance(error, CannotSay) else f"{type(error).__name__}: {error}"
+            )
+    if silent:
+        raise CannotSay(silent)
+
+
+def _built(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    return make(**options).create_engine_config()
+
+
+def _drafted(arm: Arm, built: Any) -> None:
+    """`ValueError` for what the plugin's worker refuses before it loads anything."""
+    config = _found("NeuronConfig", NATIVE).from_dict(json.loads(json.dumps(arm["config"])))
+    on_device = config.on_device_sampling_config is not None
+    if built.scheduler_config.async_scheduling and not on_device:
+        raise ValueError("asynchronous scheduling needs sampling on the device (NeuronModelRunner)")
+    if (speculation := built.speculative_config) is None:
+        return
+    if speculation.method not in DRAFTERS:
+        raise ValueError(f"the plugin has no drafter for method {speculation.method}")
+    drafter = _found(*DRAFTERS[speculation.method])
+    _module(EAGLE).get_world_group = lambda: (
+        None
+    )  # no process group is made here, and its rank is all it is asked
+    try:
+        drafter(built, _module("torch").device("cpu"), on_device)
+    except ValueError:
+        raise
+    except Exception as error:  # whatever it misses without a device
+        raise CannotSay(f"{type(error).__name__}: {error}") from None
+
+
+def _told(error: Exception) -> str:
+    """Pydantic puts the reason between how many errors there are and what it was given."""
+    found = re.search(r"Value error, (.*?) \[type=", str(error), re.DOTALL)
+    return found[1] if found else f"{type(error).__name__}: {error}"
+
+
+PARTS: dict[str, tuple[Callable[[list[Arm]], Iterator[tuple[str, str, str]]], str]] = {
+    "server arguments": (server_arguments, "serve"),
+    "batch arguments": (batch_arguments, "batch"),
+    "engine options": (engine_options, "serve"),
+    "neuron config": (neuron_config, "serve"),
+    "heads": (heads, "serve"),
+    "engine config": (engine_config, "serve"),
 }
+"""Each with the key of the arms that it asks about: those with a server, or those without."""
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise CannotSay(f"no {name} in this image ({type(error).__name__}: {error})") from None
 
 
 def _found(name: str, modules: tuple[str, ...]) -> Any:

@@ -29,7 +29,7 @@ DECLARED = (
     _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
     _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
     _SERVER + r"command\.--speculative-config(\..*)?",
-    _SERVER + r"command\.--(no-async-scheduling|num-gpu-blocks-override)",
+    _SERVER + r"command\.--no-async-scheduling",
     _SERVER + r"command\.--per-request-spec-decode-metrics",
     rf"{_CONFIG}({'|'.join(TREATED_KEYS)})",
 )

@@ -15,6 +15,7 @@ from cdk8s_charts.workloads import (
     benchmark_pod,
     namespace,
     network_policy,
+    profiling,
     proofs,
     quality_pod,
 )
@@ -55,11 +56,15 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         f"40-{BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{LMEVAL_NAME}": quality_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
+        "55-profile": profiling.program_objects(experiment),
         **promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
-    files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.served_arms}
+    files |= {
+        f"30-{arm.name}": [*arm_objects(experiment, arm), *profiling.profile_objects(experiment, arm)]
+        for arm in experiment.served_arms
+    }
     made = (
         ManifestFile(f"{name}.yaml", tuple(_marked(objects) if experiment.lab_only else objects))
         for name, objects in files.items()

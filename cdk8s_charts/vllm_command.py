@@ -23,7 +23,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.runtimes import version
-from experiment.compilation import compile_config, compiler_environment, serve_config, synchronous
+from experiment.compilation import (
+    cache_blocks,
+    compile_config,
+    compiler_environment,
+    serve_config,
+    synchronous,
+)
 from experiment.naming import SERVICE_PORT
 from experiment.naming import artifact_path as artifact_folder
 from experiment.naming import weights_path as weights_folder
@@ -174,14 +180,8 @@ def nxdi_work_folders(artifact: str) -> dict[str, str]:
     }
 
 
-_BLOCK_TOKENS, _SPARE_BLOCKS = 32, 176
-"""Of the key-value cache: a block, and what the plugin's examples of DFlash add to those that the batch can use
-(https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/qwen3/dflash/run_tp4.sh; why: docs/guides/features-guide.md, 2026-08-13)."""
-
-
 def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
     config, serving = compile_config(arm), arm.serving
-    blocks = -(-serving.max_model_len * serving.max_num_seqs // _BLOCK_TOKENS) + _SPARE_BLOCKS
     return {
         **_shape(arm),
         "max_num_batched_tokens": serving.max_model_len,
@@ -190,27 +190,30 @@ def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
         "enable_chunked_prefill": False,
         "disable_hybrid_kv_cache_manager": True,
         **({"async_scheduling": False} if synchronous(arm) else {}),
-        **({"num_gpu_blocks_override": blocks} if arm.mode and arm.mode.sized_cache else {}),
+        "num_gpu_blocks_override": cache_blocks(arm),
         "additional_config": {"neuron_config": config},
         **_speculation(arm),
     }
 
 
 def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    """A server fails instead of compiling."""
+    """A server fails instead of compiling.
+
+    Flags of the compiler are part of the key that it finds its graphs by (design of the compilation cache, 2026-06-22), so
+    neither side is given any. Pinning workers to the CPUs beside their EFA device is for several nodes; without such a device in
+    the pod workers end (examples of DFlash: "harmless on instances that do have EFA").
+    """
     environment = {
         "VLLM_CACHE_ROOT": artifact,
         **compiler_environment(arm),
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1200",
+        "NEURON_SKIP_EFA_AFFINITY": "1",
     }
-    if not arm.instance.efa_attached:
-        environment["NEURON_SKIP_EFA_AFFINITY"] = "1"
     if serving:
         return environment | {"VLLM_NEURON_DISABLE_WARMUP_COMPILE": "1"}
     return environment | {
         "VLLM_NEURON_COMPILATION_TIMEOUT": "7200",
         "NEURON_LIBTORCH_COMPILATION_TIMEOUT": "7200",
-        "NEURON_CC_FLAGS": f"--temp-dir={artifact}.work",
     }
 
 
@@ -221,7 +224,7 @@ def _upstream_options(arm: Arm, _serving: bool) -> dict[str, Any]:
         "max_num_seqs": arm.serving.max_num_seqs,
         "max_model_len": arm.serving.max_model_len,
         "enforce_eager": True,
-        "kv_cache_memory_bytes": "64M",
+        "kv_cache_memory_bytes": 64_000_000,
         "enable_prefix_caching": False,
         **_speculation(arm),
     }

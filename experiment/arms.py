@@ -56,11 +56,18 @@ class Speculation:
 
 
 class ArmServing(Serving):
-    """With the degree of tensor parallelism, which the instance type decides where the file does not, and one batch."""
+    """With the degree of tensor parallelism, which the instance type decides where the file does not, one batch, and what
+    the load asks of it."""
+
+    later = ("prompt_tokens", "sequence_tokens")
 
     tensor_parallel: int
     max_num_seqs: int
     """Of this arm's batch."""
+    prompt_tokens: int = 0
+    """What the longest prompt of the load is expected to have; 0 where nothing is compiled for it."""
+    sequence_tokens: int = 0
+    """The same with its answer and a step; 0 where decoding is compiled for the whole context alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +109,8 @@ class Arm:
     @property
     def also_changes(self) -> tuple[str, ...]:
         """What else differs in this arm's engine: what speculation changes (`Mode.also_changes`), what the file sets."""
-        by_mode = (*self.mode.also_changes, self.mode.sized_cache) if self.mode else ()
         return (
-            *filter(None, by_mode),
+            *(self.mode.also_changes if self.mode else ()),
             *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()),
             *([NO_ASYNC_SCHEDULING] if self.scheduler else ()),
         )
@@ -219,7 +225,6 @@ _JUDGED = (
         "needs_device_sampling",
         "synchronous",
         "degrees",
-        "sized_cache",
         "offered",
         "config_keys",
     ),

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from experiment.arms import Arm, Weights
 
 SPECULATION_LENGTH = 64
 """Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
+_SMALLEST_BUCKET = 128
+"""Of the native plugin's prompts, and what its lengths of a context must be multiples of."""
 _CHOICES = 10
 """Choices of a head that are worth a look."""
 KEY_LENGTH = 16
@@ -174,17 +176,53 @@ def _probability(head: int, rank: int) -> float:
 
 
 def _native(arm: Arm) -> dict[str, Any]:
-    """One bucket of each kind, the largest: padding costs both arms the same, and nothing is left to compile later.
+    """Buckets for the lengths of the load, powers of two from 128 as the plugin makes them, and the largest of each kind:
+    what does not fit takes that one, and nothing is left to compile later.
 
-    The length of a decode step's context has that bucket by itself: `max_model_len` is always compiled, and
-    `decode_context_length_buckets` takes smaller ones only; the plugin refuses that very length
-    (`validate_decode_context_length_buckets` of its bucket_utils; configuration reference of SDK 2.33).
+    A prompt is padded to the first that holds it, and a decode step reads the cache up to the first that holds the longest
+    sequence of its batch, otherwise all of `max_model_len`. That length is always compiled: the plugin refuses it in
+    `decode_context_length_buckets` (`validate_decode_context_length_buckets` of its bucket_utils; design of decode
+    context-length bucketing, 2026-06-23). One smaller bucket is enough for one load; each one more is compiled three times
+    where an arm drafts.
     """
+    serving = arm.serving
+    prompts = [*_powers(serving.prompt_tokens)] if serving.prompt_tokens else []
+    context = [*_powers(serving.sequence_tokens)][-1:] if serving.sequence_tokens else []
+    smaller = [bucket for bucket in context if bucket < serving.max_model_len]
     return {
-        "num_batched_tokens_buckets": [arm.serving.max_model_len],
-        "num_seqs_buckets": [arm.serving.max_num_seqs],
+        "num_batched_tokens_buckets": [
+            *(bucket for bucket in prompts if bucket < serving.max_model_len),
+            serving.max_model_len,
+        ],
+        "num_seqs_buckets": [serving.max_num_seqs],
         "on_device_sampling_config": {"all_greedy": True},
+        **({"decode_context_length_buckets": smaller} if smaller else {}),
     }
+
+
+def _powers(tokens: int) -> Iterator[int]:
+    """From 128 to the first that holds so many."""
+    bucket = _SMALLEST_BUCKET
+    while bucket < tokens:
+        yield bucket
+        bucket *= 2
+    yield bucket
+
+
+_BLOCK_TOKENS, _SPARE_BLOCKS = 32, 176
+"""Of the key-value cache: a block, and what the plugin's examples of DFlash add to the blocks that the batch can use, in both of
+the arms that they compare (https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/qwen3/dflash/run_tp4.sh). No
+source says why 176; the features guide (2026-08-13) has the formula without them. vLLM keeps one block for itself and needs room
+for drafts, so some are needed.
+
+The number is part of the shape of the cache, so of the compiled graphs, and what a DFlash head costs grows with it: every arm
+has the same, and vLLM does not derive it from the memory that it finds."""
+
+
+def cache_blocks(arm: Arm) -> int:
+    """Blocks of the native plugin's key-value cache."""
+    serving = arm.serving
+    return -(-serving.max_model_len * serving.max_num_seqs // _BLOCK_TOKENS) + _SPARE_BLOCKS
 
 
 def artifact_key(arm: Arm) -> str:
@@ -213,6 +251,7 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
         "max_model_len": serving.max_model_len,
         "neuron_config": compile_config(arm),
         "compiler_environment": compiler_environment(arm),
+        **({"cache_blocks": cache_blocks(arm)} if arm.runtime.dialect == "native" else {}),
     }
 
 

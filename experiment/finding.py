@@ -17,6 +17,8 @@ class State(StrEnum):
 
     FINE = "fine"
     FINDING = "finding"
+    WARNING = "warning"
+    """Worth a look; nothing ends because of it."""
     UNKNOWN = "unknown"
     """What had to be asked did not answer, or did not let us ask."""
 

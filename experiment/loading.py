@@ -13,7 +13,7 @@ from experiment.compilation import compile_config
 from experiment.finding import Finding, InvalidExperiment, Misuse
 from experiment.model_config import with_own_models
 from experiment.parsing import parse, read
-from experiment.prompts import Prompt, read_prompts, replayed, timed
+from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: st
     return Experiment(
         name=file.name,
         description=file.description,
-        arms=tuple(_arm(file, arm) for arm in file.arms),
+        arms=tuple(_arm(file, arm, prompts) for arm in file.arms),
         prompts=prompts,
         prompt_format=prompt_format,
         benchmark=_as_recorded(file.benchmark, prompts),
@@ -96,7 +96,22 @@ def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
     return asked.model_copy(update={"requests": len(prompts), **load})
 
 
-def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
+def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> dict[str, Any]:
+    """What the load is expected to ask of an arm whose graphs are compiled for it, the same for every arm that is compared.
+
+    Where the file expects published figures, decoding is compiled for the whole context alone, as it was for them: no
+    published command line sets the key.
+    """
+    if RUNTIMES[arm.runtime].dialect != "native":
+        return {}
+    prompt, sequence = expected_tokens(prompts, answer=file.benchmark.max_tokens)
+    windows = [one.speculation.num_speculative_tokens for one in file.arms if one.speculation]
+    step = 1 + max((k for k in windows if isinstance(k, int)), default=0)
+    published = file.expect is not None and bool(file.expect.figures)
+    return {"prompt_tokens": prompt, "sequence_tokens": 0 if published else sequence + step}
+
+
+def _arm(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> Arm:
     instance, treatment = INSTANCES[file.cluster.instance], arm.speculation
     return Arm(
         name=arm.name,
@@ -108,6 +123,7 @@ def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
                 **dict(file.serving),
                 "tensor_parallel": file.serving.degree_on(instance),
                 "max_num_seqs": arm.max_num_seqs,
+                **_lengths(file, arm, prompts),
             }
         ),
         speculation=Speculation(**{**dict(treatment), "draft": _weights(file, treatment.draft)})

@@ -21,6 +21,8 @@ FETCH_ACCOUNT = "fetch"
 COMPILE_ACCOUNT = "compile"
 BENCHMARK_NAME = "qwen-llmperf"
 LMEVAL_NAME = "qwen-lmeval"
+PROFILE = "profile-"
+"""Before an arm's name: the CronJob that profiles it; and before the folders of profiles in the bucket of results."""
 LMEVAL_CHECK = "check-"
 """Before an arm's name: the container that asks it."""
 SERVICE_PORT = 8000
@@ -50,6 +52,7 @@ NODE_ROLE_LABEL = "speculation.trn2/role"
 UNPINNED = "unpinned"
 """Stands for a revision that the experiment leaves open."""
 _SLUG_LENGTH = 36
+_CRON_JOB_LENGTH = 52
 
 
 def namespace(experiment: Experiment) -> str:
@@ -120,6 +123,12 @@ def compile_job(arm: Arm, content: str = "") -> str:
 def arguments_job(runtime: Runtime, content: str) -> str:
     """Job that asks a runtime's image whether it takes the arms' arguments; `content` is the rest of its template."""
     return _hashed("arguments", runtime.name, f"{runtime.image}\n{content}")
+
+
+def profile_cron_job(arm: Arm) -> str:
+    """CronJob of an arm's profile; its name may have 52 characters."""
+    name = f"{PROFILE}{arm.name}"
+    return name if len(name) <= _CRON_JOB_LENGTH else _hashed("profile", arm.name, arm.name)
 
 
 def watchers_group(experiment: Experiment) -> str:

@@ -45,6 +45,25 @@ class Prompt:
         return sum(len(content.encode()) for content in contents)
 
 
+_BYTES_PER_TOKEN = 3
+"""Of a prompt, when its length is estimated: English text has about four, code fewer. An estimate, which decides what is
+compiled and never what fits."""
+_AROUND_TOKENS = 48
+"""What the benchmark and a chat template put around a prompt."""
+
+
+def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int]:
+    """Tokens of the longest prompt, earlier turns included, and of the longest sequence, with its answer; estimates."""
+    longest, whole, before = 0, 0, Counter[str]()
+    for prompt in prompts:
+        asked = before[prompt.conversation] + prompt.utf8_bytes // _BYTES_PER_TOKEN + _AROUND_TOKENS
+        answered = asked + (prompt.max_tokens or answer)
+        longest, whole = max(longest, asked), max(whole, answered)
+        if prompt.conversation:
+            before[prompt.conversation] = answered
+    return longest, whole
+
+
 def timed(prompts: Iterable[Prompt]) -> bool:
     """Whether they arrive when they say, which then is the load."""
     return any(one.at_s is not None for one in prompts)

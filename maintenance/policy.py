@@ -69,7 +69,7 @@ class Exemption:
     reason: str
 
 
-_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "Job/vicuna-*")
+_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "CronJob/profile-*", "Job/vicuna-*")
 """Pods whose main container is of AWS's Neuron image and opens Neuron devices; `vicuna-*` are the batch Jobs."""
 _NEURON_IMAGES = (*_NEURON_PODS, "Job/arguments-*")
 """The same, and the Jobs that ask that image about the arms' arguments: they hold no devices and have no network."""
@@ -96,14 +96,13 @@ EXEMPTIONS = (
     ),
     Exemption(
         check="CKV_K8S_23",  # not root
-        objects=_NEURON_IMAGES,
+        objects=_NEURON_PODS,
         reason="What the Neuron devices ask of a user is unproven, so the image's user stays, without any capability;"
-        " `serving.pod_security: restricted` switches once `./trnspec verify` (device-files) passes with it. The arguments"
-        " are asked as that user, so that what the image may read is what a server may read.",
+        " `serving.pod_security: restricted` switches once `./trnspec verify` (device-files) passes with it.",
     ),
     Exemption(
         check="CKV_K8S_40",  # high user id
-        objects=_NEURON_IMAGES,
+        objects=_NEURON_PODS,
         reason="As for CKV_K8S_23. A user namespace (`hostUsers: false`) would change who owns the device files too.",
     ),
     Exemption(

@@ -20,7 +20,7 @@ from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, prin
 WIDTH = 100
 _LEAST_LAST = 24
 """Columns that the last one of a table has at least."""
-_COLOURS = {"fine": "green", "finding": "red", "unknown": "yellow"}
+_COLOURS = {"fine": "green", "finding": "red", "warning": "yellow", "unknown": "yellow"}
 _HERE = Path(__file__).resolve().parent.parent
 
 

@@ -37,7 +37,7 @@ KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Dep
 """Of the manifests, what AmazonEKSViewPolicy shows
 (https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
 _APPLY = "deploy the workloads stack; where GitOps applies the manifests, render them resolved, commit and sync, then retry"
-PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
+PREPARING = ("weights", "arguments", "nodes", "verify", "compile")
 Object = Mapping[str, Any]
 
 

@@ -1,7 +1,8 @@
 """`verify`: what only real nodes can prove, before anything is compiled on them.
 
-First what the API server tells of nodes, devices and add-ons: objects in, findings out. Then the proof on the nodes: a Job
-for each arm that is deployed first, all at once, as the arms will be.
+First what the API server tells of nodes, devices and add-ons: objects in, findings out. A node that is Ready still pulls the
+images of its daemons and publishes its devices a little later, so this is asked again until it holds. Then the proof on the
+nodes: a Job for each arm that is deployed first, all at once, as the arms will be.
 """
 
 from __future__ import annotations
@@ -40,10 +41,22 @@ from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 
 POLL_S = 5
+LOOK_S = 10
+SETTLE_S = 600
+"""A node's daemons pull their images and publish its devices within minutes; what takes longer has another cause."""
+LOOKS_IN_A_ROW = 3
+"""A daemon that starts and dies again passes one look, and may pass two."""
+_SETTLING = ("nodes-ready", "device-class", "device-attributes", "daemons-ready")
+"""Checks that waiting can change; what a node can allocate stays."""
 ALLOWANCE_S = 120
 """Beyond the Jobs' own deadline, for the API to say so."""
 ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
 """DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
+_MONITOR = "neuron-monitor"
+_BESIDE_DRA = (
+    "AWS does not support it beside the DRA driver, and no arm needs it "
+    "(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/monitoring.html)"
+)
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 Objects = Sequence[Object]
@@ -53,7 +66,8 @@ Objects = Sequence[Object]
 def command(path: Path, account: str | None, as_json: bool) -> int:
     """Check on running Trn2 nodes everything that could not be tried without AWS; about two minutes.
 
-    Exit 0 when every check passed, 1 when one failed.
+    On a new node it waits up to ten minutes more until its daemons run and its devices are published. Exit 0 when every check
+    passed, 1 when one failed; a warning fails nothing.
     """
     experiment = experiment_of(path, verb="verify")
     with cluster_of(experiment, aws_of(experiment, account)) as kubernetes:
@@ -64,32 +78,81 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
         return 1 if bad else 0
     rows = [(one.state, one.check, one.where, f"{one.why}. {one.remedy}".rstrip(". ")) for one in findings]
     print_table(("state", "check", "where", "found"), rows)
-    print(f"\n{len(findings) - len(bad)} checks passed, {len(bad)} failed")
+    print(f"\n{count_text(findings)}")
     return 1 if bad else 0
 
 
 def verify(
-    experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
+    experiment: Experiment,
+    kubernetes: Kubernetes,
+    clock: Clock,
+    *,
+    tell: Callable[[str], None],
+    alive: Callable[[], object] = lambda: None,
 ) -> list[Finding]:
-    """All findings. The proof on the nodes is left out where the API already tells that its pods could not start."""
-    nodes = own_nodes(experiment, kubernetes.list("node"))
-    findings = [
-        *nodes_ready(nodes, wanted=nodes_needed(experiment)),
-        *node_size(experiment, nodes),
-        *device_class(experiment, kubernetes.list("deviceclass"), nodes),
-        *device_attributes(experiment, kubernetes.list("resourceslice"), nodes),
-        *daemons_ready(kubernetes.list("daemonset", everywhere=True), nodes),
-    ]
+    """All findings. The proof on the nodes is left out where the API already tells that its pods could not start.
+
+    `alive` is called every few seconds: who drives a run must be heard of while this waits.
+    """
+    findings = settled(lambda: look(experiment, kubernetes), clock, tell=tell, alive=alive)
     stopping = {"nodes-ready", "device-class", "device-attributes"}
     if any(one.check in stopping for one in failed(findings)):
         tell("no proof on the nodes: its pods could not start; fix what failed first")
         return findings
-    return findings + prove(experiment, kubernetes, clock, tell=tell)
+    return findings + prove(experiment, kubernetes, clock, tell=tell, alive=alive)
+
+
+def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
+    """What the API server tells now."""
+    nodes = own_nodes(experiment, kubernetes.list("node"))
+    names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
+    here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
+    return [
+        *nodes_ready(nodes, wanted=nodes_needed(experiment)),
+        *node_size(experiment, nodes),
+        *device_class(experiment, kubernetes.list("deviceclass"), nodes),
+        *device_attributes(experiment, kubernetes.list("resourceslice"), nodes),
+        *daemons_ready(experiment, here, nodes),
+    ]
+
+
+def settled(
+    look: Callable[[], list[Finding]],
+    clock: Clock,
+    *,
+    tell: Callable[[str], None],
+    alive: Callable[[], object],
+) -> list[Finding]:
+    """The last look: after several in a row without anything that waiting could change, or when the patience is over."""
+    end, passed, said = clock.ticking() + SETTLE_S, 0, ""
+    with progress("waiting for the nodes' daemons and devices") as doing:
+        while True:
+            findings = look()
+            waiting = [one for one in failed(findings) if one.check in _SETTLING]
+            passed = 0 if waiting else passed + 1
+            if passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
+                return findings
+            if waiting:
+                more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
+                text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
+                doing(doing=text)
+                if text != said:
+                    tell(f"{text}; for {SETTLE_S // 60} minutes at most" if not said else text)
+                    said = text
+            alive()
+            clock.sleep(LOOK_S)
 
 
 def failed(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that are not fine."""
-    return [one for one in findings if one.state is not State.FINE]
+    """Those that are not fine, and more than a warning."""
+    return [one for one in findings if one.state not in (State.FINE, State.WARNING)]
+
+
+def count_text(findings: Sequence[Finding]) -> str:
+    """How many passed and how many did not."""
+    bad, warnings = len(failed(findings)), sum(one.state is State.WARNING for one in findings)
+    warned = f", {warnings} warning{'s' if warnings > 1 else ''}" if warnings else ""
+    return f"{len(findings) - bad - warnings} checks passed, {bad} failed{warned}"
 
 
 def _checked(check: str, where: str, found: str, remedy: str = "") -> Finding:
@@ -199,21 +262,32 @@ def _has(device: Mapping[str, Any], key: str) -> bool:
     )
 
 
-def daemons_ready(daemon_sets: Objects, nodes: Objects) -> Iterator[Finding]:
-    """Add-ons and drivers run wherever they are wanted, and those of every node are wanted on every node."""
-    wanted_on = {
-        one["metadata"]["name"]: one.get("status", {}).get("desiredNumberScheduled", 0) for one in daemon_sets
-    }
+def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iterator[Finding]:
+    """What the arms' pods rest on runs on each of our nodes. Daemons of others there are a warning at most: whether they are
+    ever ready is not for a run to decide. `pods` are those on our nodes."""
+    ready: dict[str, dict[str, bool]] = {}
+    for pod in pods:
+        owners = pod["metadata"].get("ownerReferences", ())
+        for owner in (one["name"] for one in owners if one.get("kind") == "DaemonSet"):
+            known = owner in ON_EVERY_NODE
+            name = owner if known else f"{pod['metadata'].get('namespace', '')}/{owner}"
+            ready.setdefault(name, {})[pod["spec"]["nodeName"]] = condition(pod, "Ready") is not None
     for name in ON_EVERY_NODE:
-        if wanted_on.get(name, 0) < len(nodes):
-            found = f"wanted on {wanted_on[name]}" if name in wanted_on else "absent from the cluster"
-            remedy = "look at the add-on in the EKS console, or aws eks describe-addon"
-            yield _checked("daemons-ready", name, f"{found}, there are {len(nodes)} nodes", remedy)
-    for one in daemon_sets:
-        name, place = one["metadata"]["name"], one["metadata"]["namespace"]
-        wanted, ready = wanted_on[name], one.get("status", {}).get("numberReady", 0)
-        remedy = f"kubectl -n {place} describe daemonset {name}" if ready < wanted else ""
-        yield _checked("daemons-ready", f"{place}/{name}", f"{ready} of {wanted} pods ready", remedy)
+        count = sum(ready.get(name, {}).values())
+        remedy = f"kubectl -n kube-system describe daemonset {name}; the add-on: aws eks describe-addon"
+        enough = count == len(nodes)
+        yield _checked(
+            "daemons-ready", name, f"ready on {count} of {len(nodes)} nodes", "" if enough else remedy
+        )
+    for name, places in ready.items():
+        late = sorted(node for node, fine in places.items() if not fine)
+        if name in ON_EVERY_NODE or not late:
+            continue
+        dra = experiment.baseline.serving.allocation == "dra"
+        why = f"not ready on {', '.join(late)}; no arm needs it"
+        if dra and name.rpartition("/")[2].startswith(_MONITOR):
+            why = f"not ready on {', '.join(late)}; {_BESIDE_DRA}"
+        yield Finding(name, None, why, "tell its owner", check="daemons-ready", state=State.WARNING)
 
 
 def quantity(text: str) -> float:
@@ -225,7 +299,12 @@ def quantity(text: str) -> float:
 
 
 def prove(
-    experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
+    experiment: Experiment,
+    kubernetes: Kubernetes,
+    clock: Clock,
+    *,
+    tell: Callable[[str], None],
+    alive: Callable[[], object],
 ) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
     jobs = {f"verify-{arm.name}": arm for arm in batches(experiment)[0]}
@@ -236,7 +315,7 @@ def prove(
             kubernetes.create(_job(experiment, kubernetes, arm, job))
         names = ", ".join(arm.name for arm in jobs.values())
         tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
-        _wait(kubernetes, clock, list(jobs), tell)
+        _wait(kubernetes, clock, list(jobs), tell, alive)
         return [one for job, arm in jobs.items() for one in _results(kubernetes, arm.name, job)]
     finally:
         for job in jobs:
@@ -267,7 +346,13 @@ def _wait_until_gone(kubernetes: Kubernetes, clock: Clock, job: str) -> None:
             clock.sleep(POLL_S)
 
 
-def _wait(kubernetes: Kubernetes, clock: Clock, jobs: list[str], tell: Callable[[str], None]) -> None:
+def _wait(
+    kubernetes: Kubernetes,
+    clock: Clock,
+    jobs: list[str],
+    tell: Callable[[str], None],
+    alive: Callable[[], object],
+) -> None:
     """Until each Job has ended, or its deadline and the allowance are over."""
     from cdk8s_charts.workloads.proofs import SECONDS
 
@@ -279,6 +364,7 @@ def _wait(kubernetes: Kubernetes, clock: Clock, jobs: list[str], tell: Callable[
                     jobs.remove(name)
                     tell(f"  {name} ended, {len(jobs)} to go")
                     told(steps=1)
+            alive()
             if jobs:
                 clock.sleep(POLL_S)
 

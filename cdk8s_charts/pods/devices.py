@@ -78,4 +78,10 @@ def hold_devices(spec: pod.PodSpec, holder: pod.Container, experiment: Experimen
         return
     for part in ("requests", "limits"):
         resources[part][EXTENDED_RESOURCE] = str(arm.serving.devices)
-    spec["schedulerName"] = SCHEDULER
+    if needs_neighbours(arm):
+        spec["schedulerName"] = SCHEDULER
+
+
+def needs_neighbours(arm: Arm) -> bool:
+    """Whether the scheduler extension decides which devices an arm gets: all devices of a node need no choice."""
+    return arm.serving.devices < arm.instance.devices

@@ -64,7 +64,7 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     demo = pod.container(
         "inference-demo",
         arm.runtime.image,
-        batch_argv(arm, prompt=_prompt(experiment), max_new_tokens=experiment.benchmark.max_tokens),
+        command(experiment, arm),
         environment=environment,
         folder=SCRATCH_MOUNT,
         resources=pod.part_of_node(share, disk_gib=sizes.compile_ephemeral_gib(arm)),
@@ -93,6 +93,18 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
         batch=batch_of(experiment, arm),
     )
     return [*files, job]
+
+
+def command(experiment: Experiment, arm: Arm) -> list[str]:
+    """What the arm's pod runs."""
+    return batch_argv(arm, prompt=_prompt(experiment), max_new_tokens=experiment.benchmark.max_tokens)
+
+
+def files(arm: Arm) -> dict[str, str]:
+    """What the command reads that is not a model, by where the pod mounts it."""
+    if arm.speculation is None or arm.speculation.mode != "medusa":
+        return {}
+    return {f"{_PLAN_MOUNT}/{_TREE_FILE}": json.dumps(tree(arm.num_speculative_tokens))}
 
 
 def _prompt(experiment: Experiment) -> str:

@@ -95,7 +95,8 @@ def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     name, group = watchers_group(experiment), "rbac.authorization.k8s.io"
     devices = ["deviceclasses", "resourceclaims", "resourceslices"]
-    seen = {"": ["nodes"], "apps": ["daemonsets"], "resource.k8s.io": devices}
+    # Which daemons are ready on the experiment's own nodes, their pods say alone.
+    seen = {"": ["nodes", "pods"], "apps": ["daemonsets"], "resource.k8s.io": devices}
     rules = [
         {"apiGroups": [api], "resources": resources, "verbs": ["get", "list", "watch"]}
         for api, resources in seen.items()

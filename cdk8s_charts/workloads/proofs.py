@@ -1,8 +1,10 @@
 """What is proved before an arm is started: its image accepts its arguments, and a node has what its pod needs.
 
-The images are asked before a Trn2 node is started, by one suspended Job for each: on a system node, in the arms' own image
-and security context, without devices, network or mounts. The program (`in_image.py`) asks vLLM's parser and the class of
-the Neuron configuration; `run` releases it and goes on with a warning where the image cannot be asked without a device.
+The images are asked before a Trn2 node is started and after the weights are fetched, by one suspended Job for each: on a
+system node, in the arms' own image, without devices or network, with the checkpoints mounted read-only. The program
+(`in_image.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
+heads; `run` releases it and goes on with a warning where the image cannot be asked without a device. It needs no right that
+the Pod Security Standard `restricted` refuses.
 *Not run on AWS*: the images were never pulled here.
 
 A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one suspended CronJob for each distinct demand of
@@ -22,6 +24,7 @@ from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.volumes import STORES, mount_store
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
+from cdk8s_charts.workloads import batch
 from cdk8s_charts.workloads.artifact_jobs import suspended_job
 from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
@@ -40,8 +43,14 @@ _ASKED = "asked.json"
 _ASKED_MOUNT = "/asked"
 _ARMS_A_MAP = 40
 """A sweep of hundreds would be more than one ConfigMap may travel with."""
-_WITHOUT_DEVICE = {"HOME": "/tmp", "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2"}
-"""NxD Inference asks for the platform while it builds a configuration; torch_neuronx reads this before it asks the machine."""
+_WITHOUT_DEVICE = {
+    **{"HOME": "/tmp", "USER": "arguments", "VLLM_CACHE_ROOT": "/tmp/vllm"},
+    "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2",
+}
+"""NxD Inference asks for the platform while it builds a configuration; torch_neuronx reads this before it asks the machine.
+torch asks for the user's name, which one that the image does not know has here alone."""
+_NATIVE = {"VLLM_NEURON_CPU_COMPILE": "1"}
+"""The plugin's way to do without a device (cpu_compilation.md of its design documents): it loads no weight and opens nothing."""
 
 CONTAINER = "proof"
 SECONDS = 900
@@ -53,7 +62,7 @@ _PROOF_MOUNT = "/proof"
 
 
 def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """What each image is asked, and its Job; nothing where no arm is served from devices."""
+    """What each image is asked, and its Job; nothing where no arm stands on devices."""
     program = _files(experiment, {_IN_IMAGE.name: _IN_IMAGE.read_text(encoding="utf-8")})
     found = []
     for runtime in runtimes(experiment):
@@ -67,37 +76,51 @@ def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
-    """Those of the arms that are served from devices, each once."""
-    return tuple({arm.runtime.name: arm.runtime for arm in _arms(experiment)}.values())
+    """Those of the arms on devices, each once."""
+    return tuple({arm.runtime.name: arm.runtime for arm in experiment.device_arms}.values())
 
 
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:
     """What the program is told of each arm of a runtime; the keys are those that it reads."""
-    return [
-        {
-            "name": arm.name,
-            "dialect": runtime.dialect,
-            "serve": serve_argv(arm),
-            "engine": json.loads(compile_argv(arm)[-1]),
-            "config": compile_config(arm),
-        }
-        for arm in _arms(experiment)
-        if arm.runtime.name == runtime.name
-    ]
+    arms = [arm for arm in experiment.device_arms if arm.runtime.name == runtime.name]
+    return [_batch(experiment, arm) if arm.batch_only else _served(arm) for arm in arms]
+
+
+def _served(arm: Arm) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "dialect": arm.runtime.dialect,
+        "mode": arm.speculation.mode if arm.speculation else "",
+        "serve": serve_argv(arm),
+        "engine": json.loads(compile_argv(arm)[-1]),
+        "config": compile_config(arm),
+    }
+
+
+def _batch(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """Its script reads a file that its pod alone mounts."""
+    return {
+        "name": arm.name,
+        "dialect": arm.runtime.dialect,
+        "batch": batch.command(experiment, arm),
+        "files": batch.files(arm),
+    }
 
 
 def _arguments_job(
     experiment: Experiment, runtime: Runtime, program: dict[str, Any], questions: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """The suspended Job of one image. It is not tried again: what it says is about the image, not about the day."""
-    arm = next(arm for arm in _arms(experiment) if arm.runtime.name == runtime.name)
+    arm = next(arm for arm in experiment.device_arms if arm.runtime.name == runtime.name)
     mounted = {"program": program} | {f"arms-{number}": asks for number, asks in enumerate(questions)}
-    files = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
+    paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
     container = pod.container(
         _ARGUMENTS,
         runtime.image,
-        ["python3", f"{_ASKED_MOUNT}/program/{_IN_IMAGE.name}", *files],
-        environment=compile_environment(arm) | _WITHOUT_DEVICE,
+        ["python3", f"{_ASKED_MOUNT}/program/{_IN_IMAGE.name}", *paths],
+        environment=compile_environment(arm)
+        | _WITHOUT_DEVICE
+        | (_NATIVE if runtime.dialect == "native" else {}),
         resources=pod.amounts(
             cpu="1",
             memory=f"{sizes.ARGUMENTS_MEMORY_GIB}Gi",
@@ -109,6 +132,7 @@ def _arguments_job(
     for name, files_of in mounted.items():
         source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
         pod.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
+    mount_store(experiment, "checkpoints", body, container)
     pod.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,
@@ -119,7 +143,7 @@ def _arguments_job(
         only=_ARGUMENTS,
         deadline_s=ARGUMENTS_DEADLINE_S,
         retries=0,
-        level=arm.serving.pod_security,
+        level="restricted",
         pod_labels=labels(experiment, _ARGUMENTS, "offline"),
     )
 
@@ -130,7 +154,7 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
 
 
 def _arms(experiment: Experiment) -> list[Arm]:
-    """A batch arm has no server, and its script's options are another parser's."""
+    """A batch arm is proved by its own Job."""
     return [arm for arm in experiment.served_arms if arm.serving.devices]
 
 

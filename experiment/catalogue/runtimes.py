@@ -109,8 +109,6 @@ class Mode:
     """Degrees of tensor parallelism that it is not refused at; none where any goes."""
     also_changes: tuple[str, ...] = ()
     """What else is different in an engine because it speculates: declared with the treatment, as it cannot be avoided."""
-    sized_cache: str = ""
-    """Why the key-value cache of an arm is as large as its batch can use, and no larger; empty where it is not."""
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
 
@@ -355,7 +353,6 @@ NATIVE_VLLM_0_29 = Runtime(
             synchronous=True,
             degrees=frozenset({4, 8}),
             also_changes=_SYNCHRONOUS,
-            sized_cache="the key-value cache holds no more than the batch can use: DFlash costs by its size",
             vllm_method="dflash",
         ),
         medusa=Mode(reason=_NO_MEDUSA),

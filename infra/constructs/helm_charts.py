@@ -3,6 +3,7 @@ while requests wait."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from aws_cdk import Duration
@@ -17,9 +18,9 @@ from experiment.naming import (
     namespace,
     role_label,
 )
-from infra.pins import AUTOSCALER_CHART, NEURON_CHART
+from infra.pins import AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
 
-NEURON_VALUES = {
+_NEURON_VALUES: dict[str, dict[str, Any]] = {
     "dra": {
         "devicePlugin": {"enabled": False},
         "scheduler": {"enabled": False},
@@ -35,13 +36,24 @@ NEURON_VALUES = {
 }
 """One way of handing out devices at a time: both on one node would give the same device away twice, and the chart
 refuses the DRA driver beside the device plugin, which is on by default, or beside the scheduler extension (README of
-aws-neuron/neuron-helm-charts). The extension places pods that take fewer than 16 devices on connected ones; it runs as
-a second scheduler, which those pods name (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/scheduler.html).
+aws-neuron/neuron-helm-charts). The extension places pods that take fewer devices than their node has on connected ones; it runs as
+a second scheduler, which those pods alone name (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/scheduler.html).
 The node problem detector would need a role of its own, and replaces nodes by itself: off; so is the chart's operator of UltraServers,
 by its default. The names of all switches were compared with the values of chart 1.10.0 (`tests/data/neuron-chart/`)."""
 
 
-def install_neuron_software(scope: Construct, *, cluster: eks.ICluster, allocation: str) -> Construct:
+def neuron_values(allocation: str, *, kubernetes: str) -> dict[str, Any]:
+    """Of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
+    speaks older APIs than such a cluster may still have; it has the cluster's version instead."""
+    values = copy.deepcopy(_NEURON_VALUES[allocation])
+    if values["scheduler"]["enabled"]:
+        values["scheduler"]["customScheduler"] = {"image": {"tag": SCHEDULER_TAGS[kubernetes]}}
+    return values
+
+
+def install_neuron_software(
+    scope: Construct, *, cluster: eks.ICluster, allocation: str, kubernetes: str
+) -> Construct:
     """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
     device plugin and the scheduler extension.
 
@@ -55,7 +67,7 @@ def install_neuron_software(scope: Construct, *, cluster: eks.ICluster, allocati
         # The provider pulls an OCI chart by its repository alone, but requires a name as well.
         **NEURON_CHART._asdict(),
         namespace="kube-system",
-        values=NEURON_VALUES[allocation],
+        values=neuron_values(allocation, kubernetes=kubernetes),
     )
     return software
 

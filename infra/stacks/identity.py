@@ -53,7 +53,17 @@ class IdentityStack(ExperimentStack):
             (SERVING_ACCOUNT, [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")]),
             # Store weights and list what is there; nothing can be deleted.
             (FETCH_ACCOUNT, [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)]),
-            (COMPILE_ACCOUNT, [*_read(weights), *_read(artifacts), _write(artifacts), _upload_with(key)]),
+            # And store the profile of an arm, whose server its pod starts once more, beside the results of runs.
+            (
+                COMPILE_ACCOUNT,
+                [
+                    *_read(weights),
+                    *_read(artifacts),
+                    _write(artifacts),
+                    _write(results, f"{RESULTS_PREFIX}profile-"),
+                    _upload_with(key),
+                ],
+            ),
             (BENCHMARK_ACCOUNT, [*_measure(results, experiment), _upload_with(key)]),
         ):
             inner = Construct(self, account.capitalize())

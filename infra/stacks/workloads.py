@@ -111,7 +111,10 @@ class WorkloadsStack(ExperimentStack):
         applied: Construct = access.entry
         if neuron:
             applied = install_neuron_software(
-                self, cluster=access.cluster, allocation=experiment.baseline.serving.allocation
+                self,
+                cluster=access.cluster,
+                allocation=experiment.baseline.serving.allocation,
+                kubernetes=experiment.cluster.kubernetes,
             )
             applied.node.add_dependency(access.entry)
         if scales:

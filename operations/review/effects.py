@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdk8s_charts.manifests import ManifestFile
+from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal
 from operations.review.objects import (
     Key,
@@ -351,8 +352,9 @@ def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops
         named(gone - with_file.keys(), old),
     )
     for kind, name in sorted(came ^ went):
-        if name in rows or (kind == "Job" and (kind, name) in went - left):
-            continue  # a Job of an arm's file goes with the arm, whose row says so
+        of_an_arm = kind == "Job" or name.removeprefix(PROFILE) in rows
+        if name in rows or (of_an_arm and (kind, name) in went - left):
+            continue  # a Job of an arm's file goes with the arm, whose row says so, and so does its profile's CronJob
         if (kind, name) in came:
             yield Note("apply", f"{kind} {name}: new", needs_human=False)
         else:

@@ -2,7 +2,7 @@
 shows no difference.
 
 Of a pod only what goes beyond a hardened one is a right, so a lost restriction shows as a right that is new. The servers
-of all arms are one subject: another arm with the same rights opens nothing.
+of all arms are one subject, and so are their profiles: another arm with the same rights opens nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiment.naming import ROLE
+from experiment.naming import PROFILE, ROLE
 from operations.cloud.kubernetes import pod_containers, pod_spec
 from operations.review.objects import Key, Object, lasting_name
 
@@ -112,6 +112,8 @@ def object_grants(objects: Mapping[Key, Object]) -> set[str]:
 def _subject(key: Key, item: Object) -> str:
     if key[0] == "Deployment" and item["metadata"].get("labels", {}).get(ROLE) == "server":
         return "servers"
+    if key[0] == "CronJob" and item["metadata"]["name"].startswith(PROFILE):
+        return "profiles"
     return f"{key[0]} {lasting_name(key, item)}"
 
 

@@ -26,11 +26,17 @@ from operations.running.state import Held, RunState, RunStore
 from operations.verification import verify
 
 POLL_S = 15
+GRACE_MIN = 15.0
+"""Time to look at a node before it is given back: scarce capacity may not come again."""
 _RENEW_EVERY = timedelta(minutes=1)
 
 
 class StepError(Refusal):
     """A step cannot be carried out; the message is the line that the user gets."""
+
+
+class UnprovenError(StepError):
+    """The nodes are there and something about them is not as it must be: worth a look before they are given back."""
 
 
 @dataclass(kw_only=True)
@@ -54,6 +60,10 @@ class Context:
     """Makes the report of a results folder."""
     verify: Callable[..., list[Finding]] | None = verify
     """Proves the nodes. `None`: nothing is proved, of the images neither."""
+    profile: bool = False
+    """Whether each arm is profiled after it was measured."""
+    grace_min: float = GRACE_MIN
+    """So long the nodes stay after a proof that failed."""
     _last_said: str = field(default="", init=False)
 
     @property
@@ -73,6 +83,11 @@ class Context:
         """Write the state; the owner is heard with it."""
         self.held = self.store.save(self.held, renewed=stamp(self.clock.now()), **changes)
 
+    def renew(self) -> None:
+        """Be heard of, where the last time is long ago: others take the run up once its driver is silent."""
+        if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
+            self.save()
+
     def wait(self, check: Callable[[], str | None], *, patience_s: float, remedy: str) -> None:
         """Ask again and again until `check` returns nothing; what it returns is what is waited for.
 
@@ -86,8 +101,7 @@ class Context:
                     self._last_said = waiting_for
                 if self.clock.ticking() - begun >= patience_s:
                     raise StepError(f"{waiting_for}, for {patience_s / 60:.0f} minutes; {remedy}")
-                if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
-                    self.save()
+                self.renew()
                 left_s = predicted_s - (self.clock.ticking() - begun)
                 left = f", predicted {left_s / 60:.0f} more minutes" if left_s > 0 else ""
                 told(doing=f"{self.state.step}{left}: {waiting_for}")

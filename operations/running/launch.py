@@ -24,10 +24,12 @@ from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.console import print_json, warn
 from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
-from operations.running.context import Context
+from operations.running.context import GRACE_MIN, Context
 from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import carry_out, remaining, steps
 
+_PROFILE_H = 0.25
+"""Of an arm: it loads, answers twice and writes its traces. An estimate."""
 _FINDING = 10
 _REPORT = (
     "import sys; from benchmark.__main__ import main; code = main(sys.argv[1:]); "
@@ -46,6 +48,16 @@ _REPORT = (
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
 @manifests_option
 @click.option("--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 24 * 60),
+    default=GRACE_MIN,
+    metavar="MINUTES",
+    help=f"After a failed proof of the nodes they stay so long (default: {GRACE_MIN:.0f}; 0: none).",
+)
+@click.option(
+    "--profile", is_flag=True, help="After measuring, run each arm once more with the profiler of its SDK."
+)
 @click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
 @click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone elsewhere.")
 @dry_run_option
@@ -55,13 +67,15 @@ def command(
     out: Path | None,
     manifests: Path,
     keep_nodes: bool,
+    grace: float,
+    profile: bool,
     skip_verify: bool,
     take_over: bool,
     dry_run: bool,
     account: str | None,
     as_json: bool,
 ) -> int:
-    """From deployed stacks to the answer: arguments, weights, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
+    """From deployed stacks to the answer: weights, arguments, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
 
     The same command goes on after any interruption. Exit 0 with an answer, 1 when a step failed, 2 when the experiment
     serves, 130 when interrupted.
@@ -73,12 +87,13 @@ def command(
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
     if dry_run:
-        return _dry_run(experiment, aws, hours=hours, take_over=take_over, as_json=as_json)
+        return _dry_run(experiment, aws, hours=hours, profile=profile, take_over=take_over, as_json=as_json)
     store = RunStore(experiment, aws)
     held, to_compile = _ahead(experiment, aws, store, take_over=take_over)
-    plan = _plan(experiment, held, to_compile, hours)
+    plan = _plan(experiment, held, to_compile, hours, profile=profile)
     print(_plan_text(plan), file=sys.stderr)
     with opened(experiment, aws, store, held, files=files, hours=plan["hours"], out=out) as context:
+        context.grace_min, context.profile = grace, profile
         if skip_verify:
             context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)
@@ -148,14 +163,22 @@ def _ahead(experiment: Experiment, aws: Aws, store: RunStore, *, take_over: bool
     return held, sum(not markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
 
 
-def _dry_run(experiment: Experiment, aws: Aws, *, hours: float | None, take_over: bool, as_json: bool) -> int:
+def _dry_run(
+    experiment: Experiment,
+    aws: Aws,
+    *,
+    hours: float | None,
+    profile: bool,
+    take_over: bool,
+    as_json: bool,
+) -> int:
     """The plan; where AWS cannot be asked that of a new run, and exit 3."""
     problem = None
     try:
         held, to_compile = _ahead(experiment, aws, RunStore(experiment, aws), take_over=take_over)
     except AwsError as error:
         held, to_compile, problem = None, len(experiment.served_arms), error
-    plan = {**_plan(experiment, held, to_compile, hours), "asked_aws": problem is None}
+    plan = {**_plan(experiment, held, to_compile, hours, profile=profile), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
     if problem is None:
         return 0
@@ -163,13 +186,16 @@ def _dry_run(experiment: Experiment, aws: Aws, *, hours: float | None, take_over
     return problem.exit_code
 
 
-def _plan(experiment: Experiment, held: Held | None, to_compile: int, hours: float | None) -> dict[str, Any]:
+def _plan(
+    experiment: Experiment, held: Held | None, to_compile: int, hours: float | None, *, profile: bool
+) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
-    everything = steps(experiment)
+    everything = steps(experiment, profile=profile)
     left = remaining(everything, held.state.done if held else ())
     items = pricing.of_running(experiment)
     predicted = run_price(experiment, to_compile=to_compile, items=items)
-    allowed = hours or round(predicted.hours * 1.5, 2)
+    profiles = _PROFILE_H * len(experiment.served_arms) if profile else 0.0
+    allowed = hours or round(predicted.hours * 1.5 + profiles, 2)
     return {
         "experiment": experiment.name,
         "resumes": held.state.id if held else None,

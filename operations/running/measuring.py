@@ -32,8 +32,8 @@ from store.bucket import Incomplete, inside
 
 LOAD_S = 3600
 BENCHMARK_S = 12 * 3600
-_BESIDE = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-")
-"""Folders that belong to no round: what a Job keeps while it measures, and quality checks."""
+_BESIDE = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-", f"{RESULTS_PREFIX}profile-")
+"""Folders that belong to no round: what a Job keeps while it measures, quality checks, and profiles."""
 _QUALITY = "quality-"
 """Of a round's number, under which its answers are remembered."""
 _PLAN = "plan"

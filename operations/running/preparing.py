@@ -1,4 +1,4 @@
-"""Steps before anything is measured: arguments, weights, nodes, proof of the nodes, artifacts."""
+"""Steps before anything is measured: weights, arguments, nodes, proof of the nodes, artifacts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
-from experiment.finding import Refusal
+from experiment.finding import Refusal, State
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
@@ -28,8 +28,8 @@ from operations.cloud.kubernetes import (
     role,
 )
 from operations.running import job_control
-from operations.running.context import Context, StepError
-from operations.verification import failed
+from operations.running.context import Context, StepError, UnprovenError
+from operations.verification import count_text, failed
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 FETCH_S = 3 * 3600
@@ -40,7 +40,8 @@ _GRACE = timedelta(minutes=5)
 
 
 def check_arguments(context: Context) -> None:
-    """Does each image take what its arms tell it? Asked of every image at once, before anything is paid for.
+    """Does each image take what its arms tell it, and the heads as they were fetched? Asked of every image at once, before a
+    Trn2 node is paid for.
 
     Raises `StepError` with the first refusal. An image that cannot be asked without a device is a warning: the compile
     Job then asks it on the node.
@@ -64,7 +65,7 @@ def check_arguments(context: Context) -> None:
                 raise stuck[name]
             remedy = f"./trnspec kubectl describe job {name}"
             job_control.wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
-            context.say(f"    {image}: takes the arguments of its arms")
+            context.say(f"    {image}: takes the arguments and heads of its arms")
         except StepError as error:
             _refuse(context, name, image)
             said = [one for one in _said(context, name, code=CANNOT_SAY) if one.keys() == {"part", "why"}]
@@ -165,12 +166,19 @@ def verify_nodes(context: Context) -> None:
         return
     context.need_nodes()
     findings = context.verify(
-        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+        context.experiment,
+        context.cluster,
+        context.clock,
+        tell=lambda line: context.say(f"    {line}"),
+        alive=context.renew,
     )
     bad = failed(findings)
-    context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
+    for one in findings:
+        if one.state is State.WARNING:
+            context.say(f"    warning: {one.check}, {one.line()}")
+    context.say(f"    {count_text(findings)}")
     if bad:
-        raise StepError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
+        raise UnprovenError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
 
 
 def compile_arms(context: Context) -> None:

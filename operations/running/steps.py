@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from experiment import Arm, Experiment
 from experiment.cost import budget_text
+from experiment.finding import Refusal
 from experiment.placement import rounds
 from operations.cloud import nodegroup
-from operations.cloud.clock import stamp
+from operations.cloud.clock import moment, stamp
 from operations.console import refusal_of
-from operations.running import measuring, preparing
-from operations.running.context import POLL_S, Context
+from operations.running import arm_profiles, measuring, preparing
+from operations.running.context import POLL_S, Context, UnprovenError
 from operations.running.state import NotOursError
 
 _BUSY_S = 600
@@ -32,11 +34,11 @@ class Step:
     """Steps whose effect can vanish (nodes, replicas): a run that resumes here makes sure of it again."""
 
 
-def steps(experiment: Experiment) -> tuple[Step, ...]:
-    """All steps of a run."""
+def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
+    """All steps of a run, with profiles of the arms or without."""
     found = [
-        Step("arguments", "ask the images about the arguments", preparing.check_arguments),
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
+        Step("arguments", "ask the images about arguments and heads", preparing.check_arguments),
         Step("nodes", "start Trn2 nodes", preparing.start_nodes),
         Step("verify", "prove the nodes", preparing.verify_nodes, ("nodes",)),
         Step("compile", "compile the arms", preparing.compile_arms, ("nodes",)),
@@ -60,11 +62,18 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         found.append(
             Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, ("nodes",))
         )
+    if profile:
+        found.append(Step("profile", "profile each arm", arm_profiles.profile_arms, ("nodes",)))
     return (
         *found,
         Step("off", "set the Trn2 nodes to 0", stop_paying),
-        Step("report", "fetch results and report", measuring.bring_home),
+        Step("report", "fetch results and report", _bring_home),
     )
+
+
+def _bring_home(context: Context) -> None:
+    measuring.bring_home(context)
+    arm_profiles.bring_profiles(context)
 
 
 def _names(arms: tuple[Arm, ...]) -> str:
@@ -133,7 +142,8 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     """All steps that are left; returns what is printed of the run, with the address of its state and the list price of its
     Trn2 nodes.
 
-    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`), the line of its error is passed on.
+    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, when the time of grace is
+    over), the line of its error is passed on.
     An interruption changes nothing but the lock; what bills is said.
     """
     try:
@@ -165,16 +175,38 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
         raise  # the nodes are the other run's by now
     except Exception as error:
         known = refusal_of(error)
-        if context.state.nodes and not keep_nodes:
+        if context.state.nodes and not keep_nodes and not _kept_for_a_look(context, known):
             _if_possible(context, lambda: stop_paying(context))
         _let_go(context, problem=str(known))
         context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
         raise known from error
 
 
+def _kept_for_a_look(context: Context, error: Refusal) -> bool:
+    """Whether the nodes stay on for the time of grace, because they failed their proof: their schedule ends then, so that they
+    go off whatever becomes of this process. Where it cannot be set they go off at once."""
+    if not isinstance(error, UnprovenError) or context.grace_min <= 0:
+        return False
+    return _if_possible(context, lambda: _keep_for_a_look(context))
+
+
+def _keep_for_a_look(context: Context) -> None:
+    now, minutes = context.clock.now(), context.grace_min
+    allowed = (moment(context.state.off_at) - now) / timedelta(minutes=1)
+    minutes = max(1.0, min(minutes, allowed))
+    group = nodegroup.read(context.experiment, context.aws)
+    at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
+    context.asked_for(context.state.nodes, off_at=stamp(at))
+    usd = context.state.nodes * context.usd_per_hour * minutes / 60
+    context.say(
+        f"    the nodes stay for a look: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
+        "with them (--grace changes the time)"
+    )
+
+
 def _all_steps(context: Context) -> str:
     """Every step that is left; returns where the state of the finished run is."""
-    everything = steps(context.experiment)
+    everything = steps(context.experiment, profile=context.profile)
     for step in remaining(everything, context.state.done):
         number = everything.index(step) + 1
         context.say(f"==> {number}/{len(everything)} {step.title}")

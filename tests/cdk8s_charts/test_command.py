@@ -104,8 +104,7 @@ def _keys_are_known(arm: Arm) -> None:
     "arm", [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
 )
 def test_the_native_plugin_is_given_what_it_takes_and_fails_rather_than_compile(arm: Arm) -> None:
-    """Host sampling and DFlash are synchronous; a DFlash arm has the cache of the plugin's example. `test_in_image.py` asks of
-    buckets."""
+    """Host sampling and DFlash are synchronous. `test_in_image.py` asks of buckets."""
     config, served = compile_config(arm), options(serve_argv(arm))
     assert serve_environment(arm)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
     assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(arm)
@@ -114,7 +113,6 @@ def test_the_native_plugin_is_given_what_it_takes_and_fails_rather_than_compile(
     assert served.get("--no-async-scheduling", False) == alone
     assert served["--no-enable-chunked-prefill"]
     assert served["--no-enable-prefix-caching"]
-    assert served.get("--num-gpu-blocks-override") == ("1200" if dflash else None)
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.batch_only], ids=lambda arm: arm.name)
@@ -196,3 +194,30 @@ def test_a_draft_model_says_its_method_where_the_runtime_reads_one() -> None:
         for name in ("qwen3-32b-qwen-sd-vllm", "lab-tiny-tiny-sd-k3")
     }
     assert list(said.values()) == ["eagle", "draft_model"]  # of the 0.9.1 fork as AWS ran it
+
+
+NATIVE = [
+    pytest.param(arm, id=name)
+    for name, arm in ARMS.items()
+    if arm.runtime.dialect == "native" and not arm.batch_only
+]
+ONE_SIDED = {
+    "VLLM_NEURON_COMPILATION_TIMEOUT",
+    "NEURON_LIBTORCH_COMPILATION_TIMEOUT",
+    "VLLM_NEURON_DISABLE_WARMUP_COMPILE",
+}
+"""How long compiling may take, and that a server does not."""
+
+
+@pytest.mark.parametrize("arm", NATIVE)
+def test_the_native_plugin_finds_what_was_compiled(arm: Arm) -> None:
+    """The same variables on both sides but for what only one of them does, no compiler flags, and one size of the cache."""
+    compiling, serving = compile_environment(arm), serve_environment(arm)
+    differing = {name for name, _ in compiling.items() ^ serving.items()}
+    assert differing == ONE_SIDED
+    assert "NEURON_CC_FLAGS" not in compiling
+    assert serving["NEURON_SKIP_EFA_AFFINITY"] == "1"
+    blocks = arm.serving.max_model_len * arm.serving.max_num_seqs // 32 + 176
+    assert options(serve_argv(arm))["--num-gpu-blocks-override"] == str(blocks)
+    assert json.loads(compile_argv(arm)[-1])["num_gpu_blocks_override"] == blocks
+    assert compilation.artifact_inputs(arm)["cache_blocks"] == blocks

@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,123 +14,15 @@ import pytest
 
 from cdk8s_charts import in_image
 from cdk8s_charts.vllm_command import compile_argv, serve_argv
-from cdk8s_charts.workloads import proofs
 from experiment import load
-from experiment.catalogue.runtimes import RUNTIMES, Runtime
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
+from lab.models.shipped import CHECKPOINTS
+from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
-DATA = ROOT / "tests" / "data"
-CLI = """
-import argparse, json, re
-def parsed(text):
-    if not re.match("^{.*}$", text):  # as vLLM 0.9.1 has it
-        raise argparse.ArgumentTypeError("Each item should be in the form KEY=VALUE")
-    return json.loads(text)
-TYPES = {"--max-model-len": int, "--max-num-seqs": int, "--override-neuron-config": parsed}
-def make_arg_parser(parser):
-    for name, about in TABLE.items():
-        if name == "--help":
-            continue
-        more = {"action": "store_true"} if about.get("flag") else {"choices": about.get("choices"), "type": TYPES.get(name)}
-        parser.add_argument(name, **more)
-    return parser
-"""
-ARG_UTILS = """
-import dataclasses
-names = {name.lstrip("-").removeprefix("no-").replace("-", "_") for name in TABLE}
-EngineArgs = dataclasses.make_dataclass("EngineArgs", [(name, object, None) for name in sorted(names)])
-"""
-CONFIG = """
-import dataclasses
-names = ("model", "method", "num_speculative_tokens", "max_model_len")
-SpeculativeConfig = dataclasses.make_dataclass("SpeculativeConfig", names)
-"""
-NXDI = """
-class NeuronConfig:
-    def __init__(self, **given):
-        if given.get("torch_dtype", "bfloat16") not in ("bfloat16", "float16"):
-            raise AssertionError("Unsupported dtype: " + given["torch_dtype"])
-        for name in TABLE["neuron_config"]:
-            setattr(self, name, given.pop(name, None))
-"""
-NATIVE = """
-import types
-BUCKETS = ("num_batched_tokens_buckets", "num_seqs_buckets", "decode_context_length_buckets")
-class NeuronConfig(types.SimpleNamespace):
-    @classmethod
-    def from_dict(cls, given):
-        return cls(**{name: given.get(name) for name in (*BUCKETS, "on_device_sampling_config")})
-"""
-BUCKETS = """
-def ends(buckets, most):
-    if buckets[-1] != most:
-        raise ValueError(f"Last bucket must equal {most}, got {buckets[-1]}")
-validate_num_batched_tokens_buckets = validate_num_seqs_buckets = ends
-def validate_decode_context_length_buckets(buckets, most):
-    if buckets[-1] >= most:
-        raise ValueError(f"{buckets[-1]} must be strictly less than max_model_len={most}")
-"""
-
-
-def _table(path: Path) -> str:
-    """A line of a module that reads it."""
-    return f"import json, pathlib; TABLE = json.loads(pathlib.Path({str(path)!r}).read_text())\n"
-
-
-class Image:
-    """What the interpreter of an image can import, and what its Job is asked."""
-
-    def __init__(self, root: Path, runtime: Runtime, arms: list[dict[str, Any]]) -> None:
-        self.site, self.arms = root / "site", json.loads(json.dumps(arms))
-        table = _table(DATA / "vllm-options" / f"{runtime.vllm}.json")
-        self.module("vllm.utils", "import argparse\nFlexibleArgumentParser = argparse.ArgumentParser\n")
-        self.module("vllm.entrypoints.openai.cli_args", table + CLI)
-        self.module("vllm.engine.arg_utils", table + ARG_UTILS)
-        self.module("vllm.config", CONFIG)
-        if runtime.dialect == "native":
-            self.module("vllm_neuron.model.neuron_config", NATIVE)
-            self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
-        else:
-            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{runtime.config_keys}.json")
-            self.module("neuronx_distributed_inference.models.config", keys + NXDI)
-
-    def module(self, name: str, text: str) -> None:
-        *packages, last = name.split(".")
-        folder = self.site
-        for package in packages:
-            folder /= package
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "__init__.py").touch()
-        (folder / f"{last}.py").write_text(text, encoding="utf-8")
-
-    def ask(self) -> tuple[int, list[dict[str, str]]]:
-        """What the program says with the image's packages."""
-        told = StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(told):
-            patch.syspath_prepend(str(self.site))
-            code = in_image.main(self.files())
-        for name, module in [*sys.modules.items()]:
-            if str(getattr(module, "__file__", "")).startswith(str(self.site)):
-                del sys.modules[name]
-        return code, [json.loads(line) for line in told.getvalue().splitlines()]
-
-    def files(self) -> list[str]:
-        """What it is asked, in two parts."""
-        half = len(self.arms) // 2
-        files = [self.site / "first.json", self.site / "rest.json"]
-        for file, arms in zip(files, (self.arms[:half], self.arms[half:]), strict=True):
-            file.write_text(json.dumps(arms), encoding="utf-8")
-        return [*map(str, files)]
-
-
-def _image(folder: Path, name: str = "qwen3-32b") -> Image:
-    """Of the first runtime of an experiment."""
-    experiment = load(ROOT / "experiments" / f"{name}.yaml")
-    runtime = proofs.runtimes(experiment)[0]
-    return Image(folder, runtime, proofs.asked(experiment, runtime))
 
 
 def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -148,7 +38,7 @@ def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> sub
 
 
 def test_the_program_needs_nothing_but_the_image(tmp_path: Path) -> None:
-    image = _image(tmp_path)
+    image = image_of(tmp_path)
     done = _asked(sys.executable, image.files(), {"PYTHONPATH": str(image.site)})
     assert (done.returncode, done.stdout, done.stderr) == (in_image.TAKEN, "", "")
 
@@ -162,8 +52,13 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         if not pod.name.startswith("arguments-"):
             continue
         (container,) = pod.containers
-        volumes = {name: maps[volume["configMap"]["name"]] for name, volume in pod.volumes.items()}
-        mounted = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
+        volumes = {
+            name: volume["configMap"]["name"] for name, volume in pod.volumes.items() if "configMap" in volume
+        }
+        mounts = {one["name"]: one for one in container["volumeMounts"]}
+        mounted = {mounts[name]["mountPath"]: maps[source] for name, source in volumes.items()}
+        assert mounts["checkpoints"] == {"name": "checkpoints", "mountPath": "/checkpoints", "readOnly": True}
+        assert pod.spec["securityContext"]["runAsNonRoot"]
         paths = [word.rpartition("/") for word in container["command"][1:]]
         program, *texts = (mounted[folder][name] for folder, _, name in paths)
         assert program == Path(in_image.__file__).read_text(encoding="utf-8")
@@ -171,7 +66,7 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         told += [arm["name"] for arm in arms]
         (runtime,) = (one for one in RUNTIMES.values() if one.image == container["image"])
         assert Image(tmp_path / pod.name, runtime, arms).ask() == (in_image.TAKEN, [])
-    names = [arm.name for arm in experiment_at(path).served_arms if arm.serving.devices]
+    names = [arm.name for arm in experiment_at(path).device_arms]
     assert sorted(told) == sorted(names)
 
 
@@ -190,6 +85,10 @@ def _set(part: str, **values: Any) -> Spoil:
     return lambda arm: arm[part].update(values)
 
 
+def _drafting(**values: Any) -> Spoil:
+    return lambda arm: arm["engine"]["speculative_config"].update(values)
+
+
 SPLIT = '{\n "tp_degree": 32\n}'
 DRAFTING = {"model": "x", "window": 7}
 REFUSED: list[tuple[Spoil, str, str]] = [
@@ -201,6 +100,8 @@ REFUSED: list[tuple[Spoil, str, str]] = [
     (_set("engine", speculative_config=DRAFTING), "speculative_config.window", "no such key"),
     (_set("config", no_such_key=1), "no_such_key", "would leave it out"),
     (_set("config", torch_dtype="float7"), "torch_dtype", "AssertionError: Unsupported dtype: float7"),
+    (_drafting(max_model_len=2048), "engine config", "longer than its target"),
+    (_drafting(model="/nowhere"), "engine config", "OSError: no config.json in /nowhere"),
 ]
 OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     (_set("config", decode_context_length_buckets=[1024]), "decode_context_length_buckets", "strictly less"),
@@ -208,6 +109,27 @@ OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     (_set("config", num_batched_tokens_buckets=[512]), "num_batched_tokens_buckets", "Last bucket must"),
 ]
 """Of the native plugin, which judge its buckets."""
+ON_DEVICE = _set("config", on_device_sampling_config={"all_greedy": True})
+ON_HOST = _set("config", on_device_sampling_config=None)
+DRAFTERS: list[tuple[Spoil, str, str]] = [
+    (ON_HOST, "engine config", "asynchronous scheduling needs sampling on the device"),
+    (
+        lambda arm: (ON_HOST(arm), arm["engine"].update(async_scheduling=False)),
+        "engine config",
+        "drafting needs sampling on the device",
+    ),
+    (_drafting(method="ngram"), "engine config", "no drafter for method ngram"),
+]
+"""What the plugin's worker says before it loads anything."""
+BATCH: list[tuple[Spoil, str, str]] = [
+    (lambda arm: arm["batch"].append("--no-such-thing"), "--no-such-thing", "unrecognized arguments"),
+    (
+        lambda arm: arm["batch"].__setitem__(arm["batch"].index("--logical-nc-config") + 1, "3"),
+        "arguments",
+        "Unsupported LNC",
+    ),
+    (lambda arm: arm["files"].update(dict.fromkeys(arm["files"], "[]")), "arguments", "an empty tree"),
+]
 
 
 @pytest.mark.parametrize(
@@ -215,17 +137,71 @@ OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
     [
         *(("qwen3-32b", "qwen-sd-vllm", *one) for one in REFUSED),
         *(("qwen3-32b-today", "qwen-eagle3", *one) for one in OWN_FUNCTIONS),
+        *(("llama-3.1-8b-eagle3", "llama-eagle3", *one) for one in DRAFTERS),
+        *(("llama-medusa-batch", "vicuna-medusa", *one) for one in BATCH),
     ],
 )
 def test_what_the_image_refuses_names_arm_key_and_reason(
     experiment: str, arm: str, spoil: Spoil, key: str, why: str, tmp_path: Path
 ) -> None:
-    image = _image(tmp_path, experiment)
+    image = image_of(tmp_path, experiment)
     spoil(image.arms[-1])
     code, (line,) = image.ask()
     assert code == in_image.REFUSED
     assert (line["arm"], line["key"]) == (arm, key)
     assert why in line["why"]
+
+
+NO_HEADS_WORDS = "and NxD Inference needs [32, 8], as the target has it"
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes", "why"),
+    [
+        (
+            {},
+            {"lm_head.weight": [4, 8], "d2t": [4]},
+            f"lm_head.weight is [4, 8] (it maps a vocabulary of its own: d2t), {NO_HEADS_WORDS}",
+        ),
+        ({}, {"lm_head.weight": None}, f"lm_head.weight is not in it, {NO_HEADS_WORDS}"),
+        ({"tie_word_embeddings": True}, {"lm_head.weight": None}, ""),
+        ({}, {"model.embed_tokens.weight": None}, f"embed_tokens.weight is not in it, {NO_HEADS_WORDS}"),
+        ({"vocab_size": 4}, {}, "the head has vocab_size 4, its target 32; they must be the same"),
+        ({"hidden_size": 4}, {}, "the head has hidden_size 4, its target 8; they must be the same"),
+    ],
+)
+def test_a_head_that_nxd_inference_cannot_load_is_refused_with_the_shapes_found(
+    config: dict[str, Any], shapes: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    image = image_of(tmp_path)
+    arm = image.arms[-1]
+    arm["mode"], path = "eagle3", arm["engine"]["speculative_config"]["model"]
+    found = {name: shape for name, shape in (SHAPES | shapes).items() if shape}
+    image.checkpoint(path, SIZES | config, found)
+    code, lines = image.ask()
+    assert [(line["arm"], line["why"]) for line in lines] == ([("qwen-sd-vllm", why)] if why else [])
+    assert code == (in_image.REFUSED if why else in_image.TAKEN)
+
+
+def test_a_window_that_a_dflash_head_was_not_trained_for_is_refused(tmp_path: Path) -> None:
+    image = image_of(tmp_path, "qwen3-4b-dflash")
+    image.arms = [arm for arm in image.arms if arm["mode"] == "dflash"]
+    ON_DEVICE(image.arms[0])
+    assert image.ask() == (in_image.TAKEN, [])
+    _drafting(num_speculative_tokens=7)(image.arms[0])
+    code, (line,) = image.ask()
+    assert (code, line["key"]) == (in_image.REFUSED, "num_speculative_tokens")
+    assert line["why"] == "the head's block_size is 16: num_speculative_tokens must be one less"
+
+
+def test_weights_that_cannot_be_read_are_said_and_refuse_nothing(tmp_path: Path) -> None:
+    image = image_of(tmp_path)
+    image.arms[-1]["mode"] = "eagle"
+    file = Path(image.arms[-1]["engine"]["speculative_config"]["model"], "model.safetensors")
+    file.write_bytes(b"cut")
+    code, (line,) = image.ask()
+    assert (code, line["part"]) == (in_image.CANNOT_SAY, "heads")
+    assert "its weights cannot be read" in line["why"]
 
 
 WITHOUT_A_MODEL_ALONE = """
@@ -253,16 +229,17 @@ class NeuronConfig:
 def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms_and_hides_no_refusal(
     module: str, text: str, part: str, tmp_path: Path
 ) -> None:
-    image = _image(tmp_path)
+    image = image_of(tmp_path)
     image.module(module, text)
-    code, (line,) = image.ask()
+    code, (line, *more) = image.ask()
     assert code == in_image.CANNOT_SAY
     assert line["part"] == part
     assert line["why"]
+    assert [one["part"] for one in more] == (["engine config"] if part == "engine options" else [])
     image.arms[0]["config" if part == "engine options" else "engine"]["no_such_key"] = 1
     code, lines = image.ask()
     assert code == in_image.REFUSED
-    assert [sorted(line) for line in lines] == [["arm", "key", "why"], ["part", "why"]]
+    assert [sorted(line) for line in lines[:2]] == [["arm", "key", "why"], ["part", "why"]]
 
 
 @pytest.mark.skipif(
@@ -273,12 +250,17 @@ def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_pa
         {
             "name": arm.name,
             "dialect": arm.runtime.dialect,
+            "mode": "",
             "serve": serve_argv(arm),
             "engine": json.loads(compile_argv(arm)[-1]),
             "config": compile_config(arm),
         }
         for arm in load(ROOT / "experiments" / "lab-tiny.yaml").arms
     ]
+    for arm in arms:
+        arm["engine"]["model"] = str(CHECKPOINTS / "target")
+        if drafting := arm["engine"].get("speculative_config"):
+            drafting["model"] = str(CHECKPOINTS / "draft")
 
     def found() -> tuple[int, list[str]]:
         (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
@@ -290,3 +272,6 @@ def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_pa
     arms[0]["serve"] += ["--no-such-thing", "1"]
     arms[1]["engine"]["speculative_config"]["window"] = 3
     assert found() == (in_image.REFUSED, ["--no-such-thing", "speculative_config.window"])
+    del arms[0]["serve"][-2:], arms[1]["engine"]["speculative_config"]["window"]
+    arms[1]["engine"]["speculative_config"]["max_model_len"] = 10**6
+    assert found() == (in_image.REFUSED, ["engine config"])

@@ -24,7 +24,7 @@ def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact
     assert steps.count("fetch") == len({weights for arm in arms for weights in arm.weights})
     assert steps.count("compile") == len({artifact_key(arm) for arm in arms if not arm.batch_only})
     assert steps.count("batch") == len(experiment.batch_arms)
-    assert steps.count("arguments") == len({arm.runtime.image for arm in arms if not arm.batch_only})
+    assert steps.count("arguments") == len({arm.runtime.image for arm in arms})
     for kind in ("Deployment", "Service", "PodDisruptionBudget"):
         assert named(objects, kind).keys() >= {arm.name for arm in experiment.served_arms}
     benchmark = Pod(named(objects, "CronJob")["qwen-llmperf"])

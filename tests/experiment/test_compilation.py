@@ -19,6 +19,7 @@ from experiment.compilation import (
     synchronous,
 )
 from experiment.expected import expected_of, handicap
+from experiment.prompts import Prompt, expected_tokens
 from store.artifact import comparison
 from tests.conftest import ROOT
 
@@ -146,3 +147,38 @@ def test_what_is_synchronous_is_not_forecast_and_a_head_that_is_published_beside
     drafted = expected_of(eagle3, eagle3.arms[1]).drafted
     assert drafted is not None
     assert drafted.likely is not None
+
+
+def test_the_native_plugin_compiles_for_the_lengths_of_the_load_and_for_the_whole_context() -> None:
+    """The sequences of `published` are read whole, as they were for the figures that it expects."""
+    today = load(ROOT / "experiments" / "qwen3-32b-today.yaml")
+    published = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
+    long = 3 * 700
+    for prompt, context, buckets, reads in (
+        (0, 0, [4096], None),
+        (100, 300, [128, 4096], [512]),
+        (129, 2048, [128, 256, 4096], [2048]),
+        (long, 5000, [128, 256, 512, 1024, 2048, 4096], None),
+    ):
+        lengths = {"prompt_tokens": prompt, "sequence_tokens": context, "max_model_len": 4096}
+        config = compile_config(_serving(**lengths)(today.baseline))
+        assert config["num_batched_tokens_buckets"] == buckets
+        assert config.get("decode_context_length_buckets") == reads
+    assert {arm.serving.sequence_tokens for arm in published.arms} == {0}
+    assert all(arm.serving.prompt_tokens for arm in published.arms)
+    native, fused = (
+        next(arm for arm in today.arms if arm.runtime.dialect == dialect) for dialect in ("native", "nxdi-v0")
+    )
+    assert (fused.serving.prompt_tokens, fused.serving.sequence_tokens) == (0, 0)
+    longest = max(len((prompt.text or prompt.messages[-1][1]).encode()) for prompt in today.prompts)
+    assert native.serving.prompt_tokens == longest // 3 + 48
+    assert native.serving.sequence_tokens == native.serving.prompt_tokens + today.benchmark.max_tokens + 8
+
+
+def test_turns_of_a_conversation_add_up() -> None:
+    turns = [
+        Prompt(id=f"{number}", class_name="chat", text="x" * 300, conversation=name)
+        for number, name in enumerate(("a", "a", "b", "a"))
+    ]
+    assert expected_tokens(turns, answer=100) == (3 * 148 + 2 * 100, 3 * 148 + 3 * 100)
+    assert expected_tokens(turns[:1], answer=100) == (148, 248)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from cdk8s_charts.pods.devices import SCHEDULER
-from infra.constructs.helm_charts import NEURON_VALUES
+from infra.constructs.helm_charts import neuron_values
 from infra.pins import NEURON_CHART
 from tests.conftest import ROOT
 
@@ -14,9 +14,12 @@ def test_every_value_of_the_neuron_chart_is_one_that_its_version_has() -> None:
     """Helm takes any key and ignores what no template reads: a switch with another name would do nothing."""
     known = yaml.safe_load((ROOT / "tests/data/neuron-chart" / f"{NEURON_CHART.version}.yaml").read_text())
     assert "observer" not in known, "the chart of the Neuron Observer's page is another"
-    for values in NEURON_VALUES.values():
+    for allocation in ("dra", "device-plugin"):
+        values = neuron_values(allocation, kubernetes="1.35")
         for name, switches in values.items():
             assert switches.keys() <= known[name].keys(), name
+            for inner, given in switches.items():
+                assert not isinstance(given, dict) or given.keys() <= known[name][inner].keys(), inner
         effective = {
             name: values.get(name, {}).get("enabled", part["enabled"])
             for name, part in known.items()

@@ -14,13 +14,13 @@ import pytest
 from cdk8s_charts import on_node
 from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
 from experiment import Experiment
-from experiment.finding import Finding, Refusal
+from experiment.finding import Finding, Refusal, State
 from experiment.naming import namespace
 from operations import verification as checks
 from operations.verification import verify
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer, merge
-from tests.operations.clock import FakeClock
+from tests.operations.clock import START, FakeClock
 from tests.operations.direct import DirectKubernetes
 
 
@@ -49,13 +49,21 @@ NODE: dict[str, Any] = {
     },
 }
 DEVICE_CLASS = {"metadata": {"name": "neuron.aws.com"}}
-DAEMONS: list[dict[str, Any]] = [
-    {
-        "metadata": {"name": name, "namespace": "kube-system"},
-        "status": {"desiredNumberScheduled": 3, "numberReady": 3},
+
+
+def daemon(
+    name: str, *, ready: bool = True, place: str = "kube-system", node: str = "ip-10-0-1-2"
+) -> dict[str, Any]:
+    """A pod of a DaemonSet on a node."""
+    return {
+        "metadata": {
+            "name": f"{name}-{node}",
+            "namespace": place,
+            "ownerReferences": [{"kind": "DaemonSet", "name": name}],
+        },
+        "spec": {"nodeName": node},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
     }
-    for name in checks.ON_EVERY_NODE
-]
 
 
 def published() -> dict[str, Any]:
@@ -99,7 +107,8 @@ PASSES = Play(says=("a warning of the image", *_said(*on_node.CHECKS)), ends="Co
 def as_assumed(experiment: Experiment) -> ApiServer:
     """A cluster with all that is expected of it, and the CronJobs of the proof."""
     server, place = ApiServer(), namespace(experiment)
-    for kind, items in (("nodes", [NODE]), ("deviceclasses", [DEVICE_CLASS]), ("daemonsets", DAEMONS)):
+    daemons = [daemon(name) for name in checks.ON_EVERY_NODE]
+    for kind, items in (("nodes", [NODE]), ("deviceclasses", [DEVICE_CLASS]), ("pods", daemons)):
         for item in copy.deepcopy(items):
             server.put(kind, item["metadata"]["name"], item, namespace="kube-system")
     server.put("resourceslices", "one", published())
@@ -115,10 +124,19 @@ def api(reference: Experiment) -> ApiServer:
     return as_assumed(reference)
 
 
-def _verify(experiment: Experiment, api: ApiServer, play: Play) -> list[Finding]:
+def _verify(
+    experiment: Experiment,
+    api: ApiServer,
+    play: Play,
+    *,
+    told: list[str] | None = None,
+    meanwhile: Callable[[int], object] = lambda _seconds: None,
+) -> list[Finding]:
+    """`meanwhile` is called whenever it waits, with the seconds since it began."""
     place = namespace(experiment)
 
     def ticked() -> None:
+        meanwhile(int((clock.now() - START).total_seconds()))
         for job in api.of("jobs"):
             name = job["metadata"]["name"]
             if play.status is not None:
@@ -127,8 +145,8 @@ def _verify(experiment: Experiment, api: ApiServer, play: Play) -> list[Finding]
                 api.logs[f"{name}-pod"] = "\n".join(play.says)
             job["status"] = {"conditions": [{"type": play.ends, "status": "True"}] if play.ends else []}
 
-    cluster = DirectKubernetes(api, place)
-    return verify(experiment, cluster, FakeClock(ticked), tell=lambda _text: None)
+    cluster, clock = DirectKubernetes(api, place), FakeClock(ticked)
+    return verify(experiment, cluster, clock, tell=(told if told is not None else []).append)
 
 
 Depart = Callable[[ApiServer], object]
@@ -149,8 +167,9 @@ def _slice(change: Callable[[dict[str, Any]], object]) -> Depart:
     return lambda api: change(api.of("resourceslices")[0]["spec"])
 
 
-def _daemon(**changes: int) -> Depart:
-    return lambda api: api.of("daemonsets")[0]["status"].update(changes)
+def _daemon(**changes: Any) -> Depart:
+    """Merged into the first of the daemons' pods."""
+    return lambda api: merge(api.of("pods")[0], changes)
 
 
 def _without(kind: str) -> Depart:
@@ -161,6 +180,7 @@ def _without(kind: str) -> Depart:
 READY, SIZE, DEVICES, DAEMON = "nodes-ready", "node-size", "device-attributes", "daemons-ready"
 LESS = "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892"
 DESCRIBE = "kubectl -n kube-system describe daemonset aws-node"
+NONE_READY = "ready on 0 of 1 nodes"
 OLD_KUBELET = {"nodeInfo": {"kubeletVersion": "v1.34.1-eks-1"}}
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
 EVICTING = {"taints": [{**TAINT, "effect": "NoExecute"}]}
@@ -182,9 +202,9 @@ DEPARTURES: list[tuple[Depart, str, str, str]] = [
     ),
     (_slice(lambda spec: spec["devices"].pop()), DEVICES, "15 devices published, 16 expected", "dmesg"),
     (_slice(lambda spec: spec.update(driver="gpu.example.com")), DEVICES, "0 devices published", "dmesg"),
-    (_daemon(numberReady=2), DAEMON, "2 of 3 pods ready", DESCRIBE),
-    (_daemon(desiredNumberScheduled=0), DAEMON, "wanted on 0, there are 1 nodes", "aws eks describe-addon"),
-    (_without("daemonsets"), DAEMON, "absent from the cluster", "the add-on"),
+    (_daemon(status=NOT_READY), DAEMON, NONE_READY, DESCRIBE),
+    (_daemon(spec={"nodeName": "of-somebody-else"}), DAEMON, NONE_READY, "aws eks describe-addon"),
+    (_without("pods"), DAEMON, NONE_READY, "the add-on"),
 ]
 
 
@@ -197,6 +217,62 @@ def test_each_departure_fails_its_check_alone_and_has_a_remedy(
     (one,) = checks.failed(findings)
     assert (one.check, why in one.why, remedy in one.remedy) == (check, True, True), one
     assert any(other.check in on_node.CHECKS for other in findings) is (check in (SIZE, DAEMON))
+
+
+def test_devices_that_are_published_late_are_waited_for_until_several_looks_in_a_row_pass(
+    reference: Experiment, api: ApiServer
+) -> None:
+    late, told, seen = api.objects.pop(("resourceslices", "", "one")), list[str](), list[int]()
+
+    def meanwhile(seconds: int) -> None:
+        seen.append(seconds)
+        if seconds in (240, 260):
+            api.put("resourceslices", "one", late)
+        if seconds == 250:  # the driver starts again
+            del api.objects["resourceslices", "", "one"]
+
+    findings = _verify(reference, api, PASSES, told=told, meanwhile=meanwhile)
+    assert checks.failed(findings) == []
+    assert [line for line in told if line.startswith("waiting")] == [
+        "waiting for device-attributes, ip-10-0-1-2: 0 devices published, 16 expected; for 10 minutes at most",
+    ]
+    assert 280 in seen
+    assert seen[-1] < 300
+
+
+def test_waiting_for_a_daemon_ends_after_ten_minutes(reference: Experiment, api: ApiServer) -> None:
+    seen: list[int] = []
+    _daemon(status=NOT_READY)(api)
+    (one,) = checks.failed(_verify(reference, api, PASSES, meanwhile=seen.append))
+    assert one.check == DAEMON
+    assert seen[-1] in range(checks.SETTLE_S, checks.SETTLE_S + 30)
+
+
+def test_what_no_waiting_changes_is_not_waited_for(reference: Experiment, api: ApiServer) -> None:
+    seen: list[int] = []
+    _allocatable(memory="1800Gi")(api)
+    assert checks.failed(_verify(reference, api, PASSES, meanwhile=seen.append))
+    assert seen[-1] < 60
+
+
+def test_daemons_of_others_are_a_warning_on_our_nodes_and_nothing_elsewhere(
+    reference: Experiment, api: ApiServer
+) -> None:
+    for name, place, node in (
+        ("scanner", "security", "ip-10-0-1-2"),
+        ("neuron-monitor", "amazon-cloudwatch", "ip-10-0-1-2"),
+        ("scanner", "security", "of-somebody-else"),
+    ):
+        body = daemon(name, ready=False, place=place, node=node)
+        api.put("pods", body["metadata"]["name"], body, namespace=place)
+    seen: list[int] = []
+    findings = _verify(reference, api, PASSES, meanwhile=seen.append)
+    assert (checks.failed(findings), seen[-1] < 60) == ([], True)
+    warned = {one.where: one.why for one in findings if one.state is State.WARNING}
+    assert warned.keys() == {"security/scanner", "amazon-cloudwatch/neuron-monitor"}
+    assert warned["security/scanner"] == "not ready on ip-10-0-1-2; no arm needs it"
+    assert "not support it beside the DRA driver" in warned["amazon-cloudwatch/neuron-monitor"]
+    assert checks.count_text(findings).endswith(" 0 failed, 2 warnings")
 
 
 def test_the_device_plugin_must_offer_every_device(reference: Experiment) -> None:

@@ -27,6 +27,7 @@ from experiment.naming import (
     fetch_job,
     neuron_nodegroup,
     off_role_name,
+    profile_cron_job,
     schedule_group,
     weights_path,
 )
@@ -261,6 +262,11 @@ class World:
                 self._compiled(arm)
         if name.startswith(LMEVAL_NAME):
             self._asked(name)
+        if name.startswith("profile-"):
+            standing = [one for one in self.api.of("deployments") if one["spec"]["replicas"]]
+            assert standing == [], "an arm serves while another is profiled"
+            self.store("results", f"runs/profile-{name}/i-1_pid_2/profile_nc_0.ntff", {})
+            self.store("results", f"runs/profile-{name}/neuron-ls.json", [])
         if name.startswith(BENCHMARK_NAME):
             folder = f"runs/measured-{name.removeprefix(BENCHMARK_NAME)}"
             self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
@@ -365,7 +371,7 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
             "metadata": {"name": name, "namespace": experiment.name},
             "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}},
         }
-        for name in (BENCHMARK_NAME, LMEVAL_NAME)
+        for name in (BENCHMARK_NAME, LMEVAL_NAME, *map(profile_cron_job, experiment.served_arms))
     ]
     return (ManifestFile("all.yaml", (*jobs, *arms, config, *cron_jobs)),)
 

@@ -59,7 +59,7 @@ def test_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
     entry = made.opened.only("AWS::EKS::AccessEntry", "cluster", PrincipalArn=PIPELINE).properties
     assert entry["KubernetesGroups"] == [group["name"]]
     seen = {resource for rule in role["rules"] for resource in rule["resources"]}
-    assert seen == {"nodes", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
+    assert seen == {"nodes", "pods", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
     assert all(rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"])
 
 

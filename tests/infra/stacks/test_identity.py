@@ -35,11 +35,12 @@ RIGHTS = {
     "serving": "checkpoints: ListBucket, GetObject; artifacts: ListBucket, GetObject; key: Decrypt",
     "fetch": "checkpoints: ListBucket, GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
     "compile": "checkpoints: ListBucket, GetObject; artifacts: ListBucket, GetObject, PutObject, AbortMultipartUpload; "
-    "key: GenerateDataKey, Decrypt",
+    "results/runs/profile-*: PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
     "benchmark": "*: PutMetricData; results: ListBucket; results/plans: GetObject; "
     "results/runs: GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
 }
-"""Serving pods write nothing, fetching pods delete nothing, the benchmark reads plans and stores runs."""
+"""Serving pods write nothing, fetching pods delete nothing, the benchmark reads plans and stores runs, and who compiles stores
+profiles, which it does not read."""
 FOREIGN = {
     ("s3:ListBucket", "arn:aws:s3:::my-models"),
     ("s3:GetObject", "arn:aws:s3:::my-models/runs/mine/*"),
@@ -87,9 +88,8 @@ def test_pods_may_use_the_addresses_that_their_manifests_name(
     for account, address in named:
         bucket, _, key = address.removeprefix("s3://").partition("/")
         purpose = bucket.removeprefix(f"{experiment.name}-").partition("-")[0]
-        allowed = [
-            resource for action, resource in _rights(made.reference, account) if action == "s3:GetObject"
-        ]
+        needed = "s3:PutObject" if "/runs/profile-" in address else "s3:GetObject"
+        allowed = [resource for action, resource in _rights(made.reference, account) if action == needed]
         assert any(fnmatch(f"{purpose}/{key}", resource) for resource in allowed), (account, address)
 
 

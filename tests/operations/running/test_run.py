@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from experiment import load
-from experiment.finding import Finding
+from experiment.finding import Finding, Refusal
 from experiment.naming import STEP, artifact_path, compile_job
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
@@ -92,7 +92,44 @@ def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(dr
         "verify nodes-ready, trn2-0: not ready; replace it",
         "verify node-size, trn2-0: too small; lower both",
     ]
+
+
+def test_after_a_failed_proof_the_nodes_stay_for_a_look_and_then_their_schedule_ends_them(
+    driver: Driver,
+) -> None:
+    driver.findings = [Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")]
+    driver.line()
+    (rental,) = driver.world.rentals()
+    (kept,) = (line for line in driver.said if "stay for a look" in line)
+    ends = driver.clock.now() + timedelta(minutes=15)
+    assert driver.world.nodes == 1
+    expression = driver.world.client("scheduler").get_schedule(
+        Name=rental["Name"], GroupName=rental["GroupName"]
+    )["ScheduleExpression"]
+    assert expression == f"at({ends:%Y-%m-%dT%H:%M:%S})"
+    assert "15 minutes, $8.94, until " in kept
+    assert f"until {stamp(ends)}; run it again to go on" in driver.said[-1]
+    driver.findings = []
+    driver.run()  # goes on with the nodes that it kept
+    (asked,) = (one for one in driver.said if "goes away" in one or "stay for a look" in one)
+    assert asked == kept
     assert driver.world.nodes == 0
+
+
+@pytest.mark.parametrize("allowed", [0.0, 15.0])
+def test_the_time_for_a_look_may_be_none_and_is_never_longer_than_what_the_nodes_were_allowed(
+    driver: Driver, allowed: float
+) -> None:
+    driver.findings = [Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")]
+    driver.hours = 0.1
+    context = driver.context()
+    context.grace_min = allowed
+    with pytest.raises(Refusal, match="not ready"):
+        carry_out(context, keep_nodes=False)
+    assert driver.world.nodes == bool(allowed)
+    if allowed:
+        asked = moment(context.state.nodes_since)
+        assert moment(context.state.off_at) - asked <= timedelta(hours=0.1)
 
 
 def _expire(driver: Driver) -> None:
@@ -167,7 +204,7 @@ def test_only_what_stands_is_made_sure_of_again() -> None:
     def left(*done: str) -> list[str]:
         return [step.name for step in remaining(everything, done)]
 
-    assert left("arguments", "weights", "nodes", "verify") == ["nodes", *names[4:]]
+    assert left("weights", "arguments", "nodes", "verify") == ["nodes", *names[4:]]
     until = names[: names.index("benchmark-1")]
     assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
     assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report

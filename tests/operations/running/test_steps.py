@@ -74,7 +74,9 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     driver.clock.time += timedelta(days=1)
     driver.run()
     said = "\n".join(driver.said)
-    assert said.index("takes the arguments of its arms") < said.index("fetch weights")
+    assert (
+        said.index("fetch weights") < said.index("takes the arguments and heads") < said.index("start Trn2")
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""Profiles: the server of an arm as it serves, the documented way to capture it, and the program around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdk8s_charts import profile_arm
+from cdk8s_charts.vllm_command import serve_argv, serve_environment
+from cdk8s_charts.workloads.profiling import OUT, profile_objects, profiled_argv
+from experiment import Arm, load
+from experiment.naming import profile_cron_job
+from tests.cdk8s_charts.objects import Pod
+from tests.conftest import ROOT
+
+DOCUMENTED = {
+    "NEURON_RT_INSPECT_ENABLE": "1",
+    "NEURON_RT_INSPECT_OUTPUT_DIR": OUT,
+    "NEURON_RT_INSPECT_SYSTEM_PROFILE": "1",
+    "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
+    "NEURON_RT_INSPECT_EVENT_FILTER_NC": "0",
+}
+"""AWS's page of environment variables of Neuron Explorer (2026-06-25), the same in the guide of Neuron Profiler 2.0."""
+
+
+def _pods(name: str) -> dict[str, tuple[Arm, Pod]]:
+    experiment = load(ROOT / "experiments" / f"{name}.yaml")
+    found = {}
+    for arm in experiment.served_arms:
+        (made,) = profile_objects(experiment, arm)
+        assert made["metadata"]["name"] == profile_cron_job(arm)
+        found[arm.name] = (arm, Pod(made))
+    return found
+
+
+@pytest.mark.parametrize("name", ["qwen3-32b", "qwen3-32b-today", "llama-3.1-8b-eagle3"])
+def test_the_arms_own_server_is_captured_as_the_documentation_of_its_runtime_says(name: str) -> None:
+    for arm, pod in _pods(name).values():
+        server = pod.spec["initContainers"][-1]
+        program, out, model, *command = server["command"][1:]
+        assert (program, out, model) == ("/program/profile_arm.py", OUT, arm.target.model.name)
+        environment = {one["name"]: one["value"] for one in server["env"]}
+        more = environment.items() - serve_environment(arm).items() - {("HOME", "/tmp")}
+        if arm.runtime.dialect == "native":
+            assert not more
+            assert command[-2:] == ["--profiler-config", '{"profiler": "cuda"}']
+            at = command.index("--additional-config") + 1
+            profiler = json.loads(command[at]).pop("neuron_profiler")
+            assert profiler == {
+                "activities": ["device_profile", "system_profile"],
+                "neuron_cores": [0],
+                "output_dir": OUT,
+            }
+            plain = [word for number, word in enumerate(command[:-2]) if number != at]
+            assert plain == [word for number, word in enumerate(serve_argv(arm)) if number != at]
+            options = json.loads((ROOT / f"tests/data/vllm-options/{arm.runtime.vllm}.json").read_text())
+            assert "--profiler-config" in options
+        else:
+            assert dict(more) == DOCUMENTED
+            assert command == serve_argv(arm) == profiled_argv(arm)
+
+
+SERVER = """
+import http.server, os, pathlib, sys
+out, traces = pathlib.Path(sys.argv[1]), sys.argv[2:] != ["none"]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"{}")
+    def do_POST(self):
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        with (out / "asked.txt").open("a") as file:
+            file.write(self.path + " " + asked + " " + str(self.headers["Authorization"]) + chr(10))
+        self.answer(b'{"choices": [{"text": "4"}]}')
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+try:
+    server.serve_forever()
+except KeyboardInterrupt:
+    if traces:  # as the runtime writes them while its process ends
+        (out / "session").mkdir()
+        (out / "session" / "profile_nc_0.ntff").write_bytes(b"x" * 2000)
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine with `neuron-ls` and a server."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        free_port = one.getsockname()[1]
+    tool = tmp_path / "bin" / "neuron-ls"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "neuron-ls $1"\n', encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PORT", str(free_port))
+    monkeypatch.setattr(profile_arm, "PORT", free_port)
+    server = tmp_path / "server.py"
+    server.write_text(SERVER, encoding="utf-8")
+    return [sys.executable, str(server), str(tmp_path / "out")]
+
+
+@pytest.mark.parametrize("endpoints", [True, False])
+def test_the_program_captures_asked_steps_and_leaves_traces_and_topology(
+    endpoints: bool,
+    served: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "made-up")
+    out = tmp_path / "out"
+    command = [*served, *(["--profiler-config"] if endpoints else [])]
+    assert profile_arm.main([str(out), "Qwen/Qwen3-32B", *command]) == 0
+    assert capsys.readouterr().out == "1 traces, 0.0 MB\n"
+    assert (out / "neuron-ls.txt").read_text() == "neuron-ls --topology\n"
+    assert (out / "neuron-ls.json").read_text() == "neuron-ls --json-output\n"
+    asked = (out / "asked.txt").read_text().splitlines()
+    paths = [line.partition(" ")[0] for line in asked]
+    around = ["/start_profile", "/v1/completions", "/stop_profile"]
+    assert paths == ["/v1/completions", *(around if endpoints else ["/v1/completions"])]
+    assert all(line.endswith("Bearer made-up") for line in asked)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ([sys.executable, "-c", "raise SystemExit(3)"], "no profile: the server ended with exit 3"),
+        (None, "no profile: the runtime wrote no trace into"),
+    ],
+)
+def test_a_capture_that_failed_says_why(
+    command: list[str] | None,
+    why: str,
+    served: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert profile_arm.main([str(tmp_path / "out"), "m", *(command or [*served, "none"])]) == 1
+    assert why in capsys.readouterr().err
