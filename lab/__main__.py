@@ -111,7 +111,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--verbose", action="store_true", help="also what the rehearsal made, recorded and read back"
     )
     group = parser.add_argument_group("shortened, because an emulated token takes as long as a real one")
-    group.add_argument("--max-tokens", type=positive, default=24, metavar="N", help="per answer (default 24)")
+    group.add_argument("--max-tokens", type=positive, default=32, metavar="N", help="per answer (default 32)")
     group.add_argument(
         "--requests", type=positive, default=8, metavar="N", help="per arm and class (default 8)"
     )

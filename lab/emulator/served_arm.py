@@ -68,4 +68,6 @@ def _method(speculation: Mapping[str, Any], override: Mapping[str, Any]) -> str:
         return "eagle"
     if speculation and override.get("enable_fused_speculation") is False:
         return "vanilla"
+    if speculation and override.get("enable_fused_speculation"):
+        return "draft_model"  # whatever the method is called: NxD Inference goes by its own configuration
     return str(speculation.get("method") or "draft_model")

@@ -85,7 +85,7 @@ reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Act
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | Overwrite | true
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | PruneLabel | null
 reference | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: false}, scheduler: {enabled: false}, draDriver: {enabled: true}, npd: {enabled: false}}
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true}, draDriver: {enabled: false}, npd: {enabled: false}}
+rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true, customScheduler: {image: {tag: v1.35.8-eks-1-35-15}}}, draDriver: {enabled: false}, npd: {enabled: false}}
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Namespace | keda
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.watchNamespace | rented
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.permissions.operator.restrict.secret | true

@@ -295,6 +295,11 @@ def test_the_argv_decides_names_slots_length_and_speculation_and_what_has_no_pub
     assert (arm.max_model_len, arm.max_num_seqs) == (512, 4), (
         "unknown options are accepted, the last mention counts"
     )
+    plain_draft = ["--speculative-config", '{"method": "eagle", "model": "/d", "num_speculative_tokens": 7}']
+    fused = parse_argv(
+        [*BASELINE, *plain_draft, "--override-neuron-config", '{"enable_fused_speculation": true}']
+    )
+    assert fused.speculative_tokens == 7, "as AWS runs a plain draft on the 0.9.1 image"
     for config, override, method in (
         ({"method": "ngram"}, {}, "ngram"),
         ({}, {"enable_eagle_speculation": True}, "eagle"),
