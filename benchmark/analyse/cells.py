@@ -22,12 +22,10 @@ from benchmark.analyse.comparison import Footing, Pairs, pairs_of
 from benchmark.analyse.sources import Source
 from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, request_values
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, RequestRecord
+from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import MIXED, Arm, Load, Plan
 
-_WALL_S = 0.5
-"""By so much the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
 _CLOCK_S = 0.002
 """Starts are written down to the millisecond."""
 
@@ -178,29 +176,21 @@ class Cells:
 def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
     """The cells of `raw`; `repeated`: of the first cell's repetition alone, which is in no figure.
 
-    A request of a held load counts where its block ended. A set that was cut short was sent again as a whole, with the same
-    number, so the block's time tells which it belongs to.
+    A request of a held load counts where its block ended (`RawRun.counts`).
     """
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
     cells = Cells(raw.plan, {}, {}, made_up, held=raw.held or raw.plan.replayed)
-    spans: dict[BlockKey, tuple[float, float]] = {}
     last = {block.key: block for block in raw.blocks}
     for block in raw.blocks:
-        if (block.round == REPEATED) != repeated or (block.block and last[block.key] is not block):
-            continue
-        cells.blocks.setdefault((block.arm, _place(block)), []).append(block)
-        begin = block.started_unix_s
-        spans[block.key] = begin - _WALL_S, begin + block.duration_s + _WALL_S
+        if (block.round == REPEATED) == repeated and (block.block is None or last[block.key] is block):
+            cells.blocks.setdefault((block.arm, _place(block)), []).append(block)
     for record in raw.requests:
-        if record.phase == "warmup" or (record.round == REPEATED) != repeated:
-            continue
-        queue = cells.loaded_with(record.class_)
-        begin, end = spans.get((record.arm, queue, _load(record), record.round, record.block), (0.0, 0.0))
-        if record.block is not None and not begin <= record.started_unix_s <= end:
+        if record.phase == "warmup" or (record.round == REPEATED) != repeated or not raw.counts(record):
             continue
         if record.phase == "measured":
             cells.requests.setdefault((record.arm, _place(record)), []).append(record)
         else:
+            queue = cells.loaded_with(record.class_)
             cells.beside.setdefault((record.arm, Place(queue, _load(record))), []).append(record)
     return cells
 
@@ -288,10 +278,8 @@ def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
 
     Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.
     """
-    if blocks and all(
-        block.steady_from_s is not None for block in blocks
-    ):  # then no other requests are there
-        return records, math.fsum(end - begin for begin, end in map(steady, blocks))
+    if blocks and all(block.steady_from_s is not None for block in blocks):
+        return records, math.fsum(_delivered_s(block, records) for block in blocks)
     if not blocks:
         return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
     spans = sorted(map(steady, blocks))
@@ -302,6 +290,17 @@ def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
         if (index := bisect_right(starts, record.started_unix_s)) and record.started_unix_s <= ends[index - 1]
     ]
     return inside, math.fsum(end - begin for begin, end in spans)
+
+
+def _delivered_s(block: BlockRecord, records: Records) -> float:
+    """How long a block's requests took: the steady window, in which as many are sent as are answered. Where they arrive faster than
+    they are answered, from the first answer's end to the last's."""
+    begin, end = steady(block)
+    if block.rate_per_s is None:
+        return end - begin
+    own = (r for r in records if (r.round, r.start, r.block) == (block.round, block.start, block.block))
+    ends = [r.started_unix_s + r.e2e_s for r in own if r.e2e_s is not None]
+    return max(end - begin, max(ends) - min(ends)) if ends else end - begin
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:

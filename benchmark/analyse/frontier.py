@@ -107,7 +107,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "objective": dict(plan.slo) if plan.slo else None,
         "arms": [_best(cells, arm) for arm in plan.arms],
         "drift": drift(raw),
-        "bursts_from": min(_bursts(cells), default=None),
+        "bursts_from": None if raw.held else min(_bursts(cells), default=None),
         **_doubtful(cells),
     }
 

@@ -85,7 +85,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,7 @@ from benchmark.plan import Arm
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
+_KEEPS_UP = 0.95
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simultaneous")
 
 
@@ -162,9 +163,27 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
     return write_whole(folder / FILE_NAME, json.dumps(summary, indent=1) + "\n")
 
 
+def _of_loads(raw: RawRun, cells: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Loads that were not what they are called: more than an arm could answer, or cut by their limit."""
+    slow = {
+        (cell["arm"], cell["rate_per_s"]): cell["throughput"]["requests_per_s"]
+        for cell in cells
+        if cell["rate_per_s"] and cell["throughput"] and raw.held
+    }
+    for (arm, rate), answered in slow.items():
+        if answered < _KEEPS_UP * rate:
+            yield (
+                f"{arm} answered {answered:.3g} of {rate:g} requests/s: its queue grows for as long as the load lasts, so its times "
+                "there are not those of a steady load"
+            )
+    planned, complete = extent(raw)
+    if raw.plan.cell_minutes and complete and len(raw.measured) < planned:
+        yield f"cells were cut at {raw.plan.cell_minutes:g} minutes (cell_minutes): they have fewer requests than asked for"
+
+
 def _run(raw: RawRun) -> dict[str, Any]:
     plan, first = raw.plan, raw.sittings[0]
-    measured = [record for record in raw.requests if record.phase == "measured"]
+    measured = raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     return {

@@ -24,6 +24,9 @@ from benchmark.cell_size import ANSWERS_A_BLOCK
 if TYPE_CHECKING:
     from benchmark.measure.records import Phase
 
+_OVERLOADED = 3 * ANSWERS_A_BLOCK
+"""Answers that a window takes at most at a rate, each as long as before it opened: at a rate that a server cannot answer, each answer
+takes longer than the one before, and the window would never be over."""
 _STAGGER_S = 0.001
 """Between first requests, at least: opening many connections in one instant, a client would measure its own queue."""
 
@@ -45,6 +48,7 @@ class HeldLoad:
         self._most_s = math.inf if most_s is None else most_s
         self._sent = self._open = self._ended = 0
         self._answers_s: list[float] = []
+        self._enough_s = 0.0
         self.steady_from_s: float | None = None
         self.steady_until_s: float | None = None
 
@@ -54,13 +58,20 @@ class HeldLoad:
             if not self._built_up(now_s):
                 return "ramp"
             self.steady_from_s = now_s
+            self._enough_s = _OVERLOADED * (self.median_s or 0.0)
         if self.steady_until_s is None:
             if not self._enough(now_s):
                 self._sent += 1
                 self._open += 1
                 return "measured"
             self.steady_until_s = now_s
-        return "drain" if self._open else None
+        return "drain" if self._open and not self._given_up(now_s) else None
+
+    def _given_up(self, now_s: float) -> bool:
+        """Above what a server can answer, requests at a rate that are sent behind the window only lengthen its queue: they are sent
+        for as long as the window was."""
+        begin, end = self.steady_from_s or 0.0, self.steady_until_s or 0.0
+        return self.at_once is None and now_s - end >= end - begin
 
     def ended(self, phase: Phase, *, took_s: float, ok: bool) -> float:
         """A request has ended after `took_s`; how long its slot waits before the next one. After a failure it waits as long as
@@ -89,4 +100,6 @@ class HeldLoad:
             return self._sent > 0
         if self._sent < self.counted:
             return False
+        if self.at_once is None and lasted_s >= self._enough_s > 0:
+            return True
         return lasted_s >= ANSWERS_A_BLOCK * (self.median_s or 0.0)

@@ -25,6 +25,7 @@ from benchmark.measure import divergence, sense
 from benchmark.measure.checking import Belonging
 from benchmark.measure.records import (
     REPEATED,
+    BlockKey,
     BlockRecord,
     Record,
     RequestRecord,
@@ -33,9 +34,11 @@ from benchmark.measure.records import (
     to_json,
 )
 from benchmark.measure.schedule import Block, measured_turns
-from benchmark.plan import Arm, Load, Plan
+from benchmark.plan import MIXED, Arm, Load, Plan
 
 FILE_NAME = "requests.jsonl"
+_WALL_S = 0.5
+"""By so much the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,30 @@ class RawRun:
     def held(self) -> bool:
         """Whether loads were held while they were measured."""
         return self.sittings[0].held
+
+    @cached_property
+    def _spans(self) -> dict[BlockKey, tuple[float, float]]:
+        """When each block of a held load was carried out, the last time where that was tried again."""
+        last = {block.key: block for block in self.blocks if block.block is not None}
+        return {
+            key: (one.started_unix_s - _WALL_S, one.started_unix_s + one.duration_s + _WALL_S)
+            for key, one in last.items()
+        }
+
+    def counts(self, record: RequestRecord) -> bool:
+        """Whether the block ended that a request belongs to. A set that was cut short was sent again as a whole, with the same number,
+        so the time of a block tells which of them it is."""
+        if record.block is None:
+            return True
+        load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
+        keys = ((record.arm, queue, load, record.round, record.block) for queue in (record.class_, MIXED))
+        spans = (self._spans[key] for key in keys if key in self._spans)
+        return any(begin <= record.started_unix_s <= end for begin, end in spans)
+
+    @cached_property
+    def measured(self) -> tuple[RequestRecord, ...]:
+        """The requests that count, failed ones too."""
+        return tuple(one for one in self.requests if one.phase == "measured" and self.counts(one))
 
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:

@@ -96,6 +96,7 @@ class Loader:
             server_started_unix_s=server_started,
             block=block.number,
             start=block.start,
+            sitting=block.sitting,
             steady_from_s=_rounded(held.steady_from_s) if held else None,
             steady_until_s=_rounded(held.steady_until_s) if held else None,
         )

@@ -183,6 +183,7 @@ class BlockRecord:
     counters_after: Counters | None = None
     block: Ordinal | None = None
     start: Ordinal = 1
+    sitting: Ordinal = 1
     server_started_unix_s: Moment | None = None
     """When the server's process was started, where it says so."""
     steady_from_s: Seconds | None = None

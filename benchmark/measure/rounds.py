@@ -97,8 +97,9 @@ class Earlier:
         return self._left(plan, round_, before, start=start)
 
     def _whole(self, sets: list[Turn]) -> list[Turn]:
-        """The blocks of a set, unless all arms have ended theirs."""
-        return [] if all(block.key in self.blocks for turn in sets for block in turn) else sets
+        """The blocks of a set, unless all arms have ended theirs in one sitting: only then they were asked the same."""
+        ended = [self.blocks.get(block.key) for turn in sets for block in turn]
+        return [] if None not in ended and len({one.sitting for one in ended if one}) == 1 else sets
 
     def _left_of(self, turn: Turn) -> Turn:
         """A turn of a replay without what is recorded; nothing where all of it is."""

@@ -30,6 +30,8 @@ from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
 
 _MAX_WAVES = 4
 """The most requests that one slot of a block of a replay sends one after another."""
+_KEEPS_RATE = 16
+"""Arrivals that keep the rate together, at least: of fewer, hardly any would come in bursts."""
 _OPEN_LOOP_WARMUP = 4
 """Requests in flight during the warm-up of a run whose cells have a rate instead."""
 
@@ -64,6 +66,8 @@ class Block:
     """Of a held load, which set of the cell it belongs to, from 1."""
     start: int = 1
     """Which start of the servers it is to meet."""
+    sitting: int = 1
+    """In which sitting it is carried out."""
     supply: Supply | None = None
     """What a held load is made of."""
 
@@ -93,7 +97,7 @@ class Supply:
     def measured(self) -> Iterator[Pair]:
         """Requests that count."""
         chance = random.Random(f"{self.plan.seed}/{self.class_}/{self.arrivals}")
-        gaps_s = _gaps_s(self.load, self.counted, chance)
+        gaps_s = _gaps_s(self.load, max(self.counted, _KEEPS_RATE), chance)
         for index, prompt in enumerate(islice(_prompts(self.plan, self.class_), self.first, None)):
             yield self._pair(prompt, f"{index:04d}", next(gaps_s, None))
 
@@ -124,15 +128,12 @@ def _of_class(plan: Plan, class_: str) -> Iterator[Prompt]:
 
 
 def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
-    """Times between arrivals at a rate: of a Poisson process in which the first `size` requests take just the time that the rate
-    expects of them. So chance makes bursts, but no set that is faster or slower than the rate."""
-    if load.rate_per_s is None:
-        return
-    drawn = [chance.expovariate(1.0) for _ in range(size)]
-    mean_s = size / load.rate_per_s / math.fsum(drawn)
-    yield from (mean_s * gap for gap in drawn)
-    while True:
-        yield chance.expovariate(load.rate_per_s)
+    """Times between arrivals at a rate: of a Poisson process in which each `size` requests, one after the other, take just the time
+    that the rate expects of them. So chance makes bursts, but no block that is faster or slower than the rate."""
+    while load.rate_per_s is not None:
+        drawn = [chance.expovariate(1.0) for _ in range(size)]
+        mean_s = size / load.rate_per_s / math.fsum(drawn)
+        yield from (mean_s * gap for gap in drawn)
 
 
 Turn = tuple[Block, ...]
@@ -185,6 +186,7 @@ def held_block(
         round=round_,
         number=number,
         start=start,
+        sitting=again,
         supply=supply,
     )
 

@@ -25,7 +25,19 @@ _OF_REQUEST = tuple(
 _OF_CELL = tuple(metric.name for metric in METRICS if metric.name in _OF_REQUEST or metric.scope == "chunk")
 _PLACE = ("class", "concurrency", "rate_per_s")
 REQUEST_COLUMNS = (
-    *("run", "arm", *_PLACE, "round", "phase", "pair_id", "prompt_id", "started_unix_s"),
+    *(
+        "run",
+        "arm",
+        *_PLACE,
+        "round",
+        "start",
+        "block",
+        "phase",
+        "counts",
+        "pair_id",
+        "prompt_id",
+        "started_unix_s",
+    ),
     *_OF_REQUEST,
     *("prompt_tokens", "cached_tokens", "completion_tokens", "token_source", "finish_reason", "error"),
 )
@@ -58,6 +70,7 @@ def _requests(raw: RawRun) -> Iterable[Mapping[str, Any]]:
     for record in raw.requests:
         yield {
             **to_json(record),
+            "counts": int(record.phase == "measured" and raw.counts(record)),
             **dict.fromkeys(_OF_REQUEST),
             **request_values(record, arms[record.arm].max_tokens_per_step),
         }

@@ -188,8 +188,8 @@ def predictions(raw: RawRun) -> list[dict[str, Any]]:
 def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     """By arm and error name, the first message."""
     found: dict[tuple[str, str], str] = {}
-    for record in raw.requests:
-        if record.error is not None and record.phase == "measured":
+    for record in raw.measured:
+        if record.error is not None:
             message = " ".join((record.message or "").split())
             found.setdefault((record.arm, record.error), message[:_MESSAGE_CHARS])
     return found
@@ -200,8 +200,8 @@ def _samples(raw: RawRun) -> list[dict[str, Any]]:
     plan = raw.plan
     prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
     written: dict[tuple[str, str], list[RequestRecord]] = {}
-    for record in raw.requests:
-        if record.phase == "measured" and record.text is not None:
+    for record in raw.measured:
+        if record.text is not None:
             written.setdefault((record.arm, record.class_), []).append(record)
     found = []
     for class_, arm in product(plan.classes, plan.arms):

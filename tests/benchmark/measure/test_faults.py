@@ -101,7 +101,9 @@ def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
     if sent != signal.SIGKILL:
         assert "INCOMPLETE" in printed
         assert summary(out)["run"]["complete"] is False
-        assert summary(out)["run"]["requests_recorded"] == len(measured(out))
+        assert (
+            summary(out)["run"]["requests_recorded"] == len(journal.read(out).measured) <= len(measured(out))
+        )
     endpoint.arms["spec"] = STEADY
     done = sets(out)
     assert main(command) == 0

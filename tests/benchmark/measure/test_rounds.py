@@ -47,24 +47,24 @@ def carried_out(run: Run, out: Path) -> CarriedOut:
 def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
     carried_out: CarriedOut, out: Path, endpoint: Endpoint
 ) -> None:
-    raw = carried_out("--duration 1.5s")
+    raw = carried_out("--duration 3s")
     in_rounds = [block for block in raw.blocks if block.round != REPEATED]
     last = in_rounds[-1].round
     assert last > 1
     assert len(in_rounds) == last * 2 * SETS
-    assert sum(block.duration_s for block in in_rounds) >= 1.5
-    assert sum(block.duration_s for block in in_rounds if block.round < last) < 1.5
+    assert sum(block.duration_s for block in in_rounds) >= 3
+    assert sum(block.duration_s for block in in_rounds if block.round < last) < 3
     assert [block.round for block in raw.blocks[-2 * SETS_A_START :]] == [REPEATED] * 2 * SETS_A_START
     assert summary(out)["run"]["complete"] is True
     endpoint.seen.clear()
-    carried_out("--duration 1.5s")
+    carried_out("--duration 3s")
     assert endpoint.seen == []
     path = out / "requests.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     lost = next(line for line in lines if json.loads(line)["kind"] == "block")
     path.write_text("".join(line for line in lines if line is not lost))
     assert extent(journal.read(out))[1] is False
-    blocks = carried_out("--duration 1.5s").blocks[-2:]
+    blocks = carried_out("--duration 3s").blocks[-2:]
     assert {(block.round, block.block, block.arm) for block in blocks} == {
         (1, 1, "steady"),
         (1, 1, "spec"),
@@ -114,7 +114,7 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
         own = [r for r in raw.requests if (r.arm, r.round, r.block) == (block.arm, block.round, block.block)]
         ended_s = {r.pair_id: (r.scheduled_s or 0.0) + (r.e2e_s or 0.0) for r in own}
         last_s = max(ended_s[r.pair_id] for r in own if r.phase == "measured")
-        assert max(r.scheduled_s or 0.0 for r in own) >= last_s - 0.2, (
+        assert max(r.scheduled_s or 0.0 for r in own) >= last_s - 0.5, (
             "arrivals go on until the last has ended"
         )
         assert block.steady_from_s is not None
