@@ -152,7 +152,7 @@ def _plugin(folder: Path, per_1000: int) -> Iterator[None]:
         del os.environ["PYTHONPATH"], os.environ["WRONG_PER_1000"]
 
 
-async def _measured(plan: Plan, urls: dict[str, str], out: Path, *, repeats: int) -> Judged:
+async def _measured(plan: Plan, urls: Mapping[str, str], out: Path, *, repeats: int) -> Judged:
     """A run of these arms, the first the baseline, and the look at all its differing pairs."""
     drafting = {"wrong": {"speculative_tokens": 7, "max_tokens_per_step": 8}}
     arms = [{"name": name, "url": url, **drafting.get(name, {})} for name, url in urls.items()]

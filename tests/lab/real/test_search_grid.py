@@ -17,7 +17,14 @@ def _summary(
     found: dict[str, Any], intervals: dict[int, tuple[float | None, float | None]]
 ) -> dict[str, Any]:
     nothing = dict.fromkeys(("load", "low", "high", "near_low", "near_high", "failing"))
-    more = {"class": None, "treatment": "spec", "signs": [], "same": [], "more": False, "rising": False}
+    more: dict[str, Any] = {
+        "class": None,
+        "treatment": "spec",
+        "signs": [],
+        "same": [],
+        "more": False,
+        "rising": False,
+    }
     told = {"failed": [], "precise": True, "by": "concurrency", "one_start": False}
     mix = [
         {"concurrency": at, "ratio": low, "ci_low": low, "ci_high": high, "classes": [{"n_prompts": 8}]}
