@@ -2,22 +2,25 @@
 
 The lab's target with and without a draft, on vLLM. A search between two loads and a grid of listed loads ask the same servers:
 in each start of the servers first the search, then the grid. Both are resumable, so each is stopped where it waits for the next
-start. Where the grid's interval excludes 1 its sign must be the one that the search states for that load.
+start. Where the grid's interval excludes 1 its sign must be the one that the search states for that load: in each start, about
+the same servers, and in the mean over starts, whose interval is wide with two of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmark.analyse.load_words import in_words
-from benchmark.analyse.summary import FILE_NAME
+from benchmark.analyse.summary import summarise
 from benchmark.commands.option_types import levels
+from benchmark.measure import journal
+from benchmark.measure.journal import RawRun, extent
 from experiment import load
 from experiment.finding import Refusal
 from lab.programs import ROOT, load_arms
@@ -26,7 +29,7 @@ from lab.real.servers import Engine, Fleet, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 EXPERIMENT = ROOT / "experiments" / "lab-tiny.yaml"
-ARMS = ("tiny", "tiny-sd-k7")
+BASELINE = "tiny"
 ANY, PAYS, COSTS = (0.0, math.inf), (1.0, math.inf), (0.0, 1.0)
 SAME = (0.95, 1.05)
 
@@ -72,14 +75,8 @@ def compared(found: Mapping[str, Any], mix: list[dict[str, Any]]) -> Iterator[tu
         )
 
 
-def tell(search: Mapping[str, Any], grid: Mapping[str, Any]) -> int:
-    """Print both; 1 where they contradict each other or no load can be compared."""
-    for name, summary in (("search", search), ("grid", grid)):
-        run = summary["run"]
-        print(f"{name}: {run['requests_recorded']} requests, {run['started']} to {run['finished']}")
-        if not run["complete"]:
-            print(f"{name} has not ended; repeat the command with the same --out")
-            return 1
+def told(search: Mapping[str, Any], grid: Mapping[str, Any]) -> list[bool]:
+    """Print what both summaries say; of the loads that can be compared, whether they agree."""
     (of_search,), (of_grid,) = (
         [one for one in summary["crossovers"] if one["class"] is None] for summary in (search, grid)
     )
@@ -89,10 +86,37 @@ def tell(search: Mapping[str, Any], grid: Mapping[str, Any]) -> int:
     rows = list(compared(of_search, grid["mix"]))
     print("\n".join(line for line, _ in rows))
     judged = [agrees for _, agrees in rows if agrees is not None]
-    print(f"{sum(judged)} of {len(judged)} loads agree, {len(rows) - len(judged)} cannot tell")
+    print(f"{sum(judged)} of {len(judged)} loads agree, {len(rows) - len(judged)} cannot tell\n", flush=True)
+    return judged
+
+
+def tell(runs: Mapping[str, RawRun], starts: int) -> int:
+    """Compare the runs in each start of the servers, then in the mean over starts; 1 where they contradict each other, where
+    nothing can be compared, and where one has not ended."""
+    for name, raw in runs.items():
+        ended_ = "" if extent(raw)[1] else ", has not ended: repeat the command with the same --out"
+        print(f"{name}: {sum(one.phase == 'measured' for one in raw.requests)} measured requests{ended_}")
+    if not all(extent(raw)[1] for raw in runs.values()):
+        return 1
+    judged: list[bool] = []
+    for start in range(1, starts + 1):
+        print(f"\nstart {start} of {starts}")
+        judged += told(*(summarise(_of_start(raw, start)) for raw in runs.values()))
+    if starts > 1:
+        print(f"mean over {starts} starts")
+        judged += told(*map(summarise, runs.values()))
     if not judged:
         print("no load can be compared: ask more --requests")
     return 0 if judged and all(judged) else 1
+
+
+def _of_start(raw: RawRun, start: int) -> RawRun:
+    """What was measured in one start of the servers; its intervals are about that start."""
+    return replace(
+        raw,
+        requests=tuple(one for one in raw.requests if one.start == start),
+        blocks=tuple(one for one in raw.blocks if one.start == start),
+    )
 
 
 def measure(
@@ -122,35 +146,39 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, default=ROOT / ".lab", help="where the engine is installed")
     parser.add_argument("--grid", type=levels, default=[1, 4, 8, 16], help="loads (default 1,4,8,16)")
     parser.add_argument("--starts", type=int, default=2, help="of the servers (default 2)")
-    parser.add_argument("--classes", default="json,open-ended", help="of prompts (default json,open-ended)")
-    parser.add_argument("--requests", type=int, default=32, help="per class and cell (default 32)")
+    parser.add_argument("--arm", default="tiny-weak", help="that drafts (default tiny-weak)")
+    parser.add_argument("--classes", default="numeric,table", help="of prompts (default numeric,table)")
+    parser.add_argument("--requests", type=int, default=64, help="per class and cell (default 64)")
     parser.add_argument("--max-tokens", type=int, default=40, help="an answer (default 40)")
     options = parser.parse_args(argv)
     experiment, out, grid = load(EXPERIMENT), options.out, sorted(options.grid)
     command = [str(install(options.home, machine=look(options.home), python=None, say=print))]
     files = rendered(EXPERIMENT, experiment, out / "manifests")
     whole, found = mounted_plan(files), containers(files)
-    chosen = {"arms": tuple(arm for arm in whole.arms if arm.name in ARMS), "mixed": True}
+    names = (BASELINE, options.arm)
+    chosen = {"arms": tuple(arm for arm in whole.arms if arm.name in names), "mixed": True}
     plan = write_plan(whole.model_copy(update=chosen), out)
     folders, most = mounted_folders(experiment, {}), ["--max-num-seqs", str(grid[-1])]
     engine = Engine(command=command, folders=folders, options=most)
     both: dict[str, int | str | None] = {
         "classes": options.classes,
-        "requests": options.requests,
         "max-tokens": options.max_tokens,
         "closer-look": 0,
     }
+    searched = {"search": f"{grid[0]}:{grid[-1]}", "search-budget": f"cells={8 * options.starts}"}
+    # A cell of one pass has two blocks in a start, too few for an interval of that start.
+    listed = {"concurrency": ",".join(map(str, grid)), "rounds": 3}
     runs = {
-        out / "search": {**both, "search": f"{grid[0]}:{grid[-1]}", "search-budget": "cells=16"},
-        out / "grid": {**both, "concurrency": ",".join(map(str, grid))},
+        out / "search": {**both, **searched, "requests": options.requests},
+        out / "grid": {**both, **listed, "requests": -(-options.requests // 2)},
     }
     try:
-        with running([found[a] for a in ARMS], engine.launch, logs=out / "logs", at_once=2) as fleet:
+        with running([found[name] for name in names], engine.launch, logs=out / "logs", at_once=2) as fleet:
             measure(fleet, plan, runs, options.starts)
     except Refusal as error:
         print(f"lab-search: {error}", file=sys.stderr)
         return error.exit_code
-    return tell(*(json.loads((one / FILE_NAME).read_text(encoding="utf-8")) for one in runs))
+    return tell({one.name: journal.read(one) for one in runs}, options.starts)
 
 
 if __name__ == "__main__":
