@@ -86,7 +86,10 @@ def told(search: Mapping[str, Any], grid: Mapping[str, Any]) -> list[bool]:
     rows = list(compared(of_search, grid["mix"]))
     print("\n".join(line for line, _ in rows))
     judged = [agrees for _, agrees in rows if agrees is not None]
-    print(f"{sum(judged)} of {len(judged)} loads agree, {len(rows) - len(judged)} cannot tell\n", flush=True)
+    print(
+        f"{sum(judged)} of {len(judged)} loads that can be compared agree, {len(rows) - len(judged)} cannot tell\n",
+        flush=True,
+    )
     return judged
 
 

@@ -36,22 +36,57 @@ def _summary(
 @pytest.mark.parametrize(
     ("found", "intervals", "agree", "said"),
     [
-        (CROSSING, {1: UP, 4: UP, 8: DOWN, 16: DOWN}, True, "3 of 3 loads agree, 1 cannot tell"),
-        (CROSSING, {1: UP, 4: DOWN, 8: UP, 16: UNKNOWN}, False, "1 of 2 loads agree, 2 cannot tell"),
-        ({**CROSSING, "rising": True}, {1: UP, 16: UP}, False, "1 of 2 loads agree"),
-        ({**CROSSING, "more": True}, {1: UP, 16: UP}, True, "1 of 1 loads agree, 1 cannot tell"),
-        ({"found": "always"}, {1: UP, 4: UP, 8: NONE, 16: UP}, True, "3 of 3 loads agree, 1 cannot tell"),
-        ({"found": "always"}, {1: UP, 4: UP, 8: UP, 16: DOWN}, False, "3 of 4 loads agree"),
-        ({"found": "never"}, {1: DOWN, 4: UNKNOWN, 16: UP}, False, "1 of 2 loads agree, 1 cannot tell"),
+        (
+            CROSSING,
+            {1: UP, 4: UP, 8: DOWN, 16: DOWN},
+            True,
+            "3 of 3 loads that can be compared agree, 1 cannot tell",
+        ),
+        (
+            CROSSING,
+            {1: UP, 4: DOWN, 8: UP, 16: UNKNOWN},
+            False,
+            "1 of 2 loads that can be compared agree, 2 cannot tell",
+        ),
+        ({**CROSSING, "rising": True}, {1: UP, 16: UP}, False, "1 of 2 loads that can be compared agree"),
+        (
+            {**CROSSING, "more": True},
+            {1: UP, 16: UP},
+            True,
+            "1 of 1 loads that can be compared agree, 1 cannot tell",
+        ),
+        (
+            {"found": "always"},
+            {1: UP, 4: UP, 8: NONE, 16: UP},
+            True,
+            "3 of 3 loads that can be compared agree, 1 cannot tell",
+        ),
+        (
+            {"found": "always"},
+            {1: UP, 4: UP, 8: UP, 16: DOWN},
+            False,
+            "3 of 4 loads that can be compared agree",
+        ),
+        (
+            {"found": "never"},
+            {1: DOWN, 4: UNKNOWN, 16: UP},
+            False,
+            "1 of 2 loads that can be compared agree, 1 cannot tell",
+        ),
         (
             {"found": "while answered", "load": 4.0, "failing": 8.0},
             {4: UP, 8: DOWN},
             True,
-            "1 of 1 loads agree",
+            "1 of 1 loads that can be compared agree",
         ),
-        (UNCLEAR, {1: UP, 4: DOWN, 8: UP, 16: (1.01, 1.04)}, True, "2 of 2 loads agree, 2 cannot tell"),
-        (UNCLEAR, {1: UP, 16: UP}, False, "1 of 2 loads agree"),
-        (UNCLEAR, {1: UNKNOWN, 4: UP}, None, "0 of 0 loads agree, 2 cannot tell"),
+        (
+            UNCLEAR,
+            {1: UP, 4: DOWN, 8: UP, 16: (1.01, 1.04)},
+            True,
+            "2 of 2 loads that can be compared agree, 2 cannot tell",
+        ),
+        (UNCLEAR, {1: UP, 16: UP}, False, "1 of 2 loads that can be compared agree"),
+        (UNCLEAR, {1: UNKNOWN, 4: UP}, None, "0 of 0 loads that can be compared agree, 2 cannot tell"),
     ],
 )
 def test_a_load_of_the_grid_whose_interval_excludes_1_must_lie_where_the_search_says(
