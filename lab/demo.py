@@ -121,8 +121,8 @@ def _measure(
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = _counted(arms, "emulated endpoint")
     with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
-        with running(arms, launch, logs=logs, at_once=len(arms)) as urls:
-            load_arms(file, urls, out=out, less=less, reach=stage.reach)
+        with running(arms, launch, logs=logs, at_once=len(arms)) as fleet:
+            load_arms(file, fleet.urls, out=out, less=less, start_again=fleet.start_again, reach=stage.reach)
         stage.done = f"sent {ended(out)} requests to {endpoints} in real time, started from their Deployments"
     shutil.rmtree(logs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -58,15 +59,34 @@ def load_arms(
     *,
     out: Path,
     less: Mapping[str, int | str | None],
+    start_again: Callable[[], None],
     sense_check: bool = False,
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """`benchmark run` on the arms at `urls`, its options `less` shortening the plan, or having its load searched. `reach` is told how many requests have
-    ended. `sense_check`: whether the models are real enough to answer simple questions. Raises `Refusal`."""
+    """`benchmark run` on the arms at `urls`, its options `less` changing the plan's load. `start_again` is called each time the
+    run waits for the next start of the servers. `reach` is told how many requests have ended. `sense_check`: whether the models
+    are real enough to answer simple questions. Raises `Refusal`."""
+    log, met = out / LOG, set[int]()
+    earlier_bytes = log.stat().st_size if log.exists() else 0
+
+    def meanwhile() -> None:
+        reach(ended(out))
+        if new := waited_for(log, after_bytes=earlier_bytes) - met:
+            met.update(new)
+            start_again()
+
     words = ["run", "--plan", str(plan), "--out", str(out), *(() if sense_check else ("--no-sense-check",))]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
-    benchmark(words, log=out / LOG, meanwhile=lambda: reach(ended(out)))
+    benchmark(words, log=log, meanwhile=meanwhile)
+
+
+def waited_for(log: Path, *, after_bytes: int) -> set[int]:
+    """The starts of the servers that the client said it waits for, behind so much of its log."""
+    with log.open("rb") as lines:
+        lines.seek(after_bytes)
+        whole = [line for line in lines if line.startswith(b'{"waits_for_start"') and line.endswith(b"\n")]
+    return {int(json.loads(line)["waits_for_start"]) for line in whole}
 
 
 def replay_cut(

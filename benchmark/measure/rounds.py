@@ -317,12 +317,6 @@ async def new_starts(loader: Loader, start: int) -> None:
         known[block.arm] = block.server_started_unix_s, sum((block.counters_after or {}).values())
     said_s = -math.inf
     while waiting:
-        if time.monotonic() - said_s >= _SAY_S:
-            said_s = time.monotonic()
-            loader.progress.tell(
-                f"start {start} of {plan.starts}: start the servers of {', '.join(sorted(waiting))} again; the run goes on by itself"
-            )
-            loader.progress.to_programs(waits_for_start=start)
         for arm in sorted(waiting):
             if (text := await loader.metrics(arm)) is None:
                 gone.add(arm)
@@ -333,6 +327,12 @@ async def new_starts(loader: Loader, start: int) -> None:
                 with suppress(EndpointError):  # it answers, and does not serve the model yet
                     await endpoints(loader.http, plan.with_arms([arm]))
                     waiting.discard(arm)
+        if waiting and time.monotonic() - said_s >= _SAY_S:
+            said_s = time.monotonic()
+            loader.progress.tell(
+                f"start {start} of {plan.starts}: start the servers of {', '.join(sorted(waiting))} again; the run goes on by itself"
+            )
+            loader.progress.to_programs(waits_for_start=start)
         await asyncio.sleep(_LOOK_S if waiting else 0)
     loader.progress.tell(f"start {start} of {plan.starts}: all servers were started again")
 

@@ -113,6 +113,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="search between two loads for the largest at which drafting pays, for example 1:16; judges no claim about models",
     )
     parser.add_argument(
+        "--starts",
+        type=positive,
+        metavar="N",
+        help="cut the run into N parts and start the servers again between them (default: the file's)",
+    )
+    parser.add_argument(
         "--at-once", type=positive, default=2, metavar="N", help="servers that start at a time (default 2)"
     )
     parser.add_argument("--json", action="store_true", help="the answer for a machine")

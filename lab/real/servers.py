@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,6 +133,16 @@ class Server:
         return f"http://{LOOPBACK}:{self.port}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Servers that are up."""
+
+    urls: Mapping[str, str]
+    """Base URL by arm."""
+    start_again: Callable[[], None]
+    """Stops all of them and starts each anew at the same address. Raises `Refusal`."""
+
+
 @contextmanager
 def running(
     containers: Sequence[Container],
@@ -141,8 +151,8 @@ def running(
     logs: Path,
     at_once: int,
     reach: Callable[[int], None] = lambda _: None,
-) -> Iterator[dict[str, str]]:
-    """Start the servers, `at_once` of them at a time; yields arm to base URL, and always stops all of them.
+) -> Iterator[Fleet]:
+    """Start the servers, `at_once` of them at a time, and always stop all of them.
 
     `reach` is told how many are healthy. Raises `Refusal`.
     """
@@ -150,27 +160,38 @@ def running(
         launch(container, 0)  # what cannot be started is refused before anything is
     started: list[Server] = []
     logs.mkdir(parents=True, exist_ok=True)
-    try:
+
+    def start() -> None:
+        ports = [server.port for server in started] or _free_ports(len(containers))
+        _stop(started)
+        started.clear()
         waiting: list[Server] = []
-        for container in containers:
+        for container, port in zip(containers, ports, strict=True):
             if len(waiting) >= at_once:
                 _wait(waiting.pop(0))
                 reach(len(started) - len(waiting))
-            started.append(_start(container, launch, logs))
+            started.append(_start(container, launch(container, port), port, logs))
             waiting.append(started[-1])
         while waiting:
             _wait(waiting.pop(0))
             reach(len(started) - len(waiting))
-        yield {server.container.arm: f"{server.url}/v1" for server in started}
+
+    try:
+        start()
+        yield Fleet(urls={one.container.arm: f"{one.url}/v1" for one in started}, start_again=start)
     finally:
         _stop(started)
 
 
-def _start(container: Container, launch: Callable[[Container, int], Launch], logs: Path) -> Server:
-    # Free a moment ago; a server that finds it taken ends, and says so.
-    with socket.create_server((LOOPBACK, 0)) as free:
-        port: int = free.getsockname()[1]
-    launched, log = launch(container, port), logs / f"{container.arm}.log"
+def _free_ports(count: int) -> list[int]:
+    """Free a moment ago; a server that finds its port taken ends, and says so."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _start(container: Container, launched: Launch, port: int, logs: Path) -> Server:
+    log = logs / f"{container.arm}.log"
     with log.open("wb") as output:
         environment = {**os.environ, **launched.environment}
         process = guarded(launched.argv, stdout=output, stderr=output, env=environment)

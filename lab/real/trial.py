@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmark.plan import Plan
+from benchmark.errors import PlanError
+from benchmark.plan import Plan, from_dict
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
 from lab.arguments import shown
@@ -47,6 +48,8 @@ class Wishes(Namespace):
     requests: int | None
     search: tuple[float, float] | None
     """The loads between which the benchmark searches, instead of the file's."""
+    starts: int | None
+    """Of the servers, the run's equal parts, instead of the file's."""
     at_once: int
     """Servers that start at a time."""
     install_only: bool
@@ -78,7 +81,7 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
         less: Mapping[str, int | str | None]
         less = {"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)}
-        plan, less = replay_cut(plan, less)
+        plan, less = replay_cut(with_starts(plan, wishes.starts), less)
         written, servers = write_plan(plan, out), [found[name] for name in names]
         stage.done = "rendered the manifests, and took commands and plan from them"
     options = list(wishes.options)
@@ -92,14 +95,22 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
             standing = running(
                 servers, engine.launch, logs=out / "logs", at_once=wishes.at_once, reach=stage.reach
             )
-            urls = up.enter_context(standing)
+            fleet = up.enter_context(standing)
             stage.done = f"started {len(names)} servers: {', '.join(names)}"
-        agreements = _agreements(experiment, plan, urls, stages)
+        agreements = _agreements(experiment, plan, fleet.urls, stages)
         with stages.stage(
             f"sending requests to {len(names)} arms in turn", total=requests_of(plan, less)
         ) as stage:
             sense_check = not own_models(experiment, given)
-            load_arms(written, urls, out=out, less=less, sense_check=sense_check, reach=stage.reach)
+            load_arms(
+                written,
+                fleet.urls,
+                out=out,
+                less=less,
+                start_again=fleet.start_again,
+                sense_check=sense_check,
+                reach=stage.reach,
+            )
             stage.done = f"sent {ended(out)} requests to {len(names)} arms in turn"
     with stages.stage("writing the report, judging") as stage:
         benchmark(["report", str(out)], log=out / LOG)
@@ -110,6 +121,14 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         met = sum(claim.met for claim in results.claims)
         stage.done = f"wrote the report; {met} of {len(results.claims)} claims are met"
     return results
+
+
+def with_starts(plan: Plan, starts: int | None) -> Plan:
+    """The plan with so many starts of the servers. Raises `Refusal` where it cannot have them."""
+    try:
+        return from_dict(plan.to_dict(exclude_unset=True) | {"starts": starts}) if starts else plan
+    except PlanError as error:
+        raise Refusal(f"--{error}") from None
 
 
 def engine_of(wishes: Wishes, machine: installation.Machine, stages: Stages) -> tuple[list[str], str]:

@@ -121,6 +121,12 @@ def test_a_run_that_was_stopped_between_two_starts_waits_for_the_second_as_well(
     assert [line["start"] for line in lines(out)[len(kept) :] if line["kind"] == "block"] == [2] * 8
     assert extent(journal.read(out))[1]
 
+    path.write_text("".join(whole[:first]))
+    servers.before, servers.started = 0, 1060.0  # started again before the run was taken up
+    assert run("--classes raw", starts=2) == 0
+    assert "start the servers" not in capsys.readouterr().err
+    assert extent(journal.read(out))[1]
+
     lose(out, 5)  # within the second start: nobody starts a server for it again
     capsys.readouterr()
     assert run("--classes raw", starts=2) == 0

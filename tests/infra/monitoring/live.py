@@ -115,12 +115,15 @@ def show(
     out, began = folder / "run", time.time()
     out.mkdir()
     with ExitStack() as up:
-        urls = up.enter_context(running(servers, launcher(experiment, plan), logs=folder / "logs", at_once=1))
+        fleet = up.enter_context(
+            running(servers, launcher(experiment, plan), logs=folder / "logs", at_once=1)
+        )
         follower, page = up.enter_context(_follower(out, folder))
         objects = [item for file in files for item in file.objects]
-        config = _configuration(experiment, objects, urls, page, up.enter_context(_stand_in()), folder)
+        config = _configuration(experiment, objects, fleet.urls, page, up.enter_context(_stand_in()), folder)
         ask = up.enter_context(_prometheus(config, folder))
-        load_arms(plan, urls, out=out, less={name.replace("_", "-"): value for name, value in less.items()})
+        shorter = {name.replace("_", "-"): value for name, value in less.items()}
+        load_arms(plan, fleet.urls, out=out, less=shorter, start_again=fleet.start_again)
         time.sleep(3 * EVERY_S)  # the page and Prometheus come to know the last requests
         panels = {
             row: {panel.title: _lines(ask, panel.lines, began) for panel in panels}

@@ -152,7 +152,7 @@ def _plugin(folder: Path, per_1000: int) -> Iterator[None]:
         del os.environ["PYTHONPATH"], os.environ["WRONG_PER_1000"]
 
 
-async def _measured(plan: Plan, urls: dict[str, str], out: Path, *, repeats: int) -> Judged:
+async def _measured(plan: Plan, urls: Mapping[str, str], out: Path, *, repeats: int) -> Judged:
     """A run of these arms, the first the baseline, and the look at all its differing pairs."""
     drafting = {"wrong": {"speculative_tokens": 7, "max_tokens_per_step": 8}}
     arms = [{"name": name, "url": url, **drafting.get(name, {})} for name, url in urls.items()]
@@ -234,7 +234,7 @@ class Bench:
         return self.plan.requests * len(self.plan.classes)
 
     @contextmanager
-    def servers(self, **formats: str) -> Iterator[dict[str, str]]:
+    def servers(self, **formats: str) -> Iterator[Mapping[str, str]]:
         """Servers by name, each in a number format; `wrong` is the one that drafts."""
 
         def launch(container: Container, port: int) -> Launch:
@@ -243,8 +243,8 @@ class Bench:
 
         arms = {name: self.containers["tiny-weak" if name == "wrong" else "tiny"] for name in formats}
         chosen = [replace(container, arm=name) for name, container in arms.items()]
-        with running(chosen, launch, logs=self.out / "logs", at_once=1) as urls:
-            yield urls
+        with running(chosen, launch, logs=self.out / "logs", at_once=1) as fleet:
+            yield fleet.urls
 
     def seeded(self, kind: str) -> bool:
         """One engine with itself, and with wrong tokens in some of its answers."""

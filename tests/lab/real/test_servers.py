@@ -24,7 +24,7 @@ from experiment.catalogue.models import MODELS
 from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
 from lab.real.lab_results import TINY, label_of
-from lab.real.servers import Engine, local_probe, mounted_folders, running
+from lab.real.servers import Engine, Fleet, local_probe, mounted_folders, running
 from lab.rendered import Container, containers
 from tests.conftest import ROOT
 
@@ -62,7 +62,7 @@ Reach = Callable[[int], None]
 
 def _running(
     folder: Path, arms: Sequence[Container] = (ARM,), *, script: str = SERVER, reach: Reach = lambda _: None
-) -> AbstractContextManager[dict[str, str]]:
+) -> AbstractContextManager[Fleet]:
     """Servers of a script that stands for vLLM, as a rule with a child of their own, as vLLM has."""
     command = (sys.executable, "-c", textwrap.dedent(script))
     launch = Engine(command=command, folders=FOLDERS).launch
@@ -96,15 +96,30 @@ def test_servers_are_up_when_their_probes_succeeded_and_gone_after_even_with_an_
     probed = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"))
     with (
         suppress(KeyboardInterrupt),
-        _running(tmp_path, [replace(probed, arm=name) for name in "ab"], reach=counts.append) as urls,
+        _running(tmp_path, [replace(probed, arm=name) for name in "ab"], reach=counts.append) as fleet,
     ):
-        assert [f"http://{one}/v1" for one in asked.read_text(encoding="utf-8").split()] == [*urls.values()]
-        with urllib.request.urlopen(f"{urls['b']}/models") as answer:
+        assert [f"http://{one}/v1" for one in asked.read_text(encoding="utf-8").split()] == [
+            *fleet.urls.values()
+        ]
+        with urllib.request.urlopen(f"{fleet.urls['b']}/models") as answer:
             assert answer.status == 200
-        children = [_child(tmp_path / f"{name}.log") for name in urls]
+        children = [_child(tmp_path / f"{name}.log") for name in fleet.urls]
         raise KeyboardInterrupt
     assert counts == [1, 2]
     assert all(_gone(pid) for pid in children)
+
+
+def test_servers_that_are_started_again_are_other_processes_at_the_same_addresses(tmp_path: Path) -> None:
+    with _running(tmp_path, [replace(ARM, arm=name) for name in "ab"]) as fleet:
+        first = [_child(tmp_path / f"{name}.log") for name in fleet.urls]
+        fleet.start_again()
+        assert all(_gone(pid) for pid in first)
+        second = [_child(tmp_path / f"{name}.log") for name in fleet.urls]
+        assert not {*first} & {*second}
+        for url in fleet.urls.values():
+            with urllib.request.urlopen(f"{url}/models") as answer:
+                assert answer.status == 200
+    assert all(_gone(pid) for pid in second)
 
 
 def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from benchmark.plan import from_dict
 from experiment import Experiment, load
+from experiment.finding import Refusal
 from lab.real import installation
 from lab.real.__main__ import main
-from lab.real.trial import sweep_of
+from lab.real.trial import sweep_of, with_starts
+from tests.benchmark.conftest import plan_content
 from tests.conftest import ROOT
 from tests.lab.real.test_installation import GOOD
 
@@ -75,3 +78,13 @@ def test_the_sweep_is_the_arms_with_the_better_draft_and_one_batch_and_a_short_r
     assert sweep_of(two).arms == arms
     further = sweep_of(two, ["tiny-sd-k3-b8", "tiny-sd-k5-b8"])
     assert (further.baseline, further.arms) == ("tiny-b8", {3: "tiny-sd-k3-b8", 5: "tiny-sd-k5-b8"})
+
+
+def test_starts_of_the_command_line_replace_those_of_the_file_and_a_plan_that_cannot_have_them_is_refused() -> (
+    None
+):
+    plan = from_dict(plan_content(starts=2))
+    assert with_starts(plan, None).starts == 2
+    assert with_starts(plan, 3) == from_dict(plan_content(starts=3))
+    with pytest.raises(Refusal, match=r"^--starts: 33; must be a whole number from 1 to 32$"):
+        with_starts(plan, 33)
