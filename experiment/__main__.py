@@ -1,5 +1,5 @@
 """`python -m experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it; `published`: what
-others have measured on Trainium2; `step`: what that lets expect of one engine; `prompts`: a file of prompts as JSON lines."""
+others have measured on Trainium2; `step`: what that predicts for one engine; `prompts`: a file of prompts as JSON lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -
         "published", help="published results of decoding on Trainium2, and what forecasts make of them"
     )
     published.add_argument("--json", action="store_true", help="the same for a machine")
-    one_step = verbs.add_parser("step", help="what published results let expect of one engine")
+    one_step = verbs.add_parser("step", help="what published results predict for one engine")
     step.configure(one_step)
     prompts = verbs.add_parser(
         "prompts", help="a file of prompts in any known format as JSON lines of our own"

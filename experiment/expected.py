@@ -1,4 +1,4 @@
-"""What published results let expect of each arm: time and dollars of a token, and when drafting would pay."""
+"""What published results predict for each arm: time and dollars of a token, and when drafting would pay."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Benchmark(Section):
     duration: Annotated[str, Field(pattern=TIME)] | None = None
     """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90s, 90m or 3h."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Requests to each arm before anything is measured."""
+    """Requests to each arm before anything is measured; unless 0, at least as many as the largest load has in flight."""
     seed: NotNegative = 1
     """Decides the order of the arms and what is put before each prompt."""
     slo: Objectives | None = None

@@ -1,4 +1,4 @@
-"""`step`: what published results let expect of one engine, described on the command line instead of in a file."""
+"""`step`: what published results predict for one engine, described on the command line instead of in a file."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ VERBS = {
         "operations.handed_on:published", HERE, "results that others published, and what they imply"
     ),
     "prompts": Verb("operations.access_log", HERE, "prompts or an access log as lines that a run takes"),
-    "step": Verb("operations.handed_on:step", HERE, "what published results let expect of one engine"),
+    "step": Verb("operations.handed_on:step", HERE, "what published results predict for one engine"),
     "benchmark": Verb(
         "operations.handed_on:benchmark", HERE, "run, report, compare ... for any two endpoints"
     ),

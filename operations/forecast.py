@@ -166,7 +166,7 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
 
 
 def published(one: Expected) -> Steps:
-    """What published results let expect of an arm; a drafted step as a range of plain ones.
+    """What published results predict for an arm; a drafted step as a range of plain ones.
 
     Raises Misuse where they say nothing about it: nothing is guessed beyond them.
     """

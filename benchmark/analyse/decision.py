@@ -325,7 +325,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         if wanted := mix.prompts_to_tell:
             number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"
             enough = f"; {number} prompts a class would tell, {mix.prompts} were asked"
-        return "unclear", f"keep {base} for now, nothing is clear: {who} is {told}{detail}{enough}"
+        return "unclear", f"no clear difference: keep {base}; {who} is {told}{detail}{enough}"
     return "keep", f"keep {base}: {who} is {told}{detail}"
 
 

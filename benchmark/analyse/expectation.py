@@ -1,4 +1,4 @@
-"""What was measured against what published results let expect, and against published figures that it should meet:
+"""What was measured against what published results predict, and against published figures that it should meet:
 `expected.json` beside the records.
 
     {"schema": 1, "arms": [{"arm": ..., "plain_tpot_s": ..., "plain_tpot_low_s": ..., "plain_tpot_high_s": ...,

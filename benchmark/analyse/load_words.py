@@ -26,7 +26,8 @@ def _near(found: Mapping[str, Any]) -> str:
     low, high = found.get("near_low"), found.get("near_high")
     if low is None or high is None:
         return ""
-    return f", within 5 % of 1 from {_shown(found, low)} to {_shown(found, high)}"
+    begin, end = _shown(found, low), _shown(found, high)
+    return f", within 5 % of 1 from {begin} to {end}" if begin != end else ""
 
 
 def _where_it_failed(found: Mapping[str, Any]) -> Iterator[str]:
@@ -47,8 +48,7 @@ def _pays(found: Mapping[str, Any]) -> str:
             return f"pays at every load {measured}"
         return f"costs at every load {measured}"
     low, high = (_shown(found, found[name]) for name in ("low", "high"))
-    wide = "" if found["precise"] else ", less sure than asked for"
-    return f"pays {'from' if found['rising'] else 'up to'} {_at(found, found['load'])} [{low}, {high}]{wide}{more}"
+    return f"pays {'from' if found['rising'] else 'up to'} {_at(found, found['load'])} [{low}, {high}]{more}"
 
 
 def _unclear(found: Mapping[str, Any]) -> str:
@@ -93,8 +93,7 @@ def doubt(search: Mapping[str, Any] | None, load: Load) -> str:
     size = load.rate_per_s or load.concurrency
     if size in search["late"]:
         return "because the client was late there"
-    once = "because each arm was loaded there once for a class, and a pause of the machine would count as a difference"
-    return once if size in search["once"] else ""
+    return "because it was measured once per class (repeat to confirm)" if size in search["once"] else ""
 
 
 def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Estimate:
     n: int
     clusters: int
     together: int = 1
-    """Intervals that hold at once, by Bonferroni's inequality: the best of so many is not flattered by having been chosen."""
+    """Intervals that hold at once, by Bonferroni's inequality: the best of so many is not biased upward by the choice."""
 
     @property
     def low(self) -> float | None:

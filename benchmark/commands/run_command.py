@@ -89,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(load, "--cell-minutes", option_types.number, "M", longest)
     add(long, "--rounds", positive, "N", "passes over all cells")
     add(long, "--duration", seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
-    add(load, "--warmup", whole, "N", "unmeasured requests per arm")
+    add(load, "--warmup", whole, "N", "unmeasured requests per arm, at least the largest load")
     add(load, "--max-tokens", positive, "N", "and no prompt may have more")
     add(load, "--classes", option_types.names, "A,B", "only these classes of prompts")
     add(load, "--seed", whole, "N", again)

@@ -247,10 +247,15 @@ class _Sitting:
     def _announce(self, left: _Left) -> None:
         """Say what is to be loaded, and how long that takes."""
         if seconds := left.expected_s(self.loader):
-            cells, blocks = len(left.cells), left.number.total()
-            self.loader.progress.tell(
-                f"{cells} cell{'s' * (cells != 1)}, {blocks} block{'s' * (blocks != 1)}: about {duration(seconds)} of loading"
+            again = "the first cell once more" * any(round_ == REPEATED for *_, round_ in left.cells)
+            cells, blocks = len(left.cells) - bool(again), left.number.total()
+            size = (
+                f"{cells} cell{'s' * (cells != 1)}" if cells else "",
+                again,
+                f"{blocks} block{'s' * (blocks != 1)}",
             )
+            told = ", ".join(filter(None, size))
+            self.loader.progress.tell(f"{told}: about {duration(seconds)} of loading")
 
     async def _meet(self, start: int) -> None:
         """Wait for this start of the servers where the run has measured an earlier one, and warm them up once."""

@@ -143,7 +143,7 @@ def past_break_even(at: AtLoad) -> str:
 
 
 def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
-    """What was measured over what published results let expect, with the range of that; None without a forecast."""
+    """What was measured over what published results predict, with the range of that; None without a forecast."""
     ratios = [[one[key] / one["expected"] for key in ("measured", "low", "high")] for one in expectations]
     axis = ratio_axis([(of, low, high) for of, low, high in ratios])
     rows = []

@@ -60,7 +60,7 @@ def _mode(arm: Arm) -> str | None:
 
 
 def _timed(experiment: Experiment, arm: Arm) -> tuple[Timed, str] | None:
-    """With the caution that says where it is from; `None` where nothing lets expect a step."""
+    """With the caution that says where it is from; `None` where nothing predicts a step."""
     one = expected_of(experiment, arm)
     plain = [row for row in PLAIN if of_row(row) == configuration(arm) and row.handicap == handicap(arm)]
     beside = [row for row in DRAFTED if row.base in {known.row for known in plain}]

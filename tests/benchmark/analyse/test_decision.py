@@ -188,7 +188,7 @@ def test_each_run_says_what_is_written_down() -> None:
     ("times", "lag_s", "advice", "why"),
     [
         (2, 0.0, "use", "use qwen-sd-crowded"),
-        (1, 0.0, "unclear", "each arm was loaded there once for a class, and a pause of the machine would count"),
+        (1, 0.0, "unclear", "because it was measured once per class (repeat to confirm)"),
         (2, 0.2, "unclear", "nothing is recommended from this load alone, because the client was late there"),
     ],
 )  # fmt: skip

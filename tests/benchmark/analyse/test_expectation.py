@@ -1,4 +1,4 @@
-"""What published results let expect, against what a run measured."""
+"""What published results predict, against what a run measured."""
 
 from __future__ import annotations
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from benchmark.analyse.curve import Cell
+from benchmark.analyse.load_words import in_words
 from benchmark.analyse.search import Edge, Range, edge, next_load
 from benchmark.analyse.sources import Source
 from tests.benchmark.analyse.noise import log_normal
@@ -159,6 +160,22 @@ def test_near_the_crossing_a_range_of_loads_is_within_five_percent() -> None:
     assert (flat.found, flat.same) == ("not shown", (1.0, 8.0, 64.0))
     assert flat.near_low == pytest.approx(1)
     assert flat.near_high == pytest.approx(64)
+
+
+@pytest.mark.parametrize(
+    ("by", "high", "said"),
+    [
+        ("concurrency", 3.2, ", within 5 % of 1 from 1 to 3"),
+        ("concurrency", 1.9, ""),
+        ("rate", 1.9, ", within 5 % of 1 from 1.3 to 1.9"),
+        ("rate", 1.301, ""),
+    ],
+)
+def test_loads_close_to_one_are_named_where_they_are_several(by: str, high: float, said: str) -> None:
+    found = asdict(edge([Cell(load, 0.3 - load, moves(1e-5)) for load in (0.1, 1.0)], OPEN))
+    told = in_words(found | {"by": by, "failing": None, "failed": (), "near_low": 1.3, "near_high": high})
+    assert told.startswith("pays up to ")
+    assert told.partition("]")[2] == said
 
 
 @pytest.mark.parametrize(
