@@ -149,8 +149,8 @@ GOODPUT = Metric(
     name="goodput",
     unit="requests/s",
     better="higher",
-    formula="requests that kept every limit of the plan's slo / time of the cell's steady windows (at a rate: until the last "
-    "request that counts has ended); a failed request keeps none",
+    formula="requests that kept every limit of the plan's slo / time of the cell's steady windows (at a rate above what it "
+    "answers: until its last answer); a failed request keeps none",
     scope="cell",
     cloudwatch_name="",
 )
@@ -158,8 +158,8 @@ COST = Metric(
     name="usd_per_million_output_tokens",
     unit="USD",
     better="lower",
-    formula="usd_per_hour of the arm / (output tokens of the cell / hours of its steady windows, at a rate until the last request "
-    "that counts has ended) * 1e6",
+    formula="usd_per_hour of the arm / (output tokens of the cell / hours of its steady windows, at a rate above what it answers "
+    "until its last answer) * 1e6",
     scope="cell",
     cloudwatch_name="",
 )
