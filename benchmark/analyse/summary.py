@@ -51,7 +51,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   drift: as in `course`}
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
-- `course`: {trends: [{arm, metric, hours (of loading), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
+- `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
   counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
