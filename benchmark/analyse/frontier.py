@@ -25,6 +25,7 @@ from benchmark.analyse.mix import Strata, Times, logs_of, of_class, times_of
 from benchmark.analyse.search import Edge, Range, edge, next_load
 from benchmark.analyse.sources import Source, estimate, mean_of
 from benchmark.analyse.values import output_tokens
+from benchmark.cell_size import search_cells
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
 from benchmark.measure.schedule import measured_turns, set_sizes
@@ -101,6 +102,8 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "by": plan.search.by,
         "budget": plan.search.budget,
         "cells": sum(round_ != REPEATED for _, round_, _ in _begun(raw)),
+        "starts": plan.starts,
+        "cells_a_start": _visits(raw).total(),
         "minutes": minutes,
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
@@ -199,7 +202,7 @@ def _over_budget(raw: RawRun) -> bool:
     search, (minutes, usd), parts = raw.plan.search, spent(raw, 1), raw.plan.starts
     assert search
     limits = (
-        (_visits(raw).total(), max(search.cells // parts, 2)),
+        (_visits(raw).total(), search_cells(search.cells, parts)),
         (minutes, search.minutes and search.minutes / parts),
         (usd, search.usd and search.usd / parts),
     )

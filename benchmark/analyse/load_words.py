@@ -112,7 +112,12 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     if (search := summary.get("search")) is None:
         return
     yield from () if told else _cheapest(search)
-    if search["budget_spent"]:
+    if search["budget_spent"] and search["starts"] > 1:
+        yield (
+            f"The search ended with its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
+            "the same under each start."
+        )
+    elif search["budget_spent"]:
         yield f"The search ended with its budget ({search['budget']}); repeated with a larger one, it goes on."
     if search["bursts_from"]:
         yield (

@@ -43,7 +43,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   that, 1: it pays | -1: it costs | 0: neither is sure]]; same: of the loads with 0 those where there is surely no difference that matters;
   near_low, near_high: from which load to which the ratio runs from 0.95 to 1.05, null where it is not known; one_start: it
   is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
-- `search`, null where loads were listed: {low, high, by, budget, cells, minutes, usd, budget_spent, objective,
+- `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
