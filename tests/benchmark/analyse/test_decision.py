@@ -245,7 +245,7 @@ def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it
 @pytest.mark.parametrize(
     ("gain", "hold", "told"),
     [
-        (1.06, True, "1.06 times as fast (no clear difference)"),
+        (1.06, True, "1.07 times as fast (no clear difference)"),
         (1.0, True, "1.00 times as fast (no difference that matters)"),
         (0.92, True, "0.92 times as fast in this start of the servers (slower)"),
         (0.92, False, "0.92 times as fast (no clear difference)"),
