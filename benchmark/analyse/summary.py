@@ -197,7 +197,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "interval": method(plan.starts),
+        "interval": method(len({record.start for record in measured if record.round != REPEATED})),
     }
 
 

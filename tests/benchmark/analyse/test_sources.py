@@ -249,6 +249,13 @@ def test_a_list_of_loads_says_how_far_its_first_cell_drifted_and_leaves_the_repe
     assert summary["run"]["rounds"] == 1
 
 
+def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> None:
+    raw = run_of(starts=2)
+    first = replace(raw, requests=tuple(one for one in raw.requests if one.start == 1))
+    said_ = [summarise(one)["run"]["interval"] for one in (first, raw)]
+    assert ["prompts and blocks" in said_[0], "prompts and starts" in said_[1]] == [True, True]
+
+
 def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int, int]], RawRun]:
     """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5. And the run."""
     found: list[tuple[int | None, int, int]] = []
