@@ -45,7 +45,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
 - `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
-  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
+  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, within: whether the objective is kept}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
   arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
   drift: as in `course`}

@@ -14,6 +14,7 @@ import pytest
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import BAND, Footing, said, verdict
 from benchmark.analyse.frontier import next_cell
+from benchmark.analyse.load_words import headline as headline_of_search
 from benchmark.analyse.load_words import sentences
 from benchmark.analyse.sources import Source, of_sample
 from benchmark.analyse.stats import Estimate, clustered_mean, t_quantile
@@ -22,6 +23,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.measure.schedule import measured_turns
 from benchmark.plan import Load
+from benchmark.show import page
 from tests.benchmark.analyse.noise import Measurement, log_normal
 from tests.benchmark.records import WALL, answered, block, held, raw_run
 
@@ -328,3 +330,16 @@ def test_a_search_of_several_starts_does_not_say_that_it_goes_on(starts: int, to
     _, raw = measured_cells(search_of(starts, 2 * starts))
     (said,) = (one for one in sentences(summarise(raw)) if "budget" in one)
     assert said == told
+
+
+def test_an_interval_of_delivered_tokens_that_reaches_0_is_not_known() -> None:
+    _, raw = measured_cells(search_of(2, 4))
+    slow = (replace(one, e2e_s=3 * (one.e2e_s or 0.0)) if one.start == 2 else one for one in raw.requests)
+    raw = replace(raw, requests=tuple(slow))
+    summary = summarise(raw)
+    (point, *_) = summary["search"]["arms"][0]["points"]
+    assert point["output_tokens_per_s"] == [pytest.approx(point["output_tokens_per_s"][0]), None, None]
+    said_ = " ".join([headline_of_search(summary), *sentences(summary)])
+    assert " (interval not known) tokens/s" in said_
+    assert "no clear difference between the first two" in said_
+    assert 'id="frontier"' in page.render(raw, summary)
