@@ -18,6 +18,11 @@ def cell_requests(requests: int) -> int:
     return max(-(-requests // 4), min(requests, 8))
 
 
+def search_cells(cells: int, starts: int) -> int:
+    """How many of a search's `cells` the first start of the servers has; each later one measures the same again."""
+    return max(cells // starts, 2)
+
+
 def sets_in_all(starts: int) -> int:
     """Of a cell, over all starts of the servers."""
     return SETS if starts == 1 else SETS_A_START * starts

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmark.cell_size import SETS_A_START, block_s, cell_requests, set_size, sets_in_all
+from benchmark.cell_size import (
+    SETS_A_START,
+    block_s,
+    cell_requests,
+    search_cells,
+    set_size,
+    sets_in_all,
+)
 from experiment.catalogue.prices import EKS_CONTROL_PLANE, LAB, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
@@ -146,7 +153,7 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
         )
         return once_s + part * found[0]
     low, high = load.search_rate or load.search or (1, 1)
-    steps = load.budget.cells - 1
+    steps = search_cells(load.budget.cells, settings.starts) - 1
     levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
     found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in levels]
     limits = [load.budget.minutes * 60] if load.budget.minutes else []

@@ -4,20 +4,21 @@ Pairs share what drifts, so a speed-up hardly feels it; absolute times, costs an
 
 A trend is told by the seasonal Kendall test (Hirsch, Slack and Smith 1982, Water Resources Research 18), its size by the
 median of the slopes between all pairs of values of a season (Sen 1968, Journal of the American Statistical Association
-63). A season is one class under one load; its values are the blocks of requests to an arm, each the mean log TPOT of its
-answers less that of their prompts. So neither a class, nor a load, nor a prompt looks like time, and what the requests of
-a block share counts once. Time is that of loading, so that a gap does not count as drift. The test says that a level moved
-and not why; a search tells drift by its first cell alone.
+63). A season is one class under one load and one start of the servers; its values are the blocks of requests to an arm, each
+the mean log TPOT of its answers less that of their prompts. So neither a class, nor a load, nor a start, nor a prompt looks
+like time, and what the requests of a block share counts once. Time is that of loading since the start, so that a gap does not
+count as drift. The test says that a level moved and not why; a search tells drift by its first cell alone.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import itemgetter
 from typing import Any
 
@@ -27,6 +28,7 @@ from benchmark.analyse.mix import Times, times_of
 from benchmark.analyse.stats import Estimate, clustered_mean, holm, seasonal_kendall, summed
 from benchmark.analyse.values import request_values
 from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm
 
@@ -123,7 +125,8 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
             f"[{one['ci_low']:.2f}, {one['ci_high']:.2f}], p = {one['p_holm']:.2g}"
             for one in moved
         )
-        over = f"drift over {_long(moved[0]['hours'] * 3600)} of loading (seasonal Kendall test)"
+        hours = _long(moved[0]["hours"] * 3600)
+        over = f"drift within a start of the servers, over {hours} of loading (seasonal Kendall test)"
         yield f"{over}: {'; '.join(said)}; the pairs of a speed-up share it, absolute times do not"
     by_arm: dict[str, list[Mapping[str, Any]]] = {}
     for one in found["restarts"]:
@@ -153,10 +156,11 @@ def _long(seconds: float) -> str:
 def _trends(raw: RawRun) -> list[dict[str, Any]]:
     if raw.plan.search:
         return []
-    cells, found, clock, loaded_s = sort_out(raw), list[dict[str, Any]](), dict[float, float](), 0.0
+    cells, found, clock = sort_out(raw), list[dict[str, Any]](), dict[float, float]()
+    loaded_s: defaultdict[int, float] = defaultdict(float)
     for block in sorted(raw.blocks, key=lambda block: block.started_unix_s):
-        clock[block.started_unix_s] = loaded_s / 3600
-        loaded_s += raw.plan.loading_s([block.duration_s])
+        clock[block.started_unix_s] = loaded_s[block.start] / 3600
+        loaded_s[block.start] += raw.plan.loading_s([block.duration_s])
     for arm in raw.plan.arms:
         seasons = list(_seasons(cells, arm, clock))
         if (trend := seasonal_kendall(seasons)) is None:
@@ -176,32 +180,43 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _seasons(cells: Cells, arm: Arm, clock: Mapping[float, float]) -> Iterator[list[tuple[float, float]]]:
-    """By class and load: hour of loading and value of each block in order. A prompt that was asked once says nothing about
-    time."""
+    """By class, load and start of the servers: hour of loading and value of each block in order. A prompt that was asked once under
+    a start says nothing about time."""
     for (name, place), records in cells.requests.items():
         if name != arm.name or (name, place.class_) in cells.made_up:
             continue
-        starts = sorted(block.started_unix_s for block in cells.loaded(arm, place)[1])
-        by_prompt: dict[str, list[tuple[int, float]]] = {}
+        begun = sorted(block.started_unix_s for block in cells.loaded(arm, place)[1])
+        by_start: dict[int, list[RequestRecord]] = {}
         for record in records:
-            value = request_values(record, arm.max_tokens_per_step).get(TPOT.name)
-            if value and (block := bisect_right(starts, record.started_unix_s + _CLOCK_S)):
-                by_prompt.setdefault(record.prompt_id, []).append((block - 1, math.log(value)))
-        moves: dict[int, list[float]] = {}
-        for values in by_prompt.values():
-            mean = math.fsum(value for _, value in values) / len(values)
-            for block, value in values if len(values) > 1 else ():
-                moves.setdefault(block, []).append(value - mean)
-        season = [(clock[starts[block]], math.fsum(own) / len(own)) for block, own in sorted(moves.items())]
-        size = -(-len(season) // _MOST_VALUES)
-        portions = (season[at : at + size] for at in range(0, len(season), size or 1))
-        yield [(math.fsum(t for t, _ in p) / len(p), math.fsum(v for _, v in p) / len(p)) for p in portions]
+            by_start.setdefault(record.start, []).append(record)
+        yield from (_season(own, arm, begun, clock) for own in by_start.values())
+
+
+def _season(
+    records: Sequence[RequestRecord], arm: Arm, begun: Sequence[float], clock: Mapping[float, float]
+) -> list[tuple[float, float]]:
+    by_prompt: dict[str, list[tuple[int, float]]] = {}
+    for record in records:
+        value = request_values(record, arm.max_tokens_per_step).get(TPOT.name)
+        if value and (block := bisect_right(begun, record.started_unix_s + _CLOCK_S)):
+            by_prompt.setdefault(record.prompt_id, []).append((block - 1, math.log(value)))
+    moves: dict[int, list[float]] = {}
+    for values in by_prompt.values():
+        mean = math.fsum(value for _, value in values) / len(values)
+        for block, value in values if len(values) > 1 else ():
+            moves.setdefault(block, []).append(value - mean)
+    season = [(clock[begun[block]], math.fsum(own) / len(own)) for block, own in sorted(moves.items())]
+    size = -(-len(season) // _MOST_VALUES)
+    portions = (season[at : at + size] for at in range(0, len(season), size or 1))
+    return [(math.fsum(t for t, _ in p) / len(p), math.fsum(v for _, v in p) / len(p)) for p in portions]
 
 
 def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
-    """Counters of a server only grow; where one fell, it counts from 0 again. Nothing is known of servers without counters."""
-    for arm in raw.plan.arms:
-        own = [block for block in raw.blocks if block.arm == arm.name]
+    """Counters of a server only grow; where one fell, it counts from 0 again: not between two starts that the run asked for. Nothing
+    is known of servers without counters."""
+    starts = sorted({block.start for block in raw.blocks})
+    for arm, start in product(raw.plan.arms, starts):
+        own = [block for block in raw.blocks if (block.arm, block.start) == (arm.name, start)]
         read = [(block.started_unix_s, block.counters_before) for block in own]
         read += [(block.started_unix_s + block.duration_s, block.counters_after) for block in own]
         known = sorted(((at_s, counters) for at_s, counters in read if counters), key=itemgetter(0))

@@ -16,7 +16,19 @@ from typing import Any, Literal
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import BAND, EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER, VERDICT_WORDS
-from benchmark.analyse.gains import USD, Gain, dollars, listed, mean, named, names, parts, sure, times
+from benchmark.analyse.gains import (
+    USD,
+    Gain,
+    dollars,
+    listed,
+    mean,
+    named,
+    names,
+    parts,
+    sure,
+    times,
+    with_verdict,
+)
 from benchmark.analyse.gains import interval as interval
 from benchmark.analyse.load_words import doubt, headline
 from benchmark.analyse.withheld import is_withheld
@@ -122,7 +134,8 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         told = f"at {loads[here].load.in_words}, {told}"
     elif len(loads) > 1:
         others = [
-            f"at {one.load.in_words} " + (f"{one.mix.arm} is {times(one.mix)}" if one.mix else "no verdict")
+            f"at {one.load.in_words} "
+            + (f"{one.mix.arm} is {with_verdict(one.mix)}" if one.mix else "no verdict")
             for one in loads
             if one is not loads[here]
         ]

@@ -25,6 +25,7 @@ from benchmark.analyse.mix import Strata, Times, logs_of, of_class, times_of
 from benchmark.analyse.search import Edge, Range, edge, next_load
 from benchmark.analyse.sources import Source, estimate, mean_of
 from benchmark.analyse.values import output_tokens
+from benchmark.cell_size import search_cells
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
 from benchmark.measure.schedule import measured_turns, set_sizes
@@ -101,6 +102,8 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "by": plan.search.by,
         "budget": plan.search.budget,
         "cells": sum(round_ != REPEATED for _, round_, _ in _begun(raw)),
+        "starts": plan.starts,
+        "cells_a_start": _visits(raw).total(),
         "minutes": minutes,
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
@@ -199,7 +202,7 @@ def _over_budget(raw: RawRun) -> bool:
     search, (minutes, usd), parts = raw.plan.search, spent(raw, 1), raw.plan.starts
     assert search
     limits = (
-        (_visits(raw).total(), max(search.cells // parts, 2)),
+        (_visits(raw).total(), search_cells(search.cells, parts)),
         (minutes, search.minutes and search.minutes / parts),
         (usd, search.usd and search.usd / parts),
     )
@@ -313,7 +316,8 @@ def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
 def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
     """What an arm delivers at a load, with intervals; None where too little was answered.
 
-    Tokens per second are tokens over seconds of answers, a ratio of two sums, times the answers under way.
+    Tokens per second are tokens over seconds of answers, a ratio of two sums, times the answers under way. Where their interval
+    reaches 0, too few blocks or starts disagree too much to know it.
     """
     places = [Place(class_, load) for class_ in cells.plan.classes]
     records = [one for place in places for one in cells.of(arm, place)]
@@ -331,13 +335,14 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
     mean, moves = _over_classes(times)
     tpot = estimate(mean, moves, n=len(records))
     per_s, usd = delivered["output_tokens_per_s"], cost(arm, delivered)
-    low, high = (max(end or 0.0, 0.01) for end in (share.low, share.high))
     million = usd and usd["usd_per_million_output_tokens"]
+    low, high = (share.low, share.high) if (share.low or 0.0) > 0 else (None, None)
     return {
         "load": _size(load),
         "tpot_s": [math.exp(value or 0.0) for value in (tpot.mean, tpot.low, tpot.high)],
-        "output_tokens_per_s": [per_s, per_s * low, per_s * high],
-        "usd_per_million_output_tokens": million and [million, million / high, million / low],
+        "output_tokens_per_s": [per_s, low and per_s * low, high and per_s * high],
+        "usd_per_million_output_tokens": million
+        and [million, high and million / high, low and million / low],
     }
 
 

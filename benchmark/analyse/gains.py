@@ -71,6 +71,11 @@ def times(gain: Gain) -> str:
     return f"{gain.ratio:.2f} times {way}{IN_THIS_START * gain.one_start}"
 
 
+def with_verdict(gain: Gain) -> str:
+    """`1.06 times as fast (no clear difference)`."""
+    return times(gain) + (f" ({gain.verdict})" if gain.verdict != "faster" else "")
+
+
 def sure(gain: Gain) -> str:
     """How much faster, with the interval."""
     return f"{times(gain)}{interval(gain.low, gain.high)}"

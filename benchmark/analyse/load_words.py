@@ -111,7 +111,12 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     if (search := summary.get("search")) is None:
         return
     yield from () if told else _cheapest(search)
-    if search["budget_spent"]:
+    if search["budget_spent"] and search["starts"] > 1:
+        yield (
+            f"The search ended with its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
+            "the same under each start."
+        )
+    elif search["budget_spent"]:
         yield f"The search ended with its budget ({search['budget']}); repeated with a larger one, it goes on."
     if search["bursts_from"]:
         yield (
@@ -146,16 +151,15 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     ordered = sorted(able, key=lambda arm: sign * arm["cheapest"][key][0])
     told = []
     for arm in ordered:
-        value, low, high = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in arm["cheapest"][key])
-        worth = (
-            f"${value} [{low}, {high}] per million output tokens"
-            if priced
-            else f"{value} [{low}, {high}] tokens/s"
+        value, *ends = (
+            f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in arm["cheapest"][key] if n is not None
         )
+        known = f"[{', '.join(ends)}]" if ends else "(interval not known)"
+        worth = f"${value} {known} per million output tokens" if priced else f"{value} {known} tokens/s"
         told.append(f"{arm['arm']} at {_at(search, arm['cheapest']['load'])}, {worth}")
     (_, low, high), *others = (arm["cheapest"][key] for arm in ordered)
     close = "; no clear difference between the first two" * any(
-        begin <= high and low <= end for _, begin, end in others[:1]
+        None in (low, begin) or (begin <= high and low <= end) for _, begin, end in others[:1]
     )
     unable = [arm["arm"] for arm in search["arms"] if not arm["cheapest"]]
     why = "not met by" if objective else "too few answers of"

@@ -43,15 +43,15 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   that, 1: it pays | -1: it costs | 0: neither is sure]]; same: of the loads with 0 those where there is surely no difference that matters;
   near_low, near_high: from which load to which the ratio runs from 0.95 to 1.05, null where it is not known; one_start: it
   is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
-- `search`, null where loads were listed: {low, high, by, budget, cells, minutes, usd, budget_spent, objective,
+- `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
-  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
+  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, within: whether the objective is kept}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
   arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
   drift: as in `course`}
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
-- `course`: {trends: [{arm, metric, hours (of loading), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
+- `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
   counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
@@ -216,7 +216,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "interval": method(plan.starts),
+        "interval": method(len({record.start for record in measured if record.round != REPEATED})),
     }
 
 

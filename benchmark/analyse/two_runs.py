@@ -2,7 +2,8 @@
 
 Pairing is by prompt: a prompt's mean in one run stands against its mean in the other, and Student's t over
 prompts gives the interval. It knows how prompts and requests vary, not how blocks of time or two starts of one server do.
-A gate must not let pass what it could not judge: too few prompts, a missing arm or an unfinished run fail it.
+A gate must not let pass what it could not judge: too few prompts, a load that was not held, a missing arm or an unfinished run
+fail it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, sort_out
-from benchmark.analyse.comparison import Footing, adjust, error_warning, log_ratios, result
+from benchmark.analyse.comparison import (
+    Footing,
+    adjust,
+    error_warning,
+    log_ratios,
+    result,
+    starts_differ,
+)
 from benchmark.analyse.sources import Source
 from benchmark.analyse.values import logs_by_prompt
 from benchmark.errors import ResultsError
@@ -200,9 +208,10 @@ def _in_words(arms: Iterable[Mapping[str, Any]], speed_ups: Iterable[Mapping[str
 def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:
     """What speaks against `run`, by the time per output token of each cell and the error rate of each arm.
 
-    `slower_by`: a share of the time per token, tolerated although it is shown; `more_errors`: a share of requests.
-    Returns {schema, baseline, run, cells: [{class, concurrency, rate_per_s, arm, old, new, ratio, ci_low, ci_high,
-    verdict}], errors: [{arm, old, new}], regressions: [text]}.
+    `slower_by`: a share of the time per token, tolerated although it is shown: only an interval that lies wholly beyond it speaks
+    against the run; `more_errors`: a share of requests. Returns {schema, baseline, run, cells: [{class, concurrency, rate_per_s,
+    arm, old, new, ratio, ci_low, ci_high, verdict}], errors: [{arm, old, new}], regressions: [text], warnings: [text], as
+    `compare_runs` has them}.
 
     Raises ResultsError where the runs say nothing about each other.
     """
@@ -223,6 +232,8 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
     if not extent(run)[1]:
         done = f"{len(run.requests)} requests recorded"
         regressions.insert(0, f"the run is not finished: {done}; go on with the same command")
+    without_sense = list(_without_sense(baseline, run))
+    held = all(raw.held or raw.plan.replayed for raw in (baseline, run))
     return {
         "schema": 1,
         "baseline": compared["old"],
@@ -230,22 +241,28 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         "cells": compared["arms"],
         "errors": errors,
         "regressions": [
-            *(without_sense := list(_without_sense(baseline, run))),
+            *without_sense,
             *regressions,
-            *_cells_against([] if without_sense else compared["arms"], slower_by),
+            *_cells_against([] if without_sense else compared["arms"], slower_by, held=held),
             *_errors_against(errors, more_errors),
         ],
+        "warnings": [text for text in compared["warnings"] if text not in without_sense],
     }
 
 
-def _cells_against(cells: list[dict[str, Any]], slower_by: float) -> Iterator[str]:
+def _cells_against(cells: list[dict[str, Any]], slower_by: float, *, held: bool) -> Iterator[str]:
     for cell in cells:
         where = f"{Place.of(cell)}, {cell['arm']}"
         if cell["verdict"] == "too few":
             yield f"{where}: {cell['n_prompts']} prompts answered in both runs are too few to judge"
         elif cell["verdict"] == "not judged":
             yield f"{where}: an emulator made up its acceptance, which cannot be judged; leave the class out (--classes)"
-        elif cell["verdict"] == "slower" and 1 / cell["ratio"] - 1 > slower_by:
+        elif not held and starts_differ(math.log(cell["ratio"])):
+            yield (
+                f"{where}: {cell['ratio']:.3f} times as fast, which cannot be judged: a load was not held while it was measured; "
+                "measure both runs with this version"
+            )
+        elif cell["ci_high"] < 1 / (1 + slower_by):
             yield (
                 f"{where}: {1 / cell['ratio'] - 1:.1%} more time per token "
                 f"({cell['old'] * 1000:.2f} -> {cell['new'] * 1000:.2f} ms), shown by its interval; "

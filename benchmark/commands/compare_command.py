@@ -98,6 +98,5 @@ def _judgement(found: dict[str, Any]) -> list[str]:
         f"run {found['run']['run']} against {found['baseline']['run']}, {found['run']['provenance']}: "
         f"{len(found['cells'])} cells, {len(found['errors'])} arms"
     )
-    if not found["regressions"]:
-        return [first, "passes"]
-    return [first, *(f"! {text}" for text in found["regressions"])]
+    warnings = [f"warning: {text}" for text in found["warnings"]]
+    return [first, *warnings, *([f"! {text}" for text in found["regressions"]] or ["passes"])]

@@ -298,7 +298,7 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
         for one in known
     ]
     ends = [
-        (1000 * p["tpot_s"][2], p["output_tokens_per_s"][2] / per)
+        (1000 * p["tpot_s"][2], (p["output_tokens_per_s"][2] or p["output_tokens_per_s"][0]) / per)
         for _, points, per, _ in drawn
         for p in points
     ]
@@ -314,7 +314,8 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
         for (at, height), point in zip(middles, points, strict=True):
             (_, left, right), (_, low, high) = point["tpot_s"], point["output_tokens_per_s"]
             plot.line([(1000 * left, height), (min(1000 * right, x.high), height)], look)
-            plot.line([(at, low / per), (at, high / per)], look)
+            if low is not None:
+                plot.line([(at, low / per), (at, high / per)], look)
         plot.line(middles, look)
         plot.dots(middles, look)
         marks = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmark.commands.option_types import host_and_port
-from experiment.finding import Outside, Refusal
+from experiment.finding import Misuse, Outside, Refusal
 from lab.emulator.endpoint import H200, TRN2, Endpoint
 from lab.emulator.h200 import MID, started
 from lab.emulator.published_steps import read
@@ -126,9 +126,13 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    split = arguments.index("--")
+    split = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         options = _parser().parse_args(arguments[:split])
+        if len(arguments) < split + 4:
+            raise Misuse(
+                "argv: nothing to emulate; after the options give -- vllm serve MODEL --max-num-seqs 4 ..."
+            )
         arm = parse_argv(arguments[split + 1 :], heads=options.timed is not None)
         classes = load_classes(options.plan) if options.plan else PromptClasses()
         asyncio.run(_serve(options, arm, classes))

@@ -61,6 +61,11 @@ def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
     # 64 at once wait for a batch of 4: an answer takes 16 times as long, and four of them are measured.
     ends = {"search": [1, 64], "budget": {"cells": 2}}
     assert loaded_s(reference, load=ends) == pytest.approx(one * 1.5 + cell(64, 260, 16.0))
+    # Of several starts each has its part of the cells: two sets each, and one start's part of the first once more.
+    part = {"search": [1, 4], "budget": {"cells": 9}}
+    assert loaded_s(reference, load=part, starts=3) == pytest.approx(
+        6 / 4 * (cell(1, 10) * (1 + 1 / 3) + cell(2, 10) + cell(4, 20))
+    )
     minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
     assert loaded_s(reference, load=minute) == pytest.approx(60 + one * 1.5), (
         "a cell is begun, the first repeated"

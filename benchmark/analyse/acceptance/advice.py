@@ -12,7 +12,7 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
 - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high, verdict}],
   best_k, recommended_k, not_told_apart, time_next, text}]
-- `notes`: step times that were not used, a sentence each
+- `notes`: step times that were not used or that cannot be right, a sentence each
 - `by_load` (of a run only, whose step times are known at two loads or more): [{class (null: the mixture), arm, by: "concurrency" |
   "rate", choices: [{k, low, high}], text}], which window is fastest from which load to which
 
@@ -36,15 +36,18 @@ from benchmark.analyse.acceptance.windows import (
     SHAPES,
     Sample,
     Shape,
+    StepTimes,
     Window,
     mixture,
     predict,
     recommended,
 )
+from benchmark.analyse.acceptance.windows_by_load import windows_by_load
 from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, sort_out
 from benchmark.analyse.comparison import verdict
 from benchmark.analyse.decision import interval
+from benchmark.analyse.gains import listed
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure import sense
@@ -57,8 +60,6 @@ _MANY = 64
 """Above so many windows fewer shapes are tried."""
 _MATTERS = 1.05
 """A window that is faster by no more than this is not worth another measurement."""
-_LOADS = 100
-"""Steps from the lowest to the highest load of a run at which windows are compared."""
 _Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
 """With the windows on lines between those that were timed, and as other shapes have them; none where each window was timed."""
 _ELSEWHERE = "as given, of another machine"
@@ -103,9 +104,9 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     said = _advice(subjects, wishes, basis, times)
     return {
         **said,
-        "by_load": list(_by_load([] if wishes.step_times else [*said["cells"], *said["mixes"]])),
+        "by_load": list(windows_by_load([] if wishes.step_times else [*said["cells"], *said["mixes"]])),
         "left_out": left_out,
-        "notes": [] if wishes.step_times else list(_unused(speculating, wishes)),
+        "notes": [*said["notes"], *(_replaced if wishes.step_times else _unused)(speculating, wishes)],
     }
 
 
@@ -140,53 +141,19 @@ def _unused(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
         yield f"each arm goes by its own step; to use those of arms with the same draft too: --timed-with ARM, of {listed}"
 
 
-def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Between the lowest and the highest load of a run, with the logarithms of load and speed-up on lines between two measured
-    loads. Where step times do not single out a window, only the largest is told from plain decoding."""
-    groups: dict[tuple[Any, ...], dict[float, Mapping[str, Any]]] = {}
-    for one in advised:
-        by = "concurrency" if one["rate_per_s"] is None else "rate"
-        load = float(one["rate_per_s"] or one["concurrency"] or 0)  # a replay has one load, without a size
-        groups.setdefault((one.get("class"), one["arm"], by), {})[load] = one
-    for (class_, arm, by), at in groups.items():
-        loads = sorted(at)
-        if len(loads) < 2:
-            continue
-        alone = any(one["not_told_apart"] for one in at.values())
-        lines = {
-            load: {row["k"]: math.log(row["speed_up"]) for row in one["by_k"][-1:] if alone}
-            or {row["k"]: math.log(row["speed_up"]) for row in one["by_k"]}
-            for load, one in at.items()
-        }
-        choices: list[dict[str, float]] = []
-        for load in _between(loads[0], loads[-1], whole=by == "concurrency"):
-            right = next(one for one in loads[1:] if load <= one)
-            left = max(one for one in loads if one < right)
-            share = math.log(load / left) / math.log(right / left)
-            k = recommended({k: math.exp(v + share * (lines[right][k] - v)) for k, v in lines[left].items()})
-            if choices and choices[-1]["k"] == k:
-                choices[-1]["high"] = load
-            else:
-                choices.append({"k": k, "low": load, "high": load})
-        unit = "requests at once" if by == "concurrency" else "requests/s"
-        names = [f"window {one['k']:g}" if one["k"] else "plain decoding" for one in choices]
-        told = [f"{name} {_from_to(**one)} {unit}" for name, one in zip(names, choices, strict=True)]
-        where = [f"{load:.3g}" for load, one in sorted(at.items()) if one["not_told_apart"]]
-        largest = f"window {max(next(iter(lines.values())))} alone is compared with plain decoding, because the best window is open"
-        text = f"predicted between measured loads, without intervals: {', '.join(told)}"
-        text += f"; {largest} at {', '.join(where)} {unit}" if alone else ""
-        yield {"class": class_, "arm": arm, "by": by, "choices": choices, "text": text}
+def _replaced(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
+    """Steps that the run timed itself."""
+    windows = [f"window {arm.speculative_tokens} ({name})" for name, arm in speculating.items()]
+    yield f"not used: the run's own steps of plain decoding and {listed(windows)}; --step-times replaces all of them"
 
 
-def _from_to(k: float, low: float, high: float) -> str:
-    """Of a choice, its loads."""
-    first, last = f"{low:.3g}", f"{high:.3g}"
-    return f"at {first}" if first == last else f"from {first} to {last}"
-
-
-def _between(low: float, high: float, *, whole: bool) -> list[float]:
-    steps = [low * (high / low) ** (step / _LOADS) for step in range(_LOADS + 1)]
-    return list(dict.fromkeys(map(float, map(round, steps)))) if whole else steps
+def _doubts(times: StepTimes | None) -> Iterator[str]:
+    for k, seconds in times.timed.items() if times else ():
+        if times and seconds < times.plain_s:
+            yield (
+                f"--step-times: a step of window {k} ({seconds * 1000:.1f} ms) is shorter than a plain one "
+                f"({times.plain_s * 1000:.1f} ms), which drafting cannot make it; check both"
+            )
 
 
 def _undeclared(plan: Plan, plain: bool) -> str:
@@ -241,7 +208,7 @@ def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str)
         "step_times": times,
         "cells": [_cell(*row, measure) for row in rows],
         "mixes": _mixes(rows, wishes.mix, measure),
-        "notes": [],
+        "notes": list(_doubts(wishes.step_times)),
     }
 
 
@@ -409,12 +376,9 @@ def _choice(
     alike = [k for k in (0, *rows) if k in found or 0 < min(found - {0}, default=0) <= k <= max(found)]
     # The one that may gain most: its step either shows that or rules it out.
     following = max((k for k in rows if k not in timed), key=lambda k: (k in alike, rows[k]["high"]))
-    gains = ", ".join(f"window {k} {_span(rows[k]['low'], rows[k]['high'])}" for k in alike if k)
-    number = "a second" if len(timed) < 2 else "another"
-    text = (
-        f"cannot choose between {_listed(alike)}: time {number} window ({measure}), best window {following}"
-    )
-    text += f"; times as fast as plain decoding: {gains}"
+    gains = ", ".join(f"window {k} is {_span(rows[k]['low'], rows[k]['high'])}" for k in alike if k)
+    text = f"cannot choose between {_listed(alike)}. Time window {following} next ({measure}). "
+    text += f"Compared with plain decoding, {gains} times as fast"
     return {
         "best_k": best["k"],
         "recommended_k": chosen,

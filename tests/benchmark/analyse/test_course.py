@@ -162,6 +162,37 @@ def test_drift_is_told_once_over_hours_of_loading_and_of_prompts_that_were_asked
     assert [round(one["seconds"]) for one in found["gaps"]] == [36_000]
 
 
+def test_another_start_of_the_servers_is_neither_drift_nor_a_restart() -> None:
+    """The second start is 30 % slower and counts from 0 again, because the run asked for it."""
+    first = simulated(1, rounds=3)
+    tokens = [{"tokens": 10.0 * n} for n in range(2 * len(first.blocks))]
+    blocks = [
+        replace(one, counters_before=tokens[2 * n], counters_after=tokens[2 * n + 1])
+        for n, one in enumerate(first.blocks)
+    ]
+    later_s = len(blocks) * BLOCK_S
+
+    def slowed(one: RequestRecord) -> RequestRecord:
+        times = tuple(one.chunk_s[0] + 1.3 * (at - one.chunk_s[0]) for at in one.chunk_s)
+        return replace(one, chunk_s=times, e2e_s=times[-1])
+
+    both = replace(
+        first,
+        requests=(*first.requests, *(moved_on(slowed(one), later_s) for one in first.requests)),
+        blocks=(*blocks, *(moved_on(one, later_s) for one in blocks)),
+    )
+    found = course(both)
+    assert [one["verdict"] in MOVED for one in found["trends"]] == [False, False]
+    assert found["restarts"] == []
+    alone = {one["arm"]: one["hours"] for one in course(first)["trends"]}
+    assert {one["arm"]: one["hours"] for one in found["trends"]} == pytest.approx(alone)
+
+
+def moved_on(one: Any, later_s: float) -> Any:
+    """The same under a second start."""
+    return replace(one, started_unix_s=one.started_unix_s + later_s, start=2)
+
+
 def test_a_server_that_counts_from_0_again_has_restarted() -> None:
     raw = raw_run(answered())
     growing = [{"tokens": 10.0 * n, "drafts": n} for n in range(8)]

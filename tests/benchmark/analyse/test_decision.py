@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -239,6 +240,24 @@ def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it
     sentence = decide(summary).sentence
     assert sentence.startswith("At 4 at a time, use spec-k7 (window 7): 1.99 times faster for a")
     assert sentence.endswith("; at 1 at a time spec-k7 is 2.01 times faster.")
+
+
+@pytest.mark.parametrize(
+    ("gain", "hold", "told"),
+    [
+        (1.06, True, "1.07 times as fast (no clear difference)"),
+        (1.0, True, "1.00 times as fast (no difference that matters)"),
+        (0.92, True, "0.92 times as fast in this start of the servers (slower)"),
+        (0.92, False, "0.92 times as fast (no clear difference)"),
+        (1.08, True, "1.08 times faster in this start of the servers"),
+    ],
+)
+def test_what_is_said_of_other_loads_has_its_verdict(gain: float, hold: bool, told: str) -> None:
+    raw = one({"a": gain}, loads=(1, 4), spread=0.03 if gain == 1.06 else 0.005, usd=EQUAL_PRICES)
+    (other,) = re.findall(
+        r"; at \d at a time spec-k7 is (.*)\.$", decide(summarise(held(raw) if hold else raw)).sentence
+    )
+    assert other == told
 
 
 def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:

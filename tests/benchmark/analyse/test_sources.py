@@ -14,6 +14,8 @@ import pytest
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import BAND, Footing, said, verdict
 from benchmark.analyse.frontier import next_cell
+from benchmark.analyse.load_words import headline as headline_of_search
+from benchmark.analyse.load_words import sentences
 from benchmark.analyse.sources import Source, of_sample
 from benchmark.analyse.stats import Estimate, clustered_mean, t_quantile
 from benchmark.analyse.summary import summarise
@@ -21,6 +23,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.measure.schedule import measured_turns
 from benchmark.plan import Load
+from benchmark.show import page
 from tests.benchmark.analyse.noise import Measurement, log_normal
 from tests.benchmark.records import WALL, answered, block, held, raw_run
 
@@ -248,8 +251,15 @@ def test_a_list_of_loads_says_how_far_its_first_cell_drifted_and_leaves_the_repe
     assert summary["run"]["rounds"] == 1
 
 
-def measured_cells(raw: RawRun) -> list[tuple[int | None, int, int]]:
-    """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5."""
+def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> None:
+    raw = run_of(starts=2)
+    first = replace(raw, requests=tuple(one for one in raw.requests if one.start == 1))
+    said_ = [summarise(one)["run"]["interval"] for one in (first, raw)]
+    assert ["prompts and blocks" in said_[0], "prompts and starts" in said_[1]] == [True, True]
+
+
+def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int, int]], RawRun]:
+    """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5. And the run."""
     found: list[tuple[int | None, int, int]] = []
     while (cell := next_cell(raw)) is not None and len(found) < 40:
         load, round_, before, start = cell
@@ -282,14 +292,14 @@ def measured_cells(raw: RawRun) -> list[tuple[int | None, int, int]]:
                     }
                     requests.append(answered(one.arm, prompt, chunk_s=times, **place, **of_block))
         raw = replace(raw, requests=tuple(requests), blocks=tuple(blocks))
-    return found
+    return found, raw
 
 
-@pytest.mark.parametrize("starts", [1, 3])
-def test_a_search_of_several_starts_measures_the_cells_of_the_first_under_each(starts: int) -> None:
+def search_of(starts: int, cells: int) -> RawRun:
+    """Before its first request."""
     prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p {i}"} for i in range(PROMPTS)]
-    search = {"low": 1, "high": 32, "cells": 12}
-    raw = held(
+    search = {"low": 1, "high": 32, "cells": cells}
+    return held(
         raw_run(
             prompts=prompts,
             concurrency=[],
@@ -298,8 +308,38 @@ def test_a_search_of_several_starts_measures_the_cells_of_the_first_under_each(s
             **({"starts": starts} if starts > 1 else {}),
         )
     )
-    *cells, last = measured_cells(raw)
+
+
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_search_of_several_starts_measures_the_cells_of_the_first_under_each(starts: int) -> None:
+    *cells, last = measured_cells(search_of(starts, 12))[0]
     first = [(load, round_) for load, round_, start in cells if start == 1]
     assert 3 <= len(first) <= 12 // starts
     assert cells == [(*one, start) for start in range(1, starts + 1) for one in first]
     assert last == (1, REPEATED, starts)
+
+
+@pytest.mark.parametrize(
+    ("starts", "told"),
+    [
+        (1, "The search ended with its budget (2 cells); repeated with a larger one, it goes on."),
+        (2, "The search ended with its budget (4 cells) for 2 starts: 2 cells, the same under each start."),
+    ],
+)
+def test_a_search_of_several_starts_does_not_say_that_it_goes_on(starts: int, told: str) -> None:
+    _, raw = measured_cells(search_of(starts, 2 * starts))
+    (said,) = (one for one in sentences(summarise(raw)) if "budget" in one)
+    assert said == told
+
+
+def test_an_interval_of_delivered_tokens_that_reaches_0_is_not_known() -> None:
+    _, raw = measured_cells(search_of(2, 4))
+    slow = (replace(one, e2e_s=3 * (one.e2e_s or 0.0)) if one.start == 2 else one for one in raw.requests)
+    raw = replace(raw, requests=tuple(slow))
+    summary = summarise(raw)
+    (point, *_) = summary["search"]["arms"][0]["points"]
+    assert point["output_tokens_per_s"] == [pytest.approx(point["output_tokens_per_s"][0]), None, None]
+    said_ = " ".join([headline_of_search(summary), *sentences(summary)])
+    assert " (interval not known) tokens/s" in said_
+    assert "no clear difference between the first two" in said_
+    assert 'id="frontier"' in page.render(raw, summary)

@@ -13,11 +13,26 @@ from benchmark.__main__ import main
 from benchmark.analyse.two_runs import compare_runs, judge
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
+from benchmark.measure.records import REPEATED
+from benchmark.measure.schedule import measured_turns
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.records import answered, emulated, held, raw_run, store
+from tests.benchmark.records import answered, block, emulated, held, raw_run, store
 
 ENGINE = Process(conditional=(0.9,) * 4, k=4)
-OLD = ENGINE.run()
+
+
+def finished(raw: RawRun) -> RawRun:
+    """The same run with a held load, all of whose blocks have ended."""
+    turns = [turn for round_ in (1, REPEATED) for turn in measured_turns(raw.plan, round_)]
+    blocks = (
+        block(-10.0, arm=one.arm, class_=one.class_, round=one.round, block=one.number)
+        for turn in turns
+        for one in turn
+    )
+    return held(replace(raw, blocks=tuple(blocks)))
+
+
+OLD = finished(ENGINE.run())
 PROMPT = {"id": "chat-0", "class": "chat", "prompt": "?"}
 OTHER = {"name": "other", "url": "http://a/v1"}
 
@@ -125,11 +140,38 @@ def test_more_failures_what_cannot_be_judged_and_an_arm_that_is_gone_do_not_pass
     assert regressions(worse, OLD) == []
 
     prompts = sorted({record.prompt_id for record in OLD.requests})[:3]
-    few = regressions(OLD, replace(OLD, requests=tuple(r for r in OLD.requests if r.prompt_id in prompts)))
+    asked = tuple(r for r in OLD.requests if r.prompt_id in prompts)
+    few = regressions(OLD, replace(OLD, requests=asked, blocks=()))
     assert any("not finished" in text for text in few)
     assert any("too few to judge" in text for text in few)
     without = RawRun((replace(OLD.sittings[0], plan=OLD.plan.with_arms(["steady"])),), tuple(steady))
     assert "spec: is in the baseline, not in the run" in regressions(OLD, without)
+
+
+def test_what_the_interval_shows_beyond_the_tolerance_does_not_pass_whatever_the_verdict() -> None:
+    new = slowed(OLD, 1.035)
+    assert row(compare_runs(OLD, new), "spec")["verdict"] == "equivalent"
+    assert regressions(OLD, new) == []
+    told = regressions(OLD, new, slower_by=0.02)
+    assert told
+    assert all("spec: 3.5% more time per token" in text for text in told)
+
+
+def test_a_load_that_was_not_held_passes_no_gate_where_the_ratio_is_close_to_1() -> None:
+    waves = replace(OLD, sittings=tuple(replace(one, held=False) for one in OLD.sittings))
+    for baseline, run in ((OLD, slowed(waves, 1.085)), (waves, slowed(OLD, 1.085))):
+        told = [text for text in regressions(baseline, run) if ", spec: " in text]
+        assert told
+        assert all("cannot be judged: a load was not held" in text for text in told)
+
+
+def test_the_gate_passes_warnings_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = replace(OLD, sittings=(replace(OLD.sittings[0], client="9.9.9"),))
+    old, new = (str(store(raw, tmp_path / name)) for raw, name in ((OLD, "old"), (other, "new")))
+    assert main(["gate", new, "--baseline", old]) == 0
+    _, warning, last = capsys.readouterr().out.splitlines()
+    assert warning.startswith("warning: client 0 measured the old run, client 9.9.9 the new one")
+    assert last == "passes"
 
 
 def test_the_verbs_end_with_1_where_something_became_slower(

@@ -156,6 +156,18 @@ def test_shares_that_cannot_be_are_refused(wrong: str, capsys: pytest.CaptureFix
     assert f"--acceptance: {wrong!r} must be shares from 0 to 1" in capsys.readouterr().err
 
 
+def test_without_the_argv_of_an_arm_help_is_shown_and_all_else_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "After '--' comes the argv" in " ".join(capsys.readouterr().out.split())
+    for argv in ([], ["--"], ["--", "vllm", "serve"]):
+        assert main(["--listen", "127.0.0.1:0", *argv]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("argv: nothing to emulate; after the options give -- vllm serve MODEL")
+
+
 def test_sigterm_ends_it_at_once_even_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     async def interrupted(process: subprocess.Popen[str], url: str) -> None:
         async with aiohttp.ClientSession(url) as session:

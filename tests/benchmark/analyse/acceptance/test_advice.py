@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.acceptance.advice import _advice, _by_load, advise, forecast
+from benchmark.analyse.acceptance.advice import _advice, advise, forecast
 from benchmark.analyse.acceptance.samples import Subject, Wishes
 from benchmark.analyse.acceptance.windows import Sample, mixture, step_times
+from benchmark.analyse.acceptance.windows_by_load import windows_by_load
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
@@ -69,7 +70,7 @@ def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart_and_a_
     assert best in {*found["not_told_apart"], found["recommended_k"]}
     assert len(found["not_told_apart"]) > 1
     assert found["text"].startswith("cannot choose between ")
-    assert f": time a second window (--timed-with), best window {found['time_next']}; " in found["text"]
+    assert f". Time window {found['time_next']} next (--timed-with). " in found["text"]
     assert all(row["low"] <= engine.measured_speed_up(row["k"]) <= row["high"] for row in found["by_k"])
     told = cell(engine.run(), timed_with=["narrow"])
     assert told["not_told_apart"] == []
@@ -150,7 +151,7 @@ def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured
     measured = summarise(read(tmp_path / "e1-mid"))["comparisons"][0]["ratio"]
     assert rows[7]["speed_up"] == pytest.approx(measured, rel=0.01)
     assert found["text"].startswith(
-        "cannot choose between plain decoding and window 1: time a second window (--timed-with), best window 1; "
+        "cannot choose between plain decoding and window 1. Time window 1 next (--timed-with). "
     )
 
 
@@ -180,7 +181,7 @@ def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how:
     )
 
 
-def test_step_times_of_another_run_go_by_load_and_what_cannot_be_used_is_named(
+def test_step_times_of_another_run_gowindows_by_load_and_what_cannot_be_used_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = recorded_run("e1-mid", tmp_path)
@@ -252,6 +253,16 @@ def test_step_times_of_another_machine_go_with_the_acceptance_of_a_run_or_of_a_f
     assert mix["by_k"][0]["speed_up"] == pytest.approx(1 / (0.75 / 2 + 0.25))
 
 
+def test_step_times_that_replace_the_runs_own_or_cannot_be_right_are_named() -> None:
+    run = replace(UPSTREAM, narrow_k=1).run()
+    replaced = "not used: the run's own steps of plain decoding and window 7 (spec) and window 1 (narrow); --step-times replaces all of them"
+    assert advise(run, Wishes(step_times=step_times({0: 0.02, 7: 0.03})))["notes"] == [replaced]
+    wishes = Wishes(step_times=step_times({0: 0.0186, 1: 0.01}))
+    short = "--step-times: a step of window 1 (10.0 ms) is shorter than a plain one (18.6 ms), which drafting cannot make it; check both"
+    assert advise(run, wishes)["notes"] == [short, replaced]
+    assert forecast({"code": [0.9]}, wishes, basis="a file")["notes"] == [short]
+
+
 def test_the_mixtures_interval_contains_the_truth_as_often_as_it_says() -> None:
     dice, covered = random.Random(5), 0
     for _ in range(300):
@@ -272,18 +283,20 @@ def test_step_times_at_two_loads_tell_up_to_which_load_a_window_is_predicted_to_
         where = {"class": "chat", "arm": "spec", "concurrency": load, "rate_per_s": None}
         return {**where, "by_k": by_k, "not_told_apart": []}
 
-    (one,) = _by_load([at(1, {3: 1.5, 7: 2.0}), at(64, {3: 0.75, 7: 0.25})])
+    (one,) = windows_by_load([at(1, {3: 1.5, 7: 2.0}), at(64, {3: 0.75, 7: 0.25})])
     # Window 7 is at 2 * load ** -0.5, window 3 at 1.5 * load ** (-1 / 6): they meet at 2.4, and window 3 is within 1 % of 1 from 10.7 on.
     assert [tuple(choice.values()) for choice in one["choices"]] == [(7, 1, 2), (3, 3, 10), (0, 11, 64)]
     assert one["text"].startswith(
         "predicted between measured loads, without intervals: window 7 from 1 to 2 requests at once, window 3"
     )
-    assert list(_by_load([at(4, {7: 2.0})])) == []
-    (largest,) = _by_load([at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})])
+    assert list(windows_by_load([at(4, {7: 2.0})])) == []
+    (largest,) = windows_by_load(
+        [at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})]
+    )
     assert [choice["k"] for choice in largest["choices"]] == [7, 0]
     why = "; window 7 alone is compared with plain decoding, because the best window is open at 1 requests at once"
     assert largest["text"].endswith(why)
-    (steep,) = _by_load([at(1, {7: 2.0}), at(2, {7: 2.0}), at(3, {7: 0.5})])
+    (steep,) = windows_by_load([at(1, {7: 2.0}), at(2, {7: 2.0}), at(3, {7: 0.5})])
     assert "from 1 to 2 requests at once, plain decoding at 3 requests at once" in steep["text"], "not 3 to 3"
 
 
