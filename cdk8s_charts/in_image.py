@@ -35,6 +35,7 @@ PARSER = (
 )
 FLEXIBLE = ("vllm.utils.argparse_utils", "vllm.utils")
 ENGINE = ("vllm.engine.arg_utils",)
+MODEL = ("vllm.config", "vllm.config.model")
 SPECULATIVE = ("vllm.config", "vllm.config.speculative")
 NXDI = ("neuronx_distributed_inference.models.config",)
 NATIVE = ("vllm_neuron.model.neuron_config",)
@@ -46,6 +47,10 @@ DRAFTERS = {
     "dflash": ("DFlashProposer", ("vllm_neuron.vllm.spec_decode.dflash",)),
 }
 """Where the images keep what is asked here, the pinned version's place first."""
+HEAD_COUNT = "must be divisible by tensor parallel size"
+"""vLLM's own rule for attention heads, which AWS turns off where NxD Inference compiles: its fork at tag 2.24.0 (vllm/config.py; tag
+2.26.1 could not be read, but AWS ran a draft of 16 heads at TP 64 on that image) and its plugin (`skip_verify_with_parallel_config`
+of vllm_neuron/platform.py, https://github.com/vllm-project/vllm-neuron at a5ef7c8)."""
 _REFUSALS = (ValueError, TypeError, AssertionError, KeyError, NotImplementedError)
 """What code raises for a value it does not take; anything else is about the machine."""
 
@@ -281,6 +286,8 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The whole configuration of the engine is built, as compiling and serving begin: model, speculation, platform. The native
     plugin's drafter then judges it, as its worker lets it do first of all."""
     make = _found("EngineArgs", ENGINE)
+    if arms[0]["dialect"].startswith("nxdi"):
+        _leave_heads_to_the_compiler()
     # 0.9.1 compares the swap space of all shards, which Neuron does not use, with this machine's memory.
     beside = {"swap_space": 0} if "swap_space" in _fields(make) else {}
     silent = ""
@@ -300,6 +307,21 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
             )
     if silent:
         raise CannotSay(silent)
+
+
+def _leave_heads_to_the_compiler() -> None:
+    """Everything else of the configuration is still judged."""
+    config = _found("ModelConfig", MODEL)
+    rule = config.verify_with_parallel_config
+
+    def verify(self: Any, parallel: Any) -> None:
+        try:
+            rule(self, parallel)
+        except ValueError as error:
+            if HEAD_COUNT not in str(error):
+                raise
+
+    config.verify_with_parallel_config = verify
 
 
 def _built(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:

@@ -234,7 +234,8 @@ NXDI_VLLM_0_9_1 = Runtime(
         Mode(reason="it came after this image"),
         # The name is wrong and without effect on how the fork drafts, but no other argument is published for this image (the
         # SDK's sd-inference-tutorial.rst; aws-neuron-eks-samples). Upstream 0.9.1 refuses a draft of 16 heads at TP 32 with either
-        # name, so the fork must skip that check, as it did at tag 2.24.0 (`verify_with_parallel_config` of vllm/config.py).
+        # name. The fork most likely skips that check, as it did at tag 2.24.0 (`verify_with_parallel_config` of vllm/config.py); its
+        # source at tag 2.26.1 could not be read, but AWS ran a draft of 16 heads at TP 64 on this image (the same tutorial).
         fused=Mode(architectures=_DENSE, min_speculative_tokens=2, within_context=True, vllm_method="eagle"),
         draft=Mode(reason="the vLLM fork of this image always fuses target and draft into one graph"),
         vanilla=Mode(

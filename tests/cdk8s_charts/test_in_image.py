@@ -152,6 +152,26 @@ def test_what_the_image_refuses_names_arm_key_and_reason(
     assert why in line["why"]
 
 
+@pytest.mark.parametrize(
+    ("experiment", "about", "why"),
+    [
+        ("qwen3-32b", {"num_attention_heads": 16}, []),
+        ("qwen3-32b", {"num_hidden_layers": 0}, ["ValueError: a model without layers"]),
+        ("llama-3.1-8b-eagle3", {"num_attention_heads": 3}, ["attention heads (3) must be divisible"]),
+    ],
+)
+def test_the_rule_of_vllm_for_attention_heads_refuses_only_where_the_image_keeps_it(
+    experiment: str, about: dict[str, int], why: list[str], tmp_path: Path
+) -> None:
+    image = image_of(tmp_path, experiment)
+    del image.arms[:-1]
+    drafting = image.arms[0]["engine"]["speculative_config"]
+    image.checkpoint(drafting["model"], SIZES | about, SHAPES)
+    code, lines = image.ask()
+    assert [reason in line["why"] for reason, line in zip(why, lines, strict=True)] == [True] * len(why)
+    assert code == (in_image.REFUSED if why else in_image.TAKEN)
+
+
 NO_HEADS_WORDS = "and NxD Inference needs [32, 8], as the target has it"
 
 
