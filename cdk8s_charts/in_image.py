@@ -216,10 +216,9 @@ def _as_file(word: str, files: Mapping[str, str], folder: Path) -> str:
 def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """A head has what the engine takes of it; its configuration and the header of its weights say so.
 
-    NxD Inference builds `embed_tokens` and `lm_head` of a draft in the vocabulary and hidden size that the draft's
-    configuration names and feeds it the target's hidden states and tokens; nothing translates another vocabulary (Llama's
-    model at v0.6.10598, July 2026; the tutorial of gpt-oss says it in words). The native plugin's DFlash compares the
-    sizes and the block (`vllm_neuron/vllm/spec_decode/dflash.py` at 09006a44).
+    NxD Inference builds `embed_tokens` and `lm_head` of a draft in the vocabulary and hidden size that the draft's configuration
+    names and feeds it the target's hidden states and tokens; nothing translates another vocabulary (Llama's model at v0.6.10598, July
+    2026; gpt-oss's tutorial). The native plugin's DFlash compares sizes and block (`vllm_neuron/vllm/spec_decode/dflash.py` at 09006a44).
     """
     silent = []
     for arm in arms:
