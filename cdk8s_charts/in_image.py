@@ -35,6 +35,7 @@ PARSER = (
 )
 FLEXIBLE = ("vllm.utils.argparse_utils", "vllm.utils")
 ENGINE = ("vllm.engine.arg_utils",)
+MODEL = ("vllm.config", "vllm.config.model")
 SPECULATIVE = ("vllm.config", "vllm.config.speculative")
 NXDI = ("neuronx_distributed_inference.models.config",)
 NATIVE = ("vllm_neuron.model.neuron_config",)
@@ -46,6 +47,9 @@ DRAFTERS = {
     "dflash": ("DFlashProposer", ("vllm_neuron.vllm.spec_decode.dflash",)),
 }
 """Where the images keep what is asked here, the pinned version's place first."""
+HEAD_COUNT = "must be divisible by tensor parallel size"
+"""vLLM's own rule, which AWS turns off where NxD Inference compiles: its fork at tag 2.24.0 (vllm/config.py; tag 2.26.1 could not be
+read, but AWS ran a draft of 16 heads at TP 64 on that image), its plugin at a5ef7c8 (`skip_verify_with_parallel_config`)."""
 _REFUSALS = (ValueError, TypeError, AssertionError, KeyError, NotImplementedError)
 """What code raises for a value it does not take; anything else is about the machine."""
 
@@ -212,34 +216,45 @@ def _as_file(word: str, files: Mapping[str, str], folder: Path) -> str:
 def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """A head has what the engine takes of it; its configuration and the header of its weights say so.
 
-    NxD Inference builds `embed_tokens` and `lm_head` of a draft in the vocabulary and hidden size that the draft's
-    configuration names and feeds it the target's hidden states and tokens; nothing translates another vocabulary (Llama's
-    model at v0.6.10598, July 2026; the tutorial of gpt-oss says it in words). The native plugin's DFlash compares the
-    sizes and the block (`vllm_neuron/vllm/spec_decode/dflash.py` at 09006a44).
+    NxD Inference builds `embed_tokens` and `lm_head` of a draft in the vocabulary and hidden size that the draft's configuration
+    names and feeds it the target's hidden states and tokens; nothing translates another vocabulary (Llama's model at v0.6.10598, July
+    2026; gpt-oss's tutorial). The native plugin's DFlash compares sizes and block (`vllm_neuron/vllm/spec_decode/dflash.py` at 09006a44).
     """
+    silent = []
     for arm in arms:
-        mode, nxdi = arm["mode"], arm["dialect"].startswith("nxdi")
-        if not ((nxdi and mode in ("eagle", "eagle3")) or mode == "dflash"):
-            continue
-        drafting = arm["engine"]["speculative_config"]
-        target, head = Path(arm["engine"]["model"]), Path(drafting["model"])
-        theirs, own = _configuration(target), _configuration(head)
-        for key in ("vocab_size", "hidden_size"):
-            if own.get(key) != theirs.get(key):
-                why = f"the head has {key} {own.get(key)}, its target {theirs.get(key)}"
-                yield arm["name"], f"head {head}", f"{why}; they must be the same"
-        if mode == "dflash":
-            block = own.get("block_size")
-            if block is None or block - 1 != drafting["num_speculative_tokens"]:
-                why = f"the head's block_size is {block}: num_speculative_tokens must be one less"
-                yield arm["name"], "num_speculative_tokens", why
-            continue
-        yield from ((arm["name"], f"head {head}", why) for why in _tensors(head, own, theirs))
+        try:
+            yield from ((arm["name"], key, why) for key, why in _head(arm))
+        except CannotSay as reason:
+            silent.append(str(reason))
+    if silent:
+        raise CannotSay("; ".join(dict.fromkeys(silent)))
 
 
-def _tensors(head: Path, own: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[str]:
+def _head(arm: Arm) -> Iterator[tuple[str, str]]:
+    """The key and the reason of everything that does not fit."""
+    if (mode := arm["mode"]) not in ("eagle", "eagle3", "dflash"):
+        return
+    drafting = arm["engine"]["speculative_config"]
+    target, head = Path(arm["engine"]["model"]), Path(drafting["model"])
+    theirs, own = _configuration(target), _configuration(head)
+    nxdi = arm["dialect"].startswith("nxdi")
+    # The native plugin pads an EAGLE3 head to its target (vllm_neuron/vllm/spec_decode/eagle.py at 09006a44).
+    for key in ("vocab_size", "hidden_size") if nxdi or mode == "dflash" else ():
+        if own.get(key) != theirs.get(key):
+            why = f"the head has {key} {own.get(key)}, its target {theirs.get(key)}"
+            yield f"head {head}", f"{why}; they must be the same"
+    block = own.get("block_size")
+    if mode == "dflash" and (block is None or block - 1 != drafting["num_speculative_tokens"]):
+        why = f"the head's block_size is {block}: num_speculative_tokens must be one less"
+        yield "num_speculative_tokens", why
+    shapes = _shapes(head)
+    if nxdi:
+        yield from ((f"head {head}", why) for why in _tensors(shapes, own, theirs))
+
+
+def _tensors(shapes: Mapping[str, Any], own: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[str]:
     """Why NxD Inference could not load the tensors of a head, with their shapes."""
-    shapes = {name.removeprefix("model."): shape for name, shape in _shapes(head).items()}
+    shapes = {name.removeprefix("model."): shape for name, shape in shapes.items()}
     wanted = [target["vocab_size"], target["hidden_size"]]
     names = ["embed_tokens.weight", *([] if own.get("tie_word_embeddings") else ["lm_head.weight"])]
     for name in names:
@@ -281,9 +296,15 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The whole configuration of the engine is built, as compiling and serving begin: model, speculation, platform. The native
     plugin's drafter then judges it, as its worker lets it do first of all."""
     make = _found("EngineArgs", ENGINE)
+    if arms[0]["dialect"].startswith("nxdi"):
+        _leave_heads_to_the_compiler()
+    # The plugin gives vLLM no platform where it finds no device, and another platform has rules of its own.
+    there = type(_found("current_platform", ("vllm.platforms",))) if arms[0]["dialect"] == "nxdi-v1" else None
+    if there and not there.__module__.startswith("vllm_neuron"):
+        raise CannotSay(f"vLLM's platform is {there.__name__} without a device, not Neuron's")
     # 0.9.1 compares the swap space of all shards, which Neuron does not use, with this machine's memory.
     beside = {"swap_space": 0} if "swap_space" in _fields(make) else {}
-    silent = ""
+    silent = []
     for arm in arms:
         options = json.loads(json.dumps(arm["engine"])) | beside
         plain = {key: value for key, value in options.items() if key in ("model", "device", "swap_space")}
@@ -292,14 +313,37 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
             built = _built(make, options)
             if arm["dialect"] == "native":
                 _drafted(arm, built)
-        except (*_REFUSALS, OSError) as error:
-            yield arm["name"], "engine config", _told(error)
+        except CannotSay as reason:
+            silent.append(str(reason))
         except Exception as error:
-            silent = silent or (
-                str(error) if isinstance(error, CannotSay) else f"{type(error).__name__}: {error}"
-            )
+            if _about(error, options):
+                yield arm["name"], "engine config", _told(error)
+            else:
+                silent.append(f"{type(error).__name__}: {error}")
     if silent:
-        raise CannotSay(silent)
+        raise CannotSay("; ".join(dict.fromkeys(silent)))
+
+
+def _about(error: Exception, options: Mapping[str, Any]) -> bool:
+    """Whether it refuses the arm: these two are as often about the machine, unless they name a model."""
+    if not isinstance(error, (OSError, AssertionError)):
+        return isinstance(error, _REFUSALS)
+    return any(model in str(error) for model in re.findall(r"'model': '(.+?)'", str(options)))
+
+
+def _leave_heads_to_the_compiler() -> None:
+    """Everything else of the configuration is still judged."""
+    config = _found("ModelConfig", MODEL)
+    rule = config.verify_with_parallel_config
+
+    def verify(self: Any, parallel: Any) -> None:
+        try:
+            rule(self, parallel)
+        except ValueError as error:
+            if HEAD_COUNT not in str(error):
+                raise
+
+    config.verify_with_parallel_config = verify
 
 
 def _built(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:

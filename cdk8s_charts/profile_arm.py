@@ -48,12 +48,22 @@ def main(argv: list[str]) -> int:
         return 1
     finally:
         _end(server)
+        readable(folder)
     found = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".ntff", ".pb")]
     if not found:
         print(f"no profile: the runtime wrote no trace into {folder}", file=sys.stderr)
         return 1
     print(f"{len(found)} traces, {sum(path.stat().st_size for path in found) / 1e6:.1f} MB")
     return 0
+
+
+def readable(folder: Path) -> None:
+    """To its group, as which another container copies it: `chmod -R g+rX`."""
+    for path in (folder, *folder.rglob("*")):
+        mode = path.stat().st_mode
+        wanted = mode | (0o050 if path.is_dir() else 0o040)
+        if wanted != mode:
+            path.chmod(wanted)
 
 
 def topology(folder: Path) -> None:

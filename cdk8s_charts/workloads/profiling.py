@@ -7,8 +7,8 @@ The pod is the arm's own as far as its engine can tell: image, command, claim, m
   `neuron_profiler` in its additional configuration
   (https://github.com/aws-neuron/aws-neuron-sdk, vllm-neuron/docs/guides/how-to-profile-workloads.md, 2026-06-09);
 - elsewhere: the runtime's variables `NEURON_RT_INSPECT_*`, which AWS names for containers on EKS (Neuron Profiler 2.0 user
-  guide, and environment variables of Neuron Explorer, 2026-06-25). The device's trace is that of the first execution of each
-  graph on each core.
+  guide, and environment variables of Neuron Explorer, 2026-06-25). From SDK 2.31 on the device's trace is of all that a core
+  does (`session`, in that page at tag v2.31.0); before, of the first execution of each graph on each core.
 
 One core is enough: the shards of an arm do the same. *Not run on AWS.*
 """
@@ -27,6 +27,7 @@ from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads.benchmark_pod import JOB_UID, UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from cdk8s_charts.workloads.serving import API_KEY_VARIABLE, LOAD_BUDGET_S, api_key
+from experiment.catalogue.runtimes import version
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     COMPILE_ACCOUNT,
@@ -50,10 +51,10 @@ _BY_ENVIRONMENT = {
     "NEURON_RT_INSPECT_ENABLE": "1",
     "NEURON_RT_INSPECT_OUTPUT_DIR": OUT,
     "NEURON_RT_INSPECT_SYSTEM_PROFILE": "1",
-    "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
     "NEURON_RT_INSPECT_EVENT_FILTER_NC": "0",
 }
-
+_SESSIONS_SINCE = (2, 31)
+"""The first SDK whose page of these variables has `session`."""
 
 _TEXT = _PROGRAM.read_text(encoding="utf-8")
 _FILES = f"profile-program-{content_suffix(_TEXT)}"
@@ -104,7 +105,10 @@ def profile_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
 
 def _pod(experiment: Experiment, arm: Arm) -> pod.PodSpec:
     share = pod_share(arm)
-    by_environment = {} if arm.runtime.dialect == "native" else _BY_ENVIRONMENT
+    device = "session" if version(arm.runtime.neuron_sdk) >= _SESSIONS_SINCE else "1"
+    by_environment = _BY_ENVIRONMENT | {"NEURON_RT_INSPECT_DEVICE_PROFILE": device}
+    if arm.runtime.dialect == "native":
+        by_environment = {}
     server = pod.container(
         "profile",
         arm.runtime.image,

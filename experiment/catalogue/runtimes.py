@@ -234,7 +234,8 @@ NXDI_VLLM_0_9_1 = Runtime(
         Mode(reason="it came after this image"),
         # The name is wrong and without effect on how the fork drafts, but no other argument is published for this image (the
         # SDK's sd-inference-tutorial.rst; aws-neuron-eks-samples). Upstream 0.9.1 refuses a draft of 16 heads at TP 32 with either
-        # name, so the fork must skip that check, as it did at tag 2.24.0 (`verify_with_parallel_config` of vllm/config.py).
+        # name. The fork most likely skips that check, as it did at tag 2.24.0 (`verify_with_parallel_config` of vllm/config.py); its
+        # source at tag 2.26.1 could not be read, but AWS ran a draft of 16 heads at TP 64 on this image (the same tutorial).
         fused=Mode(architectures=_DENSE, min_speculative_tokens=2, within_context=True, vllm_method="eagle"),
         draft=Mode(reason="the vLLM fork of this image always fuses target and draft into one graph"),
         vanilla=Mode(
@@ -298,9 +299,12 @@ NXDI_VLLM_0_16 = Runtime(
 )
 """The last image with NxD Inference. Acceptance happens inside the compiled graph, so no metric tells it."""
 
-_SYNCHRONOUS = (f"{NO_ASYNC_SCHEDULING}: vLLM Neuron does not combine it with speculation",)
-"""https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html: a speculative
-configuration turns off what is on by default. Plain arms keep it: they decode as well as they can."""
+_SYNCHRONOUS = (f"{NO_ASYNC_SCHEDULING}: vLLM Neuron does not combine it with DFlash",)
+"""`DFlashProposer` raises without. EAGLE3 keeps asynchronous scheduling: vLLM 0.29 turns it off for other methods only
+(vllm/config/vllm.py), the plugin's drafter corrects its drafts for it (vllm_neuron/vllm/spec_decode/eagle.py at 09006a44), and
+`check_and_update_config` of the plugin's platform, read in copies, does not touch it. The features guide says otherwise: "Setting
+--speculative-config disables async scheduling automatically"
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html). Not run."""
 _SINGLE_SHOT_TOKENS = 16 * 1024
 """Prompts are read in one piece here, and the plugin refuses that above this context: `resolve_segmented_prefill_config` of
 its bucket_utils, read in a copy of version 0.24; not run."""
@@ -341,7 +345,6 @@ NATIVE_VLLM_0_29 = Runtime(
             head=True,
             one_layer=True,
             needs_device_sampling=True,
-            also_changes=_SYNCHRONOUS,
             vllm_method="eagle3",
         ),
         dflash=Mode(

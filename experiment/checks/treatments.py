@@ -189,7 +189,8 @@ def keys_that_fail_later(file: ExpandedFile) -> Iterator[Finding]:
 
     Sources: https://github.com/aws-neuron/neuronx-distributed-inference at v0.6.10598 and v0.7.14366, where
     models/qwen3/modeling_qwen3.py does not call `convert_state_dict_to_fused_qkv` (it does from SDK 2.29 on), so that
-    modules/attention/gqa.py finds no `Wqkv.weight`; AWS's Llama 3.3 70B tutorial for the kernels.
+    modules/attention/gqa.py finds no `Wqkv.weight`; AWS's Llama 3.3 70B tutorial for the kernels. It names no version; on SDK 2.29 a bucket of 256 ran with a fused attention kernel
+    (row P11k-short of published.yaml), so newer ones are not refused.
     """
     target = file.described(file.target)
     for arm in file.arms:

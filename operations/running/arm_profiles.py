@@ -31,7 +31,11 @@ def profile_arms(context: Context) -> None:
             job_control.wait_for(context, name, patience_s=_PATIENCE_S, still=context.need_nodes)
         except StepError as error:
             context.say(f"    warning: {arm.name} has no profile: {error}")
-            context.need_nodes()
+            try:
+                context.need_nodes()
+            except StepError as gone:
+                context.say(f"    warning: no more profiles: {gone}")
+                return
             continue
         found = {f"{PROFILE}{arm.name}": f"{RESULTS_PREFIX}{PROFILE}{name}/"}
         context.save(results={**context.state.results, **found})

@@ -36,12 +36,14 @@ def make_arg_parser(parser):
 """
 ARG_UTILS = """
 import dataclasses, types
+from vllm.config import ModelConfig
 names = {name.lstrip("-").removeprefix("no-").replace("-", "_") for name in TABLE}
 def create_engine_config(self):
     drafting = self.speculative_config
     for model in (self.model, *([drafting["model"]] if drafting else [])):
         if not pathlib.Path(model, "config.json").exists():
             raise OSError("no config.json in " + model)
+        ModelConfig(model).verify_with_parallel_config(getattr(self, "tensor_parallel_size", None) or 1)
     if drafting and drafting["max_model_len"] > self.max_model_len:
         raise ValueError("1 validation error: Value error, longer than its target [type=value_error, input_value=x]")
     waits = getattr(self, "async_scheduling", None) is False
@@ -98,9 +100,18 @@ def create_neuron_config(model, options):
         raise AssertionError("Unsupported LNC")
 """
 CONFIG = """
-import dataclasses
+import dataclasses, json, pathlib
 names = ("model", "method", "num_speculative_tokens", "max_model_len")
 SpeculativeConfig = dataclasses.make_dataclass("SpeculativeConfig", names)
+class ModelConfig:
+    def __init__(self, model):
+        self.about = json.loads(pathlib.Path(model, "config.json").read_text())
+    def verify_with_parallel_config(self, degree):
+        heads, layers = self.about.get("num_attention_heads", 0), self.about.get("num_hidden_layers", 1)
+        if heads % degree:
+            raise ValueError(f"Total number of attention heads ({heads}) must be divisible by tensor parallel size ({degree}).")
+        if not layers:
+            raise ValueError("a model without layers")
 """
 NXDI = """
 class NeuronConfig:

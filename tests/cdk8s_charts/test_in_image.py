@@ -152,6 +152,67 @@ def test_what_the_image_refuses_names_arm_key_and_reason(
     assert why in line["why"]
 
 
+@pytest.mark.parametrize(
+    ("experiment", "about", "why"),
+    [
+        ("qwen3-32b", {"num_attention_heads": 16}, []),
+        ("qwen3-32b", {"num_hidden_layers": 0}, ["ValueError: a model without layers"]),
+        ("llama-3.1-8b-eagle3", {"num_attention_heads": 3}, ["attention heads (3) must be divisible"]),
+    ],
+)
+def test_the_rule_of_vllm_for_attention_heads_refuses_only_where_the_image_keeps_it(
+    experiment: str, about: dict[str, int], why: list[str], tmp_path: Path
+) -> None:
+    image = image_of(tmp_path, experiment)
+    del image.arms[:-1]
+    drafting = image.arms[0]["engine"]["speculative_config"]
+    image.checkpoint(drafting["model"], SIZES | about, SHAPES)
+    code, lines = image.ask()
+    assert [reason in line["why"] for reason, line in zip(why, lines, strict=True)] == [True] * len(why)
+    assert code == (in_image.REFUSED if why else in_image.TAKEN)
+
+
+@pytest.mark.parametrize(("module", "code"), [("vllm.platforms.cpu", 3), ("vllm_neuron.platform", 0)])
+def test_the_plugin_with_nxd_inference_is_judged_on_its_own_platform_only(
+    module: str, code: int, tmp_path: Path
+) -> None:
+    image = image_of(tmp_path)
+    for arm in image.arms:
+        arm["dialect"] = "nxdi-v1"
+    image.module(module, "class Here:\n    pass\n")
+    (image.site / "vllm/platforms").mkdir(exist_ok=True)
+    text = f"from {module} import Here\ncurrent_platform = Here()\n"
+    (image.site / "vllm/platforms/__init__.py").write_text(text, encoding="utf-8")
+    found, lines = image.ask()
+    assert found == code
+    assert [line["part"] for line in lines] == ["engine config"] * bool(code)
+    _drafting(max_model_len=2048)(image.arms[-1])
+    assert image.ask()[0] == (in_image.CANNOT_SAY if code else in_image.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        ("OSError('no space left on device')", 3),
+        ("AssertionError('no device')", 3),
+        ("FileNotFoundError('/dev/neuron0')", 3),
+        ("OSError('no tokenizer in ' + self.model)", 1),
+        ("AssertionError(self.model + ' has no layers')", 1),
+    ],
+)
+def test_an_error_of_the_machine_refuses_no_arm(raised: str, code: int, tmp_path: Path) -> None:
+    image = image_of(tmp_path)
+    path = image.site / "vllm/engine/arg_utils.py"
+    first = "    drafting = self.speculative_config\n"
+    text = path.read_text(encoding="utf-8").replace(
+        first, f"{first}    if drafting:\n        raise {raised}\n"
+    )
+    path.write_text(text, encoding="utf-8")
+    found, (line,) = image.ask()
+    assert found == code
+    assert raised.partition("(")[0] in line["why"]
+
+
 NO_HEADS_WORDS = "and NxD Inference needs [32, 8], as the target has it"
 
 
@@ -202,6 +263,22 @@ def test_weights_that_cannot_be_read_are_said_and_refuse_nothing(tmp_path: Path)
     code, (line,) = image.ask()
     assert (code, line["part"]) == (in_image.CANNOT_SAY, "heads")
     assert "its weights cannot be read" in line["why"]
+
+
+def test_every_head_is_read_and_one_that_cannot_be_hides_no_other(tmp_path: Path) -> None:
+    image = image_of(tmp_path, "llama-3.1-8b-eagle3")
+    arm = image.arms[-1]
+    cut, foreign = (json.loads(json.dumps(arm)) | {"name": name} for name in ("cut", "foreign"))
+    assert arm["mode"] == "eagle3"
+    for other in (cut, foreign):
+        other["engine"]["speculative_config"]["model"] += other["name"]
+        image.checkpoint(other["engine"]["speculative_config"]["model"], SIZES, SHAPES)
+    Path(cut["engine"]["speculative_config"]["model"], "model.safetensors").write_bytes(b"cut")
+    foreign["mode"] = "dflash"
+    image.arms = [cut, foreign]
+    _, lines = image.ask()
+    assert [line["arm"] for line in lines if "arm" in line] == ["foreign"]
+    assert [line["part"] for line in lines if "its weights cannot be read" in line["why"]] == ["heads"]
 
 
 WITHOUT_A_MODEL_ALONE = """

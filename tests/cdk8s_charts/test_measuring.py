@@ -97,10 +97,10 @@ def test_texts_and_what_speculation_changes_beside_reach_the_plan(reference: Exp
     native = RUNTIMES["native-vllm-0.29"]
     plain, drafting = (replace(arm, runtime=native) for arm in reference.arms)
     assert drafting.speculation is not None
-    eagle3 = replace(drafting, speculation=replace(drafting.speculation, mode="eagle3"))
-    told = json.loads(plan_text(replace(reference, arms=(plain, eagle3), prompts=prompts)))
+    dflash = replace(drafting, speculation=replace(drafting.speculation, mode="dflash"))
+    told = json.loads(plan_text(replace(reference, arms=(plain, dflash), prompts=prompts)))
     assert "also_changes" not in told["arms"][0]
-    assert tuple(told["arms"][1]["also_changes"]) == native.modes["eagle3"].also_changes != ()
+    assert tuple(told["arms"][1]["also_changes"]) == native.modes["dflash"].also_changes != ()
     assert {prompt.prompt for prompt in from_dict(told).prompts} == {"x"}
 
 

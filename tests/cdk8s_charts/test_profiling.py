@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cdk8s_charts import profile_arm
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads.profiling import OUT, profile_objects, profiled_argv
 from experiment import Arm, load
+from experiment.catalogue.runtimes import NXDI_VLLM_0_16
 from experiment.naming import profile_cron_job
 from tests.cdk8s_charts.objects import Pod
 from tests.conftest import ROOT
@@ -63,6 +65,24 @@ def test_the_arms_own_server_is_captured_as_the_documentation_of_its_runtime_say
         else:
             assert dict(more) == DOCUMENTED
             assert command == serve_argv(arm) == profiled_argv(arm)
+
+
+def test_inference_is_captured_as_a_session_where_the_sdk_documents_it() -> None:
+    experiment = load(ROOT / "experiments" / "qwen3-32b.yaml")
+    newer = replace(experiment.baseline, runtime=NXDI_VLLM_0_16)
+    (made,) = profile_objects(experiment, newer)
+    server = Pod(made).spec["initContainers"][-1]
+    found = {one["name"]: one.get("value") for one in server["env"]}
+    assert found["NEURON_RT_INSPECT_DEVICE_PROFILE"] == "session"
+
+
+def test_what_was_written_can_be_read_by_the_group_of_the_volume(tmp_path: Path) -> None:
+    folder = tmp_path / "i-1"
+    folder.mkdir()
+    (folder / "a.ntff").touch(0o600)
+    folder.chmod(0o700)
+    profile_arm.readable(tmp_path)
+    assert (folder.stat().st_mode & 0o777, (folder / "a.ntff").stat().st_mode & 0o777) == (0o750, 0o640)
 
 
 SERVER = """

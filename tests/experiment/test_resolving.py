@@ -15,7 +15,7 @@ from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.compilation import artifact_key
 from tests.conftest import NODE_PRICE, REFERENCE, ROOT
-from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, combined, put
+from tests.experiment.edits import NATIVE, QWEN_DFLASH, SPECULATION, Variation, both, combined, put
 
 
 def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
@@ -71,15 +71,18 @@ def test_check_prints_arms_keys_unknowns_and_dated_cost_without_jsii_and_network
 def test_check_declares_what_speculation_changes_in_an_engine(
     variation: Variation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """vLLM Neuron's features guide: a speculative configuration turns asynchronous scheduling off."""
-    path = str(variation(NATIVE))
+    """DFlash's drafter refuses asynchronous scheduling; EAGLE3 keeps it."""
+    path = str(variation(QWEN_DFLASH))
     lines = _check(capsys, path)[1].splitlines()
     at = lines.index("  declared    qwen-sd-vllm, beside speculation")
     assert lines[at + 1].startswith("              asynchronous scheduling is off")
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines[at : at + 3])) <= 100
     plain, drafting = json.loads(_check(capsys, path, "--json")[1])["arms"]
     assert plain["also_changes"] == []
     assert len(drafting["also_changes"]) == 1
+    eagle3 = str(variation(NATIVE))
+    assert all(arm["also_changes"] == [] for arm in json.loads(_check(capsys, eagle3, "--json")[1])["arms"])
+    assert "declared" not in _check(capsys, eagle3)[1]
     assert "declared" not in _check(capsys, str(REFERENCE))[1]
     told = json.loads(_check(capsys, str(REFERENCE), "--json")[1])
     assert told["usd_per_hour"]["arms_up"] > told["usd_per_hour"]["no_trn2_node"]
@@ -94,7 +97,7 @@ def test_a_plain_arm_with_the_scheduler_of_drafting_is_an_arm_of_its_own_and_oth
     found = load(variation(both(NATIVE, put("arms.2", {"name": "plain-sync", "scheduler": "synchronous"}))))
     plain, drafting, same = found.arms
     assert same.also_changes == ("asynchronous scheduling is off",)
-    assert drafting.also_changes[0].startswith("asynchronous scheduling is off: ")
+    assert drafting.also_changes == ()
     assert "--no-async-scheduling" not in serve_argv(plain)
     assert set(serve_argv(same)) - set(serve_argv(plain)) == {"--no-async-scheduling"}
     assert len({artifact_key(arm) for arm in found.arms}) == 3

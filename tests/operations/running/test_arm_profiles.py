@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from experiment.catalogue.runtimes import NATIVE_VLLM_0_29
 from operations.running.arm_profiles import viewer
+from operations.running.context import Context, StepError
 from operations.running.steps import carry_out, steps
 from tests.operations.driver import Driver
 
@@ -40,6 +43,25 @@ def test_an_arm_that_cannot_be_profiled_is_a_warning_beside_the_answer(driver: D
     assert len(warnings) == len(driver.world.experiment.arms)
     assert "qwen-vllm has no profile: job profile-" in warnings[0]
     assert "the server ended with exit 1" in warnings[0]
+    assert driver.reports == [driver.out]
+    assert driver.world.nodes == 0
+
+
+def test_nodes_that_were_taken_away_end_the_profiles_and_not_the_report(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.world.failing = {"profile-": "no profile: the pod is gone"}
+    need_nodes = Context.need_nodes
+
+    def taken(context: Context) -> object:
+        if driver.jobs("profile-"):
+            raise StepError("its schedule set it to 0 nodes")
+        return need_nodes(context)
+
+    monkeypatch.setattr(Context, "need_nodes", taken)
+    _profiled(driver)
+    assert len(driver.jobs("profile-")) == 1
+    assert "    warning: no more profiles: its schedule set it to 0 nodes" in driver.said
     assert driver.reports == [driver.out]
     assert driver.world.nodes == 0
 
