@@ -142,7 +142,12 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "schema": 1,
         "run": {
             **_run(raw),
-            "warnings": [*warnings(raw), *course.steadiness(raw), *course.sentences(happened)],
+            "warnings": [
+                *warnings(raw),
+                *_of_loads(raw, described.values()),
+                *course.steadiness(raw),
+                *course.sentences(happened),
+            ],
             "crossover": crossovers(raw.plan, comparisons) if cells.held else [],
         },
         "cells": list(described.values()),

@@ -359,3 +359,45 @@ def test_near_ties_no_more_frequent_than_the_baselines_own_are_no_warning() -> N
     said = "Answers of spec: equal to the baseline's in 34 of 40; of the rest 6 near-ties"
     assert said in render_all(summary)
     assert "Answers of spec" not in render(summary)
+
+
+@pytest.mark.parametrize(("answer_s", "per_s"), [(1.0, 2.0), (3.0, 0.5)])
+def test_an_arm_that_does_not_keep_up_delivers_what_it_answers_and_the_summary_says_so(
+    answer_s: float, per_s: float
+) -> None:
+    """Two requests a second, of which one queue answers as many, or one every two seconds: each waits longer."""
+    count = 20
+    waits = [max(0.0, number * (1 / per_s - 0.5)) for number in range(count)]
+    made = [
+        answered(
+            arm,
+            pair,
+            chunk_s=(0.1, 0.2, waits[pair] + answer_s),
+            concurrency=None,
+            rate_per_s=2.0,
+            started_unix_s=WALL + 100 * index + 1 + pair / 2,
+            block=1,
+        )
+        for index, arm in enumerate(("steady", "spec"))
+        for pair in range(count)
+    ]
+    raw = raw_run(*made, concurrency=[], rate=[2.0], requests=count)
+    blocks = tuple(
+        block(
+            100.0 * index,
+            100.0,
+            arm=arm,
+            concurrency=None,
+            rate_per_s=2.0,
+            block=1,
+            steady_from_s=1.0,
+            steady_until_s=11.0,
+        )
+        for index, arm in enumerate(("steady", "spec"))
+    )
+    found = summarise(replace(raw, sittings=(replace(raw.sittings[0], held=True),), blocks=blocks))
+    known = [cell["throughput"] for cell in found["cells"] if cell["throughput"]]
+    delivered = [one["requests_per_s"] for one in known]
+    assert delivered == pytest.approx([per_s, per_s], rel=0.06)
+    said = [text for text in found["run"]["warnings"] if "its queue grows" in text]
+    assert len(said) == (2 if per_s < 2 else 0)
