@@ -207,7 +207,8 @@ class Forecaster:
         span = f"{times[0]:.1f}" if len(rows) == 1 else f"{times[0]:.1f} to {times[-1]:.1f}"
         ms = f"{excess[0]:+.0f}" if len(rows) == 1 else f"{excess[0]:+.0f} to {excess[-1]:+.0f}"
         named = ", ".join(dict.fromkeys(f"{row.model.name} at TP {row.tensor_parallel}" for row in rows))
-        return f"{named} took {span} times the formula ({ms} ms), which is all that can be said"
+        count = f"{len(rows)} published result{'s' * (len(rows) > 1)}"
+        return f"{count}: {span} times the formula ({ms} ms; {named}); too few for a range"
 
     def drafted(
         self,
