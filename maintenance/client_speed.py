@@ -212,9 +212,11 @@ def main() -> int:
 
 
 def _side_by_side(repeats: int, folder: Path) -> list[Sample]:
-    """The other way round in every second repeat."""
-    clients: dict[str, Load] = {"bare loop": _bare_loop, "benchmark": _our_client}
+    """The other way round in every second repeat. The bare loop sends as many requests as this client came to: what builds a load up
+    and keeps it up as well."""
+    clients: dict[str, Load] = {"benchmark": _our_client, "bare loop": _bare_loop}
     samples: list[Sample] = []
+    sent: dict[tuple[int, str], int] = {}
     with served(first_ms=FIRST_MS, step_ms=STEP_MS) as server:
         for repeat in range(repeats):
             turns = [*clients][:: -1 if repeat % 2 else 1]
@@ -222,8 +224,12 @@ def _side_by_side(repeats: int, folder: Path) -> list[Sample]:
                 for arm in ARMS:
                     for client in turns:
                         out = folder / f"{client}-{repeat}-{concurrency}-{arm}".replace(" ", "-")
-                        used = clients[client](server.url(arm), requests, concurrency, TOKENS, out)
-                        server.truth()  # which the server would keep
+                        count = sent.get((concurrency, arm), requests) if client == "bare loop" else requests
+                        used = clients[client](server.url(arm), count, concurrency, TOKENS, out)
+                        if client == "benchmark":
+                            sent[concurrency, arm] = len(server.truth())
+                        else:
+                            server.truth()  # which the server would keep
                         told = {"cpu_s": used.cpu_s, "peak_mb": used.peak_mb()}
                         samples.append(Sample(client=client, arm=arm, concurrency=concurrency, **told))
                         print(samples[-1].line(), file=sys.stderr, flush=True)
