@@ -23,7 +23,7 @@ from benchmark.measure.known_server import served
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "known-schedule"
-FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 100
+FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 20
 REQUESTS = {1: 4, 4: 16, 64: 256}
 """By concurrency."""
 ARMS = ("steady", "bursts")
