@@ -52,6 +52,8 @@ ALLOWANCE_S = 120
 """Beyond the Jobs' own deadline, for the API to say so."""
 ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
 """DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
+_CLUSTER = "cluster"
+"""Where a node is missing."""
 _MONITOR = "neuron-monitor"
 _BESIDE_DRA = (
     "AWS does not support it beside the DRA driver, and no arm needs it "
@@ -128,6 +130,8 @@ def settled(
     with progress("waiting for the nodes' daemons and devices") as doing:
         while True:
             findings = look()
+            if any(one.check == "nodes-ready" and one.where == _CLUSTER for one in failed(findings)):
+                return findings  # waiting brings no node: `run` and `scale` ask for them
             waiting = [one for one in failed(findings) if one.check in _SETTLING]
             passed = 0 if waiting else passed + 1
             if passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
@@ -167,7 +171,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     if len(found) < wanted:
         why = f"{len(found)} Trn2 nodes, {wanted} are needed"
         remedy = "./trnspec scale; a node that does not come within 20 minutes is most often missing capacity"
-        yield _checked("nodes-ready", "cluster", why, remedy)
+        yield _checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
         wrong, version = "; ".join(_troubles(node)), node["status"]["nodeInfo"]["kubeletVersion"]
         remedy = "replace the node: ./trnspec scale 0, then scale again" if wrong else ""
