@@ -69,10 +69,10 @@ class Exemption:
     reason: str
 
 
-_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "CronJob/profile-*", "Job/vicuna-*")
+_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "Job/vicuna-*")
 """Pods whose main container is of AWS's Neuron image and opens Neuron devices; `vicuna-*` are the batch Jobs."""
-_NEURON_IMAGES = (*_NEURON_PODS, "Job/arguments-*")
-"""The same, and the Jobs that ask that image about the arms' arguments: they hold no devices and have no network."""
+_NEURON_IMAGES = (*_NEURON_PODS, "CronJob/profile-*", "Job/arguments-*")
+"""The same, and pods where that image runs before the main container, or asks about the arms' arguments without devices."""
 _EVERY_POD = ("Deployment/*", "Job/*", "CronJob/*")
 
 EXEMPTIONS = (
