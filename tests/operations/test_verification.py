@@ -335,3 +335,15 @@ def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: 
         del api.objects[key]
     with pytest.raises(Refusal, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
         _verify(reference, api, PASSES)
+
+
+def test_nodes_that_nobody_asked_for_are_not_waited_for() -> None:
+    clock, looks = FakeClock(lambda: None), []
+
+    def look() -> list[Finding]:
+        looks.append(clock.ticking())
+        return list(checks.nodes_ready([], wanted=1))
+
+    (found,) = checks.settled(look, clock, tell=lambda _: None, alive=lambda: None)
+    assert "0 Trn2 nodes, 1 are needed" in found.why
+    assert len(looks) == 1
