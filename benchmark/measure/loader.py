@@ -108,7 +108,7 @@ class Loader:
                 standing.answers_s[f"{block.class_}/{block.load}"] = held.median_s
         else:
             standing.warmup_block.append(record)
-            standing.answers_s |= _medians(standing.warmup)
+            standing.answers_s |= _medians(standing.warmup[-len(block.pairs) :])
         self.progress.end(block, lag_s=lag.worst_s)
 
     def answer_s(self, block: Block) -> float | None:

@@ -45,6 +45,11 @@ class Progress:
         """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
         self._blocks, self._rounds = blocks, rounds
 
+    def expect_more(self, blocks: int) -> None:
+        """Say that there will be so many more."""
+        if self._blocks is not None:
+            self._blocks += blocks
+
     def begin(self, block: Block) -> None:
         """A block starts."""
         self._begun += 1

@@ -28,14 +28,16 @@ from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import Loader, Standing, together
 from benchmark.measure.progress import Progress, duration
 from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenance, RunRecord
-from benchmark.measure.schedule import Block, Turn, measured_turns, warmup_turns
+from benchmark.measure.schedule import Block, Turn, measured_turns, more_warmup, warmup_turns
 from benchmark.measure.server_metrics import counters_in, started_in
-from benchmark.plan import Load, Plan
+from benchmark.plan import MIXED, Load, Plan
 
 Choose = Callable[[RawRun], tuple[Load, int, int, int] | None]
 """Of a search: the next cell's load and round, how many cells are before it, and under which start of the servers it is
 measured, from what the journal holds; None at its end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WARMUPS = 3
+"""At most: with more requests in flight an answer takes longer, so that a rate keeps more of them under way."""
 _LOOK_S, _SAY_S = 1.0, 60.0
 """How often servers are looked at that are to start again, and how often people are told."""
 
@@ -264,10 +266,24 @@ class _Sitting:
         loader = self.loader
         if 0 < (self.start or self.before.met) < start:
             await new_starts(loader, start)
-        await self._carry_out(warmup_turns(loader.plan, self.number, start=start), _Left(()))
+        await self._warm_up(start)
         if not self.start:
             self.after_warmup(loader)
         self.start = start
+
+    async def _warm_up(self, start: int) -> None:
+        """At the largest load; where that is a rate, with more and more in flight until it is what the rate keeps under way."""
+        loader, at_once = self.loader, None
+        for _ in range(_WARMUPS):
+            turns = list(warmup_turns(loader.plan, self.number, start=start, at_once=at_once))
+            if at_once:
+                loader.progress.expect_more(len(turns))
+            await self._carry_out(turns, _Left(()))
+            slowest_s = max(one.answers_s.get(MIXED, 0.0) for one in loader.standings.values())
+            reached = max((block.load.concurrency or 0 for turn in turns for block in turn), default=0)
+            at_once = more_warmup(loader.plan, reached, slowest_s) if turns else None
+            if at_once is None:
+                return
 
     async def _carry_out(self, turns: Iterable[Turn], left: _Left) -> None:
         """Block after block; of those that are `left` the time is told."""

@@ -33,7 +33,9 @@ _MAX_WAVES = 4
 _KEEPS_RATE = 16
 """Arrivals that keep the rate together, at least: of fewer, hardly any would come in bursts."""
 _OPEN_LOOP_WARMUP = 4
-"""Requests in flight during the warm-up of a run whose cells have a rate instead."""
+"""Requests in flight in the first warm-up of a run whose cells have a rate instead."""
+_MOST_WARMUP = 256
+"""In flight in a warm-up for a rate: one that a server cannot answer would ask for more and more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,14 +274,14 @@ def asked_as(plan: Plan, record: RequestRecord) -> Pair:
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
-def warmup_turns(plan: Plan, sitting: int, *, start: int = 1) -> Iterator[Turn]:
+def warmup_turns(plan: Plan, sitting: int, *, start: int = 1, at_once: int | None = None) -> Iterator[Turn]:
     """Unmeasured requests to each arm over all classes, with nonces of their own in each sitting and start: `warmup` of them,
-    and at least as many as the largest load has in flight."""
+    and at least as many as the largest load has in flight, or `at_once`."""
     first = [conversation[0] for conversation in plan.conversations]
-    load = Load(concurrency=_most_at_once(plan))
+    load = Load(concurrency=at_once or _most_at_once(plan))
     number = max(plan.warmup, load.concurrency or 0) if plan.held and plan.warmup else plan.warmup
     mixed = [first[index * len(first) // number % len(first)] for index in range(number)]
-    name = f"warmup/{sitting}" + (f".{start}" if start > 1 else "")
+    name = f"warmup/{sitting}" + (f".{start}" if start > 1 else "") + (f"/{at_once}" if at_once else "")
     chosen = tuple(_pair(f"{name}/{index:04d}", prompt, plan.seed) for index, prompt in enumerate(mixed))
     for arm in plan.arms if chosen else ():
         yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen, start=start),)
@@ -289,6 +291,16 @@ def _most_at_once(plan: Plan) -> int:
     if plan.search and plan.search.by == "concurrency":
         return int(plan.search.high)
     return max((load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads), default=_OPEN_LOOP_WARMUP)
+
+
+def more_warmup(plan: Plan, at_once: int, answer_s: float) -> int | None:
+    """With how many in flight servers are warmed up once more, because the plan's highest rate keeps that many under way where an
+    answer takes `answer_s` (Little's law); None where the warm-up before, with `at_once`, was enough."""
+    rates = [load.rate_per_s or 0.0 for load in plan.loads]
+    if plan.search and plan.search.by == "rate":
+        rates.append(plan.search.high)
+    needed = min(math.ceil(max(rates, default=0.0) * answer_s), _MOST_WARMUP)
+    return needed if plan.held and needed > at_once else None
 
 
 def arm_order(arms: list[str], set_index: int) -> list[str]:

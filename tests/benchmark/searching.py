@@ -29,7 +29,16 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
 from benchmark.plan import Load
 from tests.benchmark.analyse.noise import shown
-from tests.benchmark.analyse.searches import DRAFTING, GRID, MOST_CELLS, PLAIN, crossing_of, figures, queued
+from tests.benchmark.analyse.searches import (
+    DRAFTING,
+    GRID,
+    MOST_CELLS,
+    PLAIN,
+    crossing_of,
+    figures,
+    queued,
+    sizes,
+)
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import Endpoint, sse
 from tests.conftest import ROOT
@@ -170,9 +179,8 @@ def _measured(requests: int) -> Iterator[tuple[str, bool]]:
             if not found:
                 yield said, False
                 continue
-            # A cell has a quarter of the requests, in two sets of arrivals.
             by_rate = queued(PLAIN, CROSSES)
-            truth = CROSSING if kind == "concurrency" else crossing_of(by_rate, count // 8)
+            truth = CROSSING if kind == "concurrency" else crossing_of(by_rate, sizes(count, 20.0, False)[0])
             yield f"\n{kind} {between}, {count} requests a cell, the truth is {truth:.1f}:\n{said}", True
             yield from _against(found, truth, kind)
             yield from _spent(journal.read(Path(folder)), kind)
@@ -205,11 +213,10 @@ def _against(found: dict[str, Any], truth: float, kind: str) -> Iterator[tuple[s
 
 
 def _spent(raw: RawRun, kind: str) -> Iterator[tuple[str, bool]]:
-    """Cells, and measured requests over those of the grid: of the whole search, and of its cells until the crossings are known."""
-    whole, cells = len(GRID) * raw.plan.requests, list(raw.visits)
-    share = {
-        cell: count / whole / len(raw.plan.arms) / len(raw.plan.classes) for cell, count in raw.visits.items()
-    }
+    """Cells, and measured requests over those of a grid of such cells: of the whole search, and of its cells until the crossings
+    are known."""
+    grid, cells = sum(sum(sizes(raw.plan.requests, load, kind != "rate")) for load in GRID), list(raw.visits)
+    share = {cell: count / grid / len(raw.plan.arms) for cell, count in raw.visits.items()}
     *searched, (_, last) = cells
     known = next(count for count in range(3, len(cells) + 1) if _known(_until(raw, cells[:count])))
     yield f"{kind}: all crossings are known after {known} of the cells", True

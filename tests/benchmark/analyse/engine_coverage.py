@@ -15,11 +15,12 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, pairwise
-from typing import Any
+from itertools import chain, pairwise, repeat
+from typing import Any, TypeVar
 
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.acceptance.samples import Wishes
@@ -30,6 +31,8 @@ from lab.emulator.steady_state import Workload, log_speed_up
 from tests.benchmark.analyse.held_runs import PLAIN, SimulatedRun, plan_of, servers
 from tests.benchmark.analyse.noise import shown
 
+_Kind = TypeVar("_Kind")
+_Found = TypeVar("_Found")
 COVERAGE = (0.93, 0.97)
 FALSE_ALARMS = (0.0, 0.05)
 SHARES = {1: (0.454,), 3: (0.62, 0.42, 0.27), 7: (0.62, 0.42, 0.27, 0.17, 0.11, 0.07, 0.05)}
@@ -85,7 +88,7 @@ def loads(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     yield f"{'':36}{'truth':>6} {'holds':>6} {'binomial':>15} {'half width':>10} {'error':>7}  verdicts", True
     for kind in KINDS:
         began = time.monotonic()
-        found = [fixed(kind, f"{seed}/{kind}/{run}") for run in range(runs)]
+        found = _each(fixed, kind, (f"{seed}/{kind}/{run}" for run in range(runs)))
         verdicts = Counter(one["verdict"] for one, _ in found)
         said = ", ".join(f"{name} {count / runs:.1%}" for name, count in verdicts.most_common())
         if kind.same:
@@ -100,6 +103,12 @@ def loads(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
         line = f"{kind!s:36}{math.exp(truth_of(kind)):6.3f} {figures}  {said}"
         print(f"{kind}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         yield line, _meets(count, runs, limits)
+
+
+def _each(run: Callable[[_Kind, str], _Found], kind: _Kind, seeds: Iterable[str]) -> list[_Found]:
+    """One run for each seed, on all processors."""
+    with ProcessPoolExecutor() as pool:
+        return list(pool.map(run, repeat(kind), seeds, chunksize=5))
 
 
 def _share(count: int, runs: int) -> str:
@@ -167,7 +176,7 @@ def searches(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     yield f"{'':36}{'truth':>6} {'holds':>6} {'binomial':>15} {'said':>6} {'cells':>6}  found", True
     for kind in SEARCHES:
         began = time.monotonic()
-        done = [searched(kind, f"{seed}/search/{kind}/{run}") for run in range(runs)]
+        done = _each(searched, kind, (f"{seed}/search/{kind}/{run}" for run in range(runs)))
         said = [(found, truth) for found, truth, _ in done if found["found"] in CLAIMS]
         true = sum(_true(found, truth) for found, truth in said)
         # An arm and itself have no crossing, and neither is faster: whatever is said of them is wrong.
@@ -199,7 +208,7 @@ class Search:
         return f"search, k = {self.k}{moved}, {self.starts} start{'s' * (self.starts > 1)}"
 
 
-SEARCHES = (Search(k=1), Search(k=1, shift=0.08), Search(k=1, same=True))
+SEARCHES = (Search(k=1), Search(k=1, shift=0.08), Search(k=1, starts=4), Search(k=1, same=True))
 CLAIMS = ("crossing", "always", "never")
 
 
@@ -249,7 +258,7 @@ def windows(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     best = max((0, *truth), key=lambda k: truth.get(k, 0.0))
     for beside in ((), (1,), (1, 3)):
         began = time.monotonic()
-        found = [advised(beside, f"{seed}/windows/{beside}/{run}") for run in range(runs)]
+        found = _each(advised, beside, (f"{seed}/windows/{beside}/{run}" for run in range(runs)))
         name = f"timed {', '.join(f'k = {k}' for k in (*beside, 7))}"
         for k in truth:
             ranges = [(math.log(rows[k]["low"]), math.log(rows[k]["high"])) for rows, _, _ in found]

@@ -188,6 +188,18 @@ def test_the_load_is_whole_while_requests_count_and_what_is_beside_them_is_marke
     assert planned == 2 * 12 * (SETS + SETS_A_START), "what counts, at least; no ramp and no drain"
 
 
+def test_servers_are_warmed_up_with_as_many_requests_at_once_as_a_rate_keeps_under_way(
+    run: Run, out: Path, endpoint: Endpoint
+) -> None:
+    endpoint.arms["spec"] = replace(endpoint.arms["spec"], first_s=0.3)
+    assert run("--rate 40 --classes raw --requests 8 --warmup 4") == 0
+    warm = [one for one in lines(out) if one["kind"] == "request" and one["phase"] == "warmup"]
+    assert {one["concurrency"] for one in warm} >= {4}
+    assert max(one["concurrency"] for one in warm) >= 12, "40 a second, 0.3 seconds each"
+    largest = [one for one in warm if one["concurrency"] == max(each["concurrency"] for each in warm)]
+    assert {one["arm"] for one in largest} == {"steady", "spec"}, "the arms alike"
+
+
 def test_a_run_measured_by_another_version_of_the_client_is_not_continued_and_stays_readable(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
