@@ -43,7 +43,9 @@ from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import Endpoint, sse
 from tests.conftest import ROOT
 
-MOST_OF_GRID = 0.4
+MOST_OF_GRID = 1.0
+"""A search measures around a crossing, and high loads need many requests: it finds what a grid of these loads cannot show, within 10 %,
+for no more than the grid costs."""
 TOKENS = 37
 """The first, and then chunks of 1 to 8."""
 SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "never", "always", "breaks", "dead"), tuple(range(1, 9)))}
