@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from benchmark.measure.records import Phase
 
 _OVERLOADED = 3 * ANSWERS_A_BLOCK
-"""Answers that a window takes at most at a rate, each as long as before it opened: at a rate that a server cannot answer, each answer
-takes longer than the one before, and the window would never be over."""
+"""Answers that a window takes at most at a rate, each as long as under a light load: at a rate that a server cannot answer, each answer
+takes longer than the one before, and so does each block's median. A window of so many of those would never be over, or take longer from
+block to block."""
 _STAGGER_S = 0.001
 """Between first requests, at least: opening many connections in one instant, a client would measure its own queue."""
 
@@ -35,11 +36,17 @@ class HeldLoad:
     """One block: what is sent when, and what counts. All times are seconds since the block began."""
 
     def __init__(
-        self, *, at_once: int | None, counted: int, answer_s: float | None, most_s: float | None = None
+        self,
+        *,
+        at_once: int | None,
+        counted: int,
+        answer_s: float | None,
+        light_s: float | None = None,
+        most_s: float | None = None,
     ) -> None:
         """`at_once` requests in flight, None where they arrive at a rate; `counted` of them count at least, fewer only where
         the window may last `most_s` at most. `answer_s` is what an answer is expected to take, None where that is not known:
-        then the ramp ends once as many requests have ended as are in flight."""
+        then the ramp ends once as many requests have ended as are in flight. `light_s` is what it takes where few are in flight."""
         self.at_once, self.counted, self.answer_s = at_once, counted, answer_s
         slots = at_once or 1
         self._spread_s = max(answer_s or 0.0, slots * _STAGGER_S)
@@ -48,7 +55,7 @@ class HeldLoad:
         self._most_s = math.inf if most_s is None else most_s
         self._sent = self._open = self._ended = 0
         self._answers_s: list[float] = []
-        self._enough_s = 0.0
+        self._enough_s = _OVERLOADED * (light_s or 0.0)
         self.steady_from_s: float | None = None
         self.steady_until_s: float | None = None
 
@@ -58,7 +65,7 @@ class HeldLoad:
             if not self._built_up(now_s):
                 return "ramp"
             self.steady_from_s = now_s
-            self._enough_s = _OVERLOADED * (self.median_s or 0.0)
+            self._enough_s = self._enough_s or _OVERLOADED * (self.median_s or 0.0)
         if self.steady_until_s is None:
             if not self._enough(now_s):
                 self._sent += 1

@@ -47,7 +47,9 @@ class Standing:
     loaded_s: float = 0.0
     """How long it was loaded with measured requests."""
     answers_s: dict[str, float] = field(default_factory=dict)
-    """By class and load of a block, and of the warm-up by class, the median time of an answer."""
+    """By class and load of a block, and of the last warm-up by class, the median time of an answer."""
+    light_s: dict[str, float] = field(default_factory=dict)
+    """The same of the first warm-up, by class."""
     rest_until: float = 0.0
     """On the monotonic clock: when it may be asked again after it refused."""
     counts: bool = True
@@ -108,7 +110,9 @@ class Loader:
                 standing.answers_s[f"{block.class_}/{block.load}"] = held.median_s
         else:
             standing.warmup_block.append(record)
-            standing.answers_s |= _medians(standing.warmup[-len(block.pairs) :])
+            medians = _medians(standing.warmup[-len(block.pairs) :])
+            standing.answers_s |= medians
+            standing.light_s = medians | standing.light_s
         self.progress.end(block, lag_s=lag.worst_s)
 
     def answer_s(self, block: Block) -> float | None:
@@ -137,11 +141,12 @@ class Loader:
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
     def _held(self, block: Block, supply: Supply) -> HeldLoad:
-        answer_s = self.answer_s(block)
+        answer_s, light = self.answer_s(block), self.standings[block.arm].light_s
         return HeldLoad(
             at_once=block.load.concurrency,
             counted=supply.counted,
             answer_s=answer_s,
+            light_s=light.get(block.class_, light.get(MIXED)),
             most_s=self._most_s(answer_s),
         )
 

@@ -177,30 +177,43 @@ def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> 
     assert kinds.count("drain") == pytest.approx(15, abs=1), "until the last one has ended"
 
 
-@pytest.mark.parametrize("times", [0.5, 0.9, 1.5, 3.0, 10.0])
-def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -> None:
-    """One queue that answers ten requests a second, each after a second of its own."""
-    held, ends, free_s, sent = (
-        HeldLoad(at_once=None, counted=8, answer_s=1.0),
-        list[tuple[float, float, Phase]](),
-        0.0,
-        0,
-    )
+def queued(held: HeldLoad, times: float) -> float:
+    """When the last request of a block is sent to one queue that answers ten requests a second, each after a second of its own, and
+    is asked so many times as much."""
+    ends, free_s = list[tuple[float, float, Phase]](), 0.0
     for number in range(100_000):
         now_s = number / (10 * times)
         for one in [one for one in ends if one[0] <= now_s]:
             ends.remove(one)
             held.ended(one[2], took_s=one[1], ok=True)
         if (phase := held.send(now_s)) is None:
-            break
-        free_s, sent = max(free_s, now_s) + 0.1, sent + 1
+            return now_s
+        free_s = max(free_s, now_s) + 0.1
         ends.append((free_s + 1.0, free_s + 1.0 - now_s, phase))
+    raise AssertionError("the block does not end")
+
+
+@pytest.mark.parametrize("times", [0.5, 0.9, 1.5, 3.0, 10.0])
+def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -> None:
+    held = HeldLoad(at_once=None, counted=8, answer_s=1.0)
+    last_s = queued(held, times)
     assert held.steady_from_s is not None
     assert held.steady_until_s is not None
     assert ANSWERS_A_BLOCK <= held.steady_until_s - held.steady_from_s <= 3 * ANSWERS_A_BLOCK + 1
-    assert now_s <= 1 + 2 * (3 * ANSWERS_A_BLOCK + 1), (
+    assert last_s <= 1 + 2 * (3 * ANSWERS_A_BLOCK + 1), (
         "what keeps the load up is sent no longer than the window was"
     )
+
+
+def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None:
+    answer_s, windows_s = 1.0, list[float]()
+    for _ in range(4):
+        held = HeldLoad(at_once=None, counted=8, answer_s=answer_s, light_s=1.0)
+        queued(held, 1.5)
+        windows_s.append((held.steady_until_s or 0.0) - (held.steady_from_s or 0.0))
+        answer_s = held.median_s or 0.0
+    assert answer_s > 2.0, "each answer of a block takes longer than the one before"
+    assert max(windows_s) <= 3 * ANSWERS_A_BLOCK + 1
 
 
 @pytest.mark.parametrize(("slots", "counted"), [(1, 4), (4, 16), (4, 64)])
