@@ -38,7 +38,9 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "node_image": image
         and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
         "capacity": capacity.model_dump(exclude={"availability_zone"}),
-        "off_at_utc": None if experiment.cluster.nodes_of else experiment.cluster.off_at_utc,
+        "off_at_utc": None
+        if experiment.cluster.nodes_of or capacity.ends_at
+        else experiment.cluster.off_at_utc,
         "prompts": {name: _prompts_of(experiment, name) for name in experiment.classes},
         "prompt_format": experiment.prompt_format or None,
         "unknown_until_run": list(_unknowns(experiment)),
@@ -239,7 +241,7 @@ def _heading(experiment: Experiment) -> list[str]:
         f"{sizes} x {serving.max_model_len} tokens",
         f"  capacity    {_capacity(cluster)}",
         *([f"  existing    {others}"] if (others := cost.of_others(experiment)) else ()),
-        f"  off         every day at {cluster.daily_off}; {cluster.nodes} Trn2 nodes start at deploy time",
+        f"  off         {cluster.off_when}; {cluster.nodes} Trn2 nodes start at deploy time",
     ]
 
 

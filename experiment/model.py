@@ -339,13 +339,16 @@ class Cluster(Section):
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
     off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
-    """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when."""
+    """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when, with a capacity block its
+    end does."""
     prometheus: Prometheus | None = None
 
     @property
-    def daily_off(self) -> str:
-        """When the Trn2 nodes are turned off every day, in words."""
-        return f"the daily hour of {self.nodes_of}" if self.nodes_of else f"{self.off_at_utc} UTC"
+    def off_when(self) -> str:
+        """When the Trn2 nodes are turned off, whatever happens, in words."""
+        if self.capacity.ends_at:
+            return f"an hour before the capacity block ends ({self.capacity.ends_at})"
+        return f"every day at {f'the hour of {self.nodes_of}' if self.nodes_of else f'{self.off_at_utc} UTC'}"
 
     @property
     def trn2_zone(self) -> str:

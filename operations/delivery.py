@@ -21,6 +21,7 @@ from operations.cloud.clock import Clock
 from operations.cloud.kubernetes import pod_containers, tools_image
 from operations.console import carried_out, print_json, progress
 from operations.options import HOURS, experiment_of, json_option, manifests_option, on_aws
+from operations.running.context import predicted_h
 from operations.running.launch import opened, say
 from operations.running.state import RunStore, unfinished
 from operations.running.steps import finish, or_stop_paying, steps, stop_paying
@@ -200,6 +201,9 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
         store = RunStore(experiment, aws)
         held = unfinished(experiment, store, now=Clock().now(), take_over=False)
         with opened(experiment, aws, store, held, files=files, hours=hours) as context:
+            missing = markers.uncompiled(experiment, aws)
+            predicted = sum(predicted_h(experiment, name, to_compile=missing) for name in PREPARING)
+            context.needs_h = min(hours, predicted)
             compile_artifacts(context, fresh=held is None)
     told = {"experiment": experiment.name, "nodes_started": to_compile}
     before = "" if to_compile else " already, so no Trn2 node was started"
@@ -209,7 +213,7 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
 
 def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
     """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
-    if not all(markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
+    if markers.uncompiled(experiment, aws):
         return False
     for key in markers.free(experiment, aws):
         say(f"    artifact {key}: belongs to an arm again and stays")

@@ -9,8 +9,12 @@ from pathlib import Path
 import click
 
 from cdk8s_charts.manifests import read
+from experiment import Experiment
 from experiment.finding import Outside
-from operations.cloud.aws import aws_of
+from experiment.naming import bucket
+from operations.cloud import cloudformation, markers
+from operations.cloud.aws import Aws, aws_of
+from operations.cloud.clock import Clock
 from operations.options import (
     ROOT,
     account_option,
@@ -21,6 +25,7 @@ from operations.options import (
     yaml_files,
 )
 from operations.preflight.checklist import refuse_unfit
+from operations.running.state import RunStore, refuse_if_driven
 
 
 @click.command()
@@ -40,8 +45,9 @@ def command(
     """Deploy all stacks of an experiment, its objects too unless GitOps applies them; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
-    example -- --require-approval never. An existing VPC or cluster is asked first, as by preflight, and nothing is made where
-    it does not fit. --dry-run shows the difference to what is deployed (`cdk diff`).
+    example -- --require-approval never. It is refused while a run is under way, and where the experiment is deployed into another
+    cluster. An existing VPC or cluster is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
+    the difference to what is deployed (`cdk diff`).
     """
     named = [word for word in words[:1] if not word.startswith("-")]
     path = chosen(ctx, None, tuple(named)).resolve()
@@ -51,6 +57,8 @@ def command(
         aws = aws_of(experiment, account)
         _ = aws.identity  # refused before the synthesis
         if not dry_run:
+            _refuse_under_a_run(experiment, aws)
+            cloudformation.refuse_moved(experiment, aws)
             refuse_unfit(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"
     if not npx.exists():
@@ -58,3 +66,15 @@ def command(
     os.chdir(ROOT)
     act = ["diff"] if dry_run else ["deploy", "--all"]
     os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(named) :]])
+
+
+def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
+    """`Refusal` while somebody drives a run: the manifests have every arm at 0 replicas and every Job suspended."""
+    if bucket(experiment, "results", aws.account) not in markers.buckets(experiment, aws):
+        return
+    if (held := RunStore(experiment, aws).current()) is not None:
+        remedy = (
+            "a deployment would set its arms to 0 and suspend its Jobs: wait for its end (./trnspec status), or interrupt it (Ctrl-C), "
+            "deploy and run it again to go on"
+        )
+        refuse_if_driven(held.state, now=Clock().now(), remedy=remedy)

@@ -307,8 +307,8 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
     if told["trn2_nodes_now"] is not None:
         lines.append(f"Trn2 nodes now: {told['trn2_nodes_now']}")
     lines.append(
-        f"ends: every day at {experiment.cluster.daily_off} (cluster.off_at_utc) and after the hours of ./trnspec scale the "
-        "Trn2 nodes\n      are set to 0, and the service with them; another hour: change cluster.off_at_utc, render, deploy.\n"
+        f"ends: {experiment.cluster.off_when} and after the hours of ./trnspec scale the Trn2 nodes\n      are set to 0, and the "
+        "service with them; another hour: change cluster.off_at_utc, render, deploy.\n"
         "      Nothing starts them again by itself: ./trnspec scale does"
     )
     return "\n".join([*lines, "next:", *(f"    {command}" for command in told["next"])])

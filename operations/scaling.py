@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +50,27 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     if wanted:
         nodegroup.refuse_another(experiment, group)
         nodegroup.refuse_too_many(experiment, wanted, group)
-    until: str | None = None
+    now, off = datetime.now(UTC), None
     if not dry_run:
-        at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=hours, group=group)
-        until = stamp(at)
+        off = nodegroup.schedule_off(experiment, aws, now=now, hours=hours, group=group)
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
+    elif wanted:
+        off = min(now + timedelta(hours=hours), nodegroup.off_next(experiment, aws, now=now))
     told = {
         "experiment": experiment.name,
         "nodegroup": group.name,
         "before": group.desired,
         "nodes": wanted,
         "usd_per_hour": wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour,
-        "off_at": until,
+        "off_at": stamp(off) if off else None,
         "hours": hours if wanted else None,
         "dry_run": dry_run,
     }
     print_json(told) if as_json else print(_text(told))
+    if off and off < now + timedelta(hours=hours, seconds=-1):
+        warn(
+            f"{stamp(off)} is before {hours:g} hours are over: nodes are set to 0 {experiment.cluster.off_when}"
+        )
     if group.issues and wanted:
         warn(f"EKS reports {group.issues[0]}")
     return 0
@@ -92,7 +97,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
     except TooLateError:
         raise Outside(
             f"{name}: EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill; try from another network, or "
-            f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; {experiment.cluster.daily_off} does the same"
+            f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; its schedule does the same {experiment.cluster.off_when}"
         ) from None
     before = None if problems else group.desired
     told = {"experiment": name, "nodegroup": group.name, "before": before, **_NOTHING}
@@ -113,5 +118,5 @@ def _text(told: Mapping[str, Any]) -> str:
     line = f"{told['nodegroup']}: {verb}{before} to {told['nodes']} nodes"
     if not told["nodes"]:
         return f"{line}; no Trn2 node bills once EC2 has let them go"
-    ends = f"at {told['off_at']}" if told["off_at"] else f"after {told['hours']:g} hours"
-    return f"{line}; ${told['usd_per_hour']:.2f} an hour (list price) until they are set to 0 {ends}, or by ./trnspec scale 0"
+    ends = f"${told['usd_per_hour']:.2f} an hour (list price) until they are set to 0 at {told['off_at']}"
+    return f"{line}; {ends}, or by ./trnspec scale 0"

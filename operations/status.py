@@ -8,11 +8,9 @@ from typing import Any
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Finding, Refusal, State
-from experiment.naming import notices_topic
-from operations.cloud import cloudformation, kubernetes, markers, nodegroup
+from operations.cloud import cloudformation, kubernetes, markers, nodegroup, notices
 from operations.cloud.access import cluster_of
-from operations.cloud.aws import Aws, AwsError, aws_of
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.aws import Aws, aws_of
 from operations.console import print_json, print_table, warn
 from operations.options import experiment_of, on_aws
 from operations.running.state import RunStore
@@ -139,23 +137,12 @@ class _Look:
         ]
 
     def notices(self) -> list[dict[str, str]] | None:
-        """Who hears of the alarms; nothing where their topic is not deployed."""
-        topic = f"arn:aws:sns:{self.aws.region}:{self.aws.account}:{notices_topic(self.experiment)}"
-        sns = self.aws.client("sns")
-        try:
-            found = list(sns.every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic))
-        except AwsError as error:
-            if error.code in ("NotFound", "NotFoundException"):
-                return None
-            raise
-        waiting = "has not confirmed yet: the mail from AWS Notifications asks for it"
-        return [
-            {
-                "name": one["Endpoint"],
-                "state": waiting if one["SubscriptionArn"] == "PendingConfirmation" else "hears of alarms",
-            }
-            for one in found
-        ]
+        """Who receives the alarms; nothing where their topic is not deployed."""
+        found = notices.subscribers(self.experiment, self.aws)
+        if found is None:
+            return None
+        states = {True: "receives alarms", False: notices.UNCONFIRMED}
+        return [{"name": name, "state": states[confirmed]} for name, confirmed in found.items()]
 
     def run(self) -> dict[str, Any] | None:
         held = RunStore(self.experiment, self.aws).current()
@@ -196,10 +183,8 @@ def _print(page: dict[str, Any]) -> None:
             rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
-        deploy = deploy_command(page["experiment"])
-        silent = f"hears of alarms; write alarm_email into deployment.yaml, then {deploy}"
-        hearing = page["notices"] or [{"name": "nobody", "state": silent}]
-        rows += [("notices", one["name"], one["state"]) for one in hearing]
+        receiving = page["notices"] or [{"name": "nobody", "state": notices.nobody(page["experiment"])}]
+        rows += [("notices", one["name"], one["state"]) for one in receiving]
     if (run := page["run"]) is not None:
         told = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], told))

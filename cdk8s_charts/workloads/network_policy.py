@@ -42,41 +42,46 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     return [
         _policy(experiment, "default-deny", {}),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
-        *_promoted(experiment),
+        _promoted(experiment),
         *_prometheus(experiment),
         _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
         *(jobs if experiment.device_arms else ()),
     ]
 
 
-def _promoted(experiment: Experiment) -> list[dict[str, Any]]:
-    """Who else may call the promoted arm: its callers beyond the cluster, and KEDA, which reads its metrics."""
-    serve = experiment.serve
+def _promoted(experiment: Experiment) -> dict[str, Any]:
+    """Who else may call the promoted arm: its callers beyond the cluster, and KEDA, which reads its metrics.
+
+    Without any the policy is still rendered and lets nobody in: a policy that is no longer rendered would stay in the cluster, and
+    would go on letting in whom it named, whoever applies the manifests.
+    """
+    serve, chosen = experiment.serve, _pods("server")
     if serve is None:
-        return []
+        return _policy(experiment, "promoted", chosen)
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
     if serve.scales:
         operator = {"matchLabels": {NAME: AUTOSCALER_OPERATOR}}
         where = {"matchLabels": {"kubernetes.io/metadata.name": AUTOSCALER_NAMESPACE}}
         peers.append({"namespaceSelector": where, "podSelector": operator})
-    if not peers:
-        return []
-    chosen = {"matchLabels": {NAME: serve.arm, ROLE: "server"}}
-    ingress = [{"from": peers, "ports": [_port(SERVICE_PORT)]}]
-    return [_policy(experiment, "promoted", chosen, ingress=ingress)]
+    chosen["matchLabels"][NAME] = serve.arm
+    ingress = [{"from": peers, "ports": [_port(SERVICE_PORT)]}] if peers else []
+    return _policy(experiment, "promoted", chosen, ingress=ingress)
 
 
 def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
-    """Prometheus may read servers and benchmark: its pods, as the Prometheus Operator labels them, and no others."""
-    prometheus = experiment.cluster.prometheus
-    if prometheus is None:
-        return []
-    reader = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": prometheus.namespace}},
-        "podSelector": {"matchLabels": {NAME: "prometheus"}},
-    }
+    """Prometheus may read servers and benchmark: its pods, as the Prometheus Operator labels them, and no others. Without one nobody
+    is let in, as by `_promoted`."""
+    prometheus, readers = experiment.cluster.prometheus, []
+    if prometheus is not None:
+        where = {"matchLabels": {"kubernetes.io/metadata.name": prometheus.namespace}}
+        readers = [{"namespaceSelector": where, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
     return [
-        _policy(experiment, f"prometheus-{role}s", _pods(role), ingress=[{"from": [reader], "ports": [port]}])
+        _policy(
+            experiment,
+            f"prometheus-{role}s",
+            _pods(role),
+            ingress=[{"from": readers, "ports": [port]}] if readers else [],
+        )
         for role, port in (("server", _port(SERVICE_PORT)), ("client", _port(METRICS_PORT)))
     ]
 

@@ -34,12 +34,14 @@ IDLE_PERIODS = 12
 """Of a paid node: an hour. Compiling is quiet too and takes longer, which the message says."""
 FORGOTTEN_S = IDLE_PERIODS * PERIOD_S
 """Prometheus keeps no state of an alarm: a run that vanished counts as on for so long, where CloudWatch waits to be told."""
-_GIVEN_UP = (
+_FAILED = (
+    "TargetErrorCount",
     "InvocationsSentToDeadLetterCount",
     "InvocationsFailedToBeSentToDeadLetterCount",
     "InvocationDroppedCount",
 )
-"""Each counts schedules that gave up, in one of three cases: with its queue, with a queue that refuses, without one
+"""The first counts each attempt that EKS refused; a schedule repeats it for up to two hours, in which the nodes bill. The others count
+schedules that gave up, in one of three cases: with its queue, with a queue that refuses, without one
 (https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
 
 
@@ -220,11 +222,11 @@ def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
 def failed_switch_off(experiment: Experiment) -> MetricAlarm:
     """A schedule that sets the nodes to 0 could not."""
     group = (("ScheduleGroup", schedule_group(experiment)),)
-    counts = [_statistic("AWS/Scheduler", name, group, "Sum") for name in _GIVEN_UP]
+    counts = [_statistic("AWS/Scheduler", name, group, "Sum") for name in _FAILED]
     return MetricAlarm(
         name=f"{experiment.name}-switch-off-failed",
-        message="A schedule could not set the Trn2 nodes to 0, and they may bill on: run ./trnspec scale 0, then read why in "
-        "the queue of the nodes stack.",
+        message="A schedule could not set the Trn2 nodes to 0. It tries again for up to two hours, and they may bill on: run "
+        "./trnspec scale 0. What it gave up is in the queue of the nodes stack, with the reason.",
         queries=_greatest(counts, "failed", "switch-offs that failed"),
         threshold=0,
         periods=1,

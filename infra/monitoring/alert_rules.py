@@ -18,7 +18,7 @@ _BEYOND = {"GreaterThanThreshold": ">", "LessThanThreshold": "<"}
 
 def alert_groups(experiment: Experiment) -> list[dict[str, Any]]:
     """A group of rules, as in a rules file and in a PrometheusRule: one for each alarm that notifies and that Prometheus
-    can decide. That a schedule gave up only CloudWatch knows."""
+    can decide. That a schedule failed only CloudWatch knows."""
     found = {alarm.name: alarm for alarm in alarms(experiment)}
     return [{"name": experiment.name, "interval": "60s", "rules": list(_rules(experiment, found))}]
 

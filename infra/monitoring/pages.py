@@ -166,9 +166,8 @@ def _words(experiment: Experiment, serve: Serve, price: float) -> str:
         f"# {promoted_service(experiment.name)}\n**{serve.arm}** of {experiment.name}, {count} replicas at "
         f"${price:.2f} an hour each (its share of a Trn2 node, list price; the node bills whole).\n\n"
         "Requests are read from the server's log. The load balancer is made by Kubernetes and has a name of its own, so "
-        "its graphs show every Network Load Balancer of the region. Every day at "
-        f"{experiment.cluster.daily_off} the Trn2 nodes are turned off: then replicas are 0 until "
-        "`./trnspec scale` starts nodes again."
+        "its graphs show every Network Load Balancer of the region. The Trn2 nodes are turned off "
+        f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec scale` starts nodes again."
     )
 
 

@@ -25,6 +25,7 @@ from experiment.naming import (
     cluster_name,
     metrics_namespace,
     neuron_nodegroup,
+    notices_topic,
     off_role_name,
     schedule_group,
 )
@@ -140,6 +141,8 @@ class DeliveryRoleStack(ExperimentStack):
         # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions").
         self._allow("ListResults", ["s3:ListBucket"], results)
         self._allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
+        topic = self.format_arn(service="sns", resource=notices_topic(experiment))
+        self._allow("SeeWhoReceivesAlarms", ["sns:ListSubscriptionsByTopic"], topic)
         # The action has no resource type; the condition limits it.
         self._allow(
             "SayThatNoRunIsOn",

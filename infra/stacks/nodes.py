@@ -4,7 +4,6 @@ rental."""
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -25,28 +24,15 @@ from experiment.naming import (
 from infra.constructs.addons import ManagedAddons
 from infra.constructs.neuron_nodes import NeuronNodes
 from infra.constructs.node_launch import add_system_nodes
-from infra.settings import BEFORE_BLOCK_ENDS
+from infra.off_schedules import off_expressions
 from infra.stacks.experiment_stack import ExperimentStack
 
 TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
-AGAIN_AFTER = timedelta(minutes=30)
-
-
-def daily_expression(off_at_utc: str, *, later: timedelta = timedelta()) -> str:
-    """Every day at an hour, or some time after it."""
-    moment = datetime.strptime(off_at_utc, "%H:%M") + later
-    return f"cron({moment.minute} {moment.hour} * * ? *)"
-
-
-def block_expression(ends_at: str) -> str:
-    """Once, before the capacity block ends."""
-    moment = datetime.fromisoformat(ends_at.replace("Z", "+00:00")) - BEFORE_BLOCK_ENDS
-    return f"at({moment:%Y-%m-%dT%H:%M:%S})"
 
 
 class TimeToLive(Construct):
-    """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment, before a capacity
-    block ends, and those that `run` and `scale` add, copies of the daily one. What a schedule could not do after its last
+    """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment or, of a capacity block,
+    before it ends, and those that `run` and `scale` add, copies of the first. What a schedule could not do after its last
     attempt goes to a queue and raises an alarm (`infra/monitoring/alarms.py`). An
     idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
     """
@@ -63,13 +49,9 @@ class TimeToLive(Construct):
             retention_period=cdk.Duration.days(14),
         )
         self._target = self._switch_off()
-        off_at = experiment.cluster.off_at_utc
-        self._schedule("Daily", daily_expression(off_at), name=daily_schedule(experiment))
-        # EKS refuses a change of a group while another is under way, so a schedule tries again; zero stays zero.
-        self._schedule("DailyAgain", daily_expression(off_at, later=AGAIN_AFTER))
-        ends_at = experiment.cluster.capacity.ends_at
-        if ends_at is not None:
-            self._schedule("BlockEnds", block_expression(ends_at))
+        first, again = off_expressions(experiment)
+        self._schedule("Daily", first, name=daily_schedule(experiment))
+        self._schedule("DailyAgain", again)
 
     def _schedule(self, construct_id: str, expression: str, *, name: str | None = None) -> None:
         schedule = scheduler.CfnSchedule(

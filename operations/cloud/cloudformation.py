@@ -115,11 +115,16 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Every stack that there should be, and those beside."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    cluster = experiment.cluster
-    absent = {"network": cluster.network.vpc, "cluster": cluster.existing, "nodes": cluster.nodes_of}
-    names = [stack_name(experiment, part) for part in _PARTS if not absent.get(part)]
+    names = [name for part in _PARTS if (name := stack_name(experiment, part)) not in _dropped(experiment)]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
+
+
+def _dropped(experiment: Experiment) -> set[str]:
+    """Names of the stacks that it has none of, because it uses what is there."""
+    cluster = experiment.cluster
+    used = {"network": cluster.network.vpc, "cluster": cluster.existing, "nodes": cluster.nodes_of}
+    return {stack_name(experiment, part) for part, what in used.items() if what}
 
 
 def one(name: str, aws: Aws) -> Stack:
@@ -182,6 +187,29 @@ def _stack(entry: dict[str, Any]) -> Stack:
     )
 
 
+def refuse_moved(experiment: Experiment, aws: Aws) -> None:
+    """`Refusal` where the experiment is deployed into another cluster than the file says: the stacks have its name, so they would
+    leave the one for the other, and what was applied there would stay."""
+    wanted = cluster_name(experiment)
+    if others := sorted(_clusters(experiment, aws) - {wanted}):
+        why = f"is deployed into cluster {', '.join(others)}, and this file says {wanted}; a name is in one cluster at a time"
+        remedy = "take the change of the file back, run ./trnspec teardown (the buckets stay), then change and deploy it; or choose another name"
+        raise Refusal(Finding(experiment.name, None, why, remedy))
+
+
+def _clusters(experiment: Experiment, aws: Aws) -> set[str]:
+    """Those with something of the experiment: its own, and that in which EKS gives its pods their roles."""
+    there = {stack.name for stack in deployed(experiment, aws) if stack.made}
+    found = {experiment.name} if stack_name(experiment, "cluster") in there else set()
+    if (identity := stack_name(experiment, "identity")) in there:
+        template = aws.client("cloudformation").get_template(StackName=identity)["TemplateBody"]
+        for resource in template["Resources"].values():
+            if resource["Type"] == "AWS::EKS::PodIdentityAssociation":
+                name = resource["Properties"]["ClusterName"]
+                found.add(name if isinstance(name, str) else experiment.name)  # of its own by reference
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Undescribed:
     """The stacks of one experiment in one region."""
@@ -189,10 +217,17 @@ class Undescribed:
     experiment: str
     region: str
     stacks: tuple[str, ...]
+    dropped: bool = False
+    """Whether a file describes the experiment, without these stacks."""
 
     def finding(self) -> Finding:
         """What it is and how to remove it."""
         names = ", ".join(self.stacks)
+        if self.dropped:
+            why = f"{len(self.stacks)} stacks stand and bill ({names}), and its file no longer describes them"
+            down = f"./trnspec teardown {_file_of(self.experiment)}"
+            remedy = f"take the change of its section cluster back, or take all of it down ({down}; the buckets stay) and deploy again"
+            return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
         return Finding(
             f"{self.experiment} in {self.region}",
             None,
@@ -209,7 +244,11 @@ def removal(name: str, region: str) -> str:
 def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
     """What stands without a file, and a line for each region that could not be looked at."""
     described, refused = _loaded(files)
-    known = {(one.name, one.cluster.region) for one in (*described, experiment)}
+    known: dict[tuple[str, str], set[str]] = {}
+    """Of each experiment that a file describes, the stacks that no file of it has."""
+    for one in (*described, experiment):
+        where = one.name, one.cluster.region
+        known[where] = known.get(where, _dropped(one)) & _dropped(one)
     found: list[Undescribed] = []
     untold: list[str] = []
     for region in _regions(aws, untold):
@@ -219,11 +258,16 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
         except AwsError as error:
             untold.append(f"{region}: {_UNTOLD} ({error})")
             continue
-        found += [
-            Undescribed(experiment=name, region=region, stacks=tuple(sorted(those)))
-            for name, those in sorted(standing.items())
-            if (name, region) not in known and name not in refused
-        ]
+        for name, those in sorted(standing.items()):
+            if name in refused:
+                continue
+            dropped = known.get((name, region))
+            left = sorted(those if dropped is None else dropped.intersection(those))
+            if left:
+                is_known = dropped is not None
+                found.append(
+                    Undescribed(experiment=name, region=region, stacks=tuple(left), dropped=is_known)
+                )
     return found, untold
 
 

@@ -38,6 +38,11 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     return found is not None and found.get("key") == artifact_key(arm)
 
 
+def uncompiled(experiment: Experiment, aws: Aws) -> int:
+    """Artifacts that a run has to make."""
+    return sum(not has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
+
+
 def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
     """Raises `Refusal` where a promoted arm has no artifact: its pods would hold the devices that compiling needs."""
     for arm in experiment.arms:

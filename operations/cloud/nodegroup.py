@@ -20,6 +20,7 @@ from experiment.naming import (
     schedule_group,
     stack_name,
 )
+from infra.off_schedules import AGAIN_AFTER, block_over, next_off
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import stamp
 from operations.cloud.cloudformation import deploy_command, not_deployed
@@ -147,16 +148,59 @@ def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = No
         )
 
 
-def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: float, group: Group) -> datetime:
-    """Let EventBridge Scheduler set the group to 0 once, `hours` from now; replaces an earlier such schedule.
+def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
+    """When the deployed schedules set the group to 0, whatever a rental was promised: at the daily hour, or before the capacity
+    block ends.
 
-    Raises `Refusal` where the schedule could not act, so that no node is started.
+    Raises `Refusal` where no schedule could act, and where the block is over.
+    """
+    expression = _daily(experiment, aws)["ScheduleExpression"]
+    try:
+        off = min(filter(None, (next_off(expression, now=now), block_over(experiment))))
+    except ValueError:
+        why, deploy = f"acts at {expression}, which no deployment says", deploy_command(experiment.name)
+        raise _endless(f"schedule {daily_schedule(experiment)}", why, f"delete it, then {deploy}") from None
+    if off <= now:
+        capacity = experiment.cluster.capacity
+        why = f"ends at {capacity.ends_at}, and its nodes are taken away from an hour before"
+        remedy = "buy or extend a block, set cluster.capacity and deploy"
+        raise Refusal(Finding(f"capacity block {capacity.reservation_id}", None, why, remedy))
+    return off
+
+
+def refuse_cut(experiment: Experiment, *, off: datetime, now: datetime, needs_h: float) -> None:
+    """`Refusal` where the nodes are set to 0 before so many hours are over."""
+    if now + timedelta(hours=needs_h) <= off:
+        return
+    cluster, fit = experiment.cluster, int((off - now) / timedelta(minutes=6) - 0.5) / 10
+    if cluster.capacity.ends_at:
+        remedy = "buy or extend a block, set cluster.capacity and deploy"
+    else:
+        whose = f" of {cluster.nodes_of}" if cluster.nodes_of else ""
+        later = off + AGAIN_AFTER
+        remedy = f"start it after {later:%H:%M} UTC, or change cluster.off_at_utc{whose}, render and deploy"
+    why = (
+        f"the nodes are set to 0 at {stamp(off)} ({cluster.off_when}), and {needs_h:.1f} Trn2 hours are predicted, until "
+        f"{stamp(now + timedelta(hours=needs_h))}"
+    )
+    keeps = f"; or give --hours {fit}, and a later run goes on from where it gets" if fit > 0 else ""
+    raise Refusal(Finding(experiment.name, None, why, remedy + keeps))
+
+
+def schedule_off(
+    experiment: Experiment, aws: Aws, *, now: datetime, hours: float, group: Group, needs_h: float = 0.0
+) -> datetime:
+    """Let EventBridge Scheduler set the group to 0 once, `hours` from now or with the deployed schedules, whichever is first;
+    replaces an earlier such schedule.
+
+    Raises `Refusal` where the schedule could not act, or acts before `needs_h` are over, so that no node is started.
     """
     refuse_another(experiment, group)
     refuse_in_use(experiment, aws, group)
-    target = _daily_target(experiment, aws)
+    target, off = _daily(experiment, aws)["Target"], off_next(experiment, aws, now=now)
+    refuse_cut(experiment, off=off, now=now, needs_h=needs_h)
     _prove_allowed(experiment, target["RoleArn"], group, aws)
-    at = (now + timedelta(hours=hours)).replace(microsecond=0)
+    at = min((now + timedelta(hours=hours)).replace(microsecond=0), off)
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
         "GroupName": schedule_group(experiment),
@@ -219,8 +263,8 @@ def _endless(where: str, why: str, remedy: str) -> Refusal:
     return Refusal(Finding(where, None, why, remedy))
 
 
-def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
-    """What the deployed daily schedule tells EKS, with which role, and where a failure goes."""
+def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    """The deployed daily schedule: when it acts, what it tells EKS, with which role, and where a failure goes."""
     name = daily_schedule(experiment)
     found, where = _schedule(experiment, aws, name), f"schedule {name}"
     deploy = f"deploy the nodes stack ({deploy_command(experiment.name)}), then run this again"
@@ -229,15 +273,14 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     if found["State"] != "ENABLED":
         enable = "enable it in the console of EventBridge Scheduler, then run this again"
         raise _endless(where, f"is {found['State']}", enable)
-    target: dict[str, Any] = found["Target"]
     try:
-        told = json.loads(target["Input"])
+        told = json.loads(found["Target"]["Input"])
         about = told["NodegroupName"], told["ClusterName"]
     except (ValueError, KeyError, TypeError, RecursionError):
         about = "none", "none"
     if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
         raise _endless(where, f"is about node group {about[0]} of {about[1]}", deploy)
-    return target
+    return found
 
 
 def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:

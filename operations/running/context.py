@@ -15,7 +15,7 @@ from experiment.cost import run_price
 from experiment.finding import Finding, Refusal
 from experiment.naming import bucket
 from experiment.placement import rounds
-from infra.settings import BEFORE_BLOCK_ENDS
+from infra.off_schedules import block_over
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import Clock, moment, stamp
@@ -29,6 +29,15 @@ POLL_S = 15
 GRACE_MIN = 15.0
 """Time to look at a node before it is given back: scarce capacity may not come again."""
 _RENEW_EVERY = timedelta(minutes=1)
+
+
+def predicted_h(experiment: Experiment, step: str, *, to_compile: int | None = None) -> float:
+    """Trn2 hours that the price of a run assumes for a step; 0 where it assumes nothing."""
+    name, _, number = step.partition("-")
+    parts = run_price(experiment, to_compile=to_compile, items=()).parts
+    hours = {part.step: part.hours for part in parts}
+    assumed = hours.get({"nodes": "nodes start", "arms": "load"}.get(name, name), 0.0)
+    return assumed / len(rounds(experiment)) if number else assumed
 
 
 class StepError(Refusal):
@@ -53,6 +62,8 @@ class Context:
     """The manifests as they were reviewed: which Jobs belong to the experiment."""
     hours: float
     """Time to live of the nodes."""
+    needs_h: float = 0.0
+    """Trn2 hours that must be left before a schedule sets the nodes to 0, or none start."""
     out: Path
     """Folder for the results."""
     say: Callable[[str], None]
@@ -93,7 +104,8 @@ class Context:
 
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
-        begun, predicted_s = self.clock.ticking(), self._predicted_s()
+        begun = self.clock.ticking()
+        predicted_s = 3600 * predicted_h(self.experiment, self.state.step)
         with progress(self.state.step) as told:
             while (waiting_for := check()) is not None:
                 if waiting_for != self._last_said:
@@ -106,13 +118,6 @@ class Context:
                 left = f", predicted {left_s / 60:.0f} more minutes" if left_s > 0 else ""
                 told(doing=f"{self.state.step}{left}: {waiting_for}")
                 self.clock.sleep(POLL_S)
-
-    def _predicted_s(self) -> float:
-        """What the cost of a run assumes for the step that is under way; 0 where it assumes nothing."""
-        name, _, number = self.state.step.partition("-")
-        hours = {part.step: part.hours for part in run_price(self.experiment, items=()).parts}
-        assumed = hours.get({"nodes": "nodes start", "arms": "load"}.get(name, name), 0.0) * 3600
-        return assumed / len(rounds(self.experiment)) if number else assumed
 
     def need(self, kind: str, name: str) -> dict[str, Any]:
         """An object that a deployment, or GitOps, applies. Raises `StepError` when the cluster does not have it."""
@@ -133,8 +138,8 @@ class Context:
         return group
 
     def _refuse_ending_block(self) -> None:
-        capacity = self.experiment.cluster.capacity
-        if capacity.ends_at is not None and moment(capacity.ends_at) - BEFORE_BLOCK_ENDS <= self.clock.now():
+        capacity, over = self.experiment.cluster.capacity, block_over(self.experiment)
+        if over is not None and over <= self.clock.now():
             raise StepError(
                 f"capacity block {capacity.reservation_id} ends at {capacity.ends_at}, and its nodes are taken away from an "
                 "hour before; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this "

@@ -173,7 +173,7 @@ def wait_for(
 
 
 def progress(context: Context, name: str) -> str | None:
-    """What a Job still does, nothing when it is complete.
+    """What a Job still does, nothing when it is complete; one that was suspended again is released again.
 
     Raises `StepError` when it failed, or when a pod of it can never run.
     """
@@ -181,6 +181,9 @@ def progress(context: Context, name: str) -> str | None:
     state = job_state(found)
     if state == "complete":
         return None
+    if state == "suspended":
+        context.say(f"    job {name}: was suspended again, as a deployment does; it is released again")
+        context.cluster.patch("job", name, {"spec": {"suspend": False}})
     if found is None:
         raise StepError(f"job {name}: somebody removed it; run this again")
     if state == "failed":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,18 @@ import click
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment
 from experiment.cost import per_hour, run_price
-from experiment.finding import Misuse, Outside
+from experiment.finding import Misuse, Outside, Refusal
 from experiment.placement import nodes_needed
 from operations import pricing
-from operations.cloud import markers
+from operations.cloud import markers, nodegroup, notices
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
-from operations.cloud.clock import Clock
+from operations.cloud.clock import Clock, stamp
 from operations.console import print_json, warn
 from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
-from operations.running.context import GRACE_MIN, Context
+from operations.running.context import GRACE_MIN, Context, predicted_h
 from operations.running.state import Held, RunStore, claimed, unfinished
-from operations.running.steps import carry_out, remaining, steps
+from operations.running.steps import Step, carry_out, remaining, steps
 
 _PROFILE_H = 0.25
 """Of an arm: it loads, answers twice and writes its traces. An estimate."""
@@ -89,11 +91,13 @@ def command(
     if dry_run:
         return _dry_run(experiment, aws, hours=hours, profile=profile, take_over=take_over, as_json=as_json)
     store = RunStore(experiment, aws)
-    held, to_compile = _ahead(experiment, aws, store, take_over=take_over)
-    plan = _plan(experiment, held, to_compile, hours, profile=profile)
+    ahead = _ahead(experiment, aws, store, profile=profile, take_over=take_over)
+    plan = _plan(experiment, ahead, hours)
     print(_plan_text(plan), file=sys.stderr)
-    with opened(experiment, aws, store, held, files=files, hours=plan["hours"], out=out) as context:
-        context.grace_min, context.profile = grace, profile
+    needs_h = _refuse_cut(experiment, ahead, plan)
+    _warn_of_silence(experiment, aws)
+    with opened(experiment, aws, store, ahead.held, files=files, hours=plan["hours"], out=out) as context:
+        context.needs_h, context.grace_min, context.profile = needs_h, grace, profile
         if skip_verify:
             context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)
@@ -157,10 +161,44 @@ def _refuse_service(experiment: Experiment, file: Path) -> None:
         )
 
 
-def _ahead(experiment: Experiment, aws: Aws, store: RunStore, *, take_over: bool) -> tuple[Held | None, int]:
-    """The run to go on with, and how many artifacts are missing."""
-    held = unfinished(experiment, store, now=Clock().now(), take_over=take_over)
-    return held, sum(not markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
+def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
+    """Where nobody receives the alarms, of which one says that a schedule could not set the nodes to 0."""
+    try:
+        found = notices.subscribers(experiment, aws)
+    except AwsError as error:
+        warn(f"whether somebody receives the alarms is not known ({error})")
+        return
+    if not any((found or {}).values()):
+        names = ", ".join(found or ())
+        why = f"{names} {notices.UNCONFIRMED}" if names else f"nobody {notices.nobody(experiment.name)}"
+        warn(f"no alarm of {experiment.name} reaches anybody, also none about a schedule that fails: {why}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ahead:
+    """What a run has to do from now on."""
+
+    now: datetime
+    left: list[Step]
+    to_compile: int
+    """Artifacts that are missing."""
+    held: Held | None = None
+    """The run to go on with."""
+    off: datetime | None = None
+    """When the deployed schedules set the nodes to 0; nothing where none has to start."""
+
+
+def _ahead(experiment: Experiment, aws: Aws, store: RunStore, *, profile: bool, take_over: bool) -> _Ahead:
+    now = Clock().now()
+    held = unfinished(experiment, store, now=now, take_over=take_over)
+    left = remaining(steps(experiment, profile=profile), held.state.done if held else ())
+    return _Ahead(
+        now=now,
+        left=left,
+        to_compile=markers.uncompiled(experiment, aws),
+        held=held,
+        off=nodegroup.off_next(experiment, aws, now=now) if "nodes" in [step.name for step in left] else None,
+    )
 
 
 def _dry_run(
@@ -173,49 +211,68 @@ def _dry_run(
     as_json: bool,
 ) -> int:
     """The plan; where AWS cannot be asked that of a new run, and exit 3."""
-    problem = None
+    problem: Refusal | None = None
     try:
-        held, to_compile = _ahead(experiment, aws, RunStore(experiment, aws), take_over=take_over)
+        ahead = _ahead(experiment, aws, RunStore(experiment, aws), profile=profile, take_over=take_over)
     except AwsError as error:
-        held, to_compile, problem = None, len(experiment.served_arms), error
-    plan = {**_plan(experiment, held, to_compile, hours, profile=profile), "asked_aws": problem is None}
+        everything, arms = [*steps(experiment, profile=profile)], len(experiment.served_arms)
+        ahead, problem = _Ahead(now=Clock().now(), left=everything, to_compile=arms), error
+    plan = {**_plan(experiment, ahead, hours), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
-    if problem is None:
-        return 0
-    warn(f"{problem}; until then the plan is that of a new run that compiles every arm")
-    return problem.exit_code
+    if problem is not None:
+        warn(f"{problem}; until then the plan is that of a new run that compiles every arm")
+        return problem.exit_code
+    try:
+        _refuse_cut(experiment, ahead, plan)
+    except Refusal as error:
+        warn(str(error))
+        return error.exit_code
+    return 0
 
 
-def _plan(
-    experiment: Experiment, held: Held | None, to_compile: int, hours: float | None, *, profile: bool
-) -> dict[str, Any]:
+def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
-    everything = steps(experiment, profile=profile)
-    left = remaining(everything, held.state.done if held else ())
     items = pricing.of_running(experiment)
-    predicted = run_price(experiment, to_compile=to_compile, items=items)
-    profiles = _PROFILE_H * len(experiment.served_arms) if profile else 0.0
+    predicted = run_price(experiment, to_compile=ahead.to_compile, items=items)
+    names = [step.name for step in ahead.left]
+    profiles = _PROFILE_H * len(experiment.served_arms) if "profile" in names else 0.0
+    left = profiles + sum(predicted_h(experiment, name, to_compile=ahead.to_compile) for name in names)
     allowed = hours or round(predicted.hours * 1.5 + profiles, 2)
+    until_off = (ahead.off - ahead.now) / timedelta(hours=1) if ahead.off else allowed
     return {
         "experiment": experiment.name,
-        "resumes": held.state.id if held else None,
-        "steps": [step.title for step in left],
-        "to_compile": to_compile,
+        "resumes": ahead.held.state.id if ahead.held else None,
+        "steps": [step.title for step in ahead.left],
+        "to_compile": ahead.to_compile,
         "nodes": nodes_needed(experiment),
         "predicted_trn2_hours": round(predicted.hours, 2),
         "predicted_usd": round(predicted.usd, 2),
+        "trn2_hours_left": round(left, 2),
         "hours": allowed,
-        "most_usd": round(allowed * per_hour(items), 2),
+        "off_at": stamp(ahead.off) if ahead.off and until_off < allowed else None,
+        "most_usd": round(min(allowed, until_off) * per_hour(items), 2),
     }
+
+
+def _refuse_cut(experiment: Experiment, ahead: _Ahead, plan: Mapping[str, Any]) -> float:
+    """Trn2 hours that must be left when nodes start: none where fewer were asked for, which is wanted then. `Refusal` where a
+    schedule sets the nodes to 0 before."""
+    hours, left = plan["hours"], plan["trn2_hours_left"]
+    if ahead.off:
+        nodegroup.refuse_cut(experiment, off=ahead.off, now=ahead.now, needs_h=min(hours, left))
+    return float(left) if left <= hours else 0.0
 
 
 def _plan_text(plan: dict[str, Any]) -> str:
     begins = f"goes on with run {plan['resumes']}" if plan["resumes"] else "a new run"
+    ends = f"after {plan['hours']:g} hours"
+    if plan["off_at"]:
+        ends = f"at {plan['off_at']} by their schedule, before {plan['hours']:g} hours are over"
     return (
         f"{plan['experiment']}: {begins}; {plan['to_compile']} artifacts to compile, {plan['nodes']} Trn2 nodes\n"
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
-        f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 after {plan['hours']:g} hours"
+        f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}"
     )
 
 

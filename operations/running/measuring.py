@@ -59,11 +59,26 @@ def stand(context: Context, arms: Sequence[Arm] = ()) -> None:
             context.cluster.scale(arm.name, wanted)
 
 
+def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
+    """Ready replicas by arm. `StepError` where somebody changed the replicas that `stand` set: a deployment sets them to 0."""
+    # Questions are for some arms of their first round; the others stand beside them.
+    standing = next(one for one in rounds(context.experiment) if all(arm in one for arm in arms))
+    found = {one["metadata"]["name"]: replicas(one) for one in context.cluster.list("deployments")}
+    for arm in context.experiment.served_arms:
+        wanted, now = int(arm in standing), found.get(arm.name, (0, 0))[0]
+        if now != wanted:
+            raise StepError(
+                f"deployment {arm.name}: has {now} replicas, and this run set {wanted}: a deployment or somebody changed it; wait "
+                "until that has ended, then run this again to go on"
+            )
+    return {name: ready for name, (_, ready) in found.items()}
+
+
 def _loading(context: Context, arms: Sequence[Arm]) -> str | None:
     context.need_nodes()
-    pods = context.cluster.list("pods")
+    pods, ready = context.cluster.list("pods"), _ready(context, arms)
     for arm in arms:
-        if not replicas(context.cluster.get("deployment", arm.name))[1]:
+        if not ready[arm.name]:
             why = trouble(pods, arm.name)
             return f"arm {arm.name} loads" + (f": {why}" if why else "")
     return None
@@ -117,24 +132,29 @@ def _under_load(
     restarted = set[int]()
 
     def still() -> None:
+        context.need_nodes()
         _refuse_dead(context, name, arms)
         if context.experiment.benchmark.starts > 1:
             _start_again(context, name, arms, restarted)
 
     job_control.wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
+    # Between the last look and its end a Job may have asked servers that were gone.
+    _refuse_dead(context, name, arms)
 
 
 def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:
-    """`StepError` where an arm died under the load of this Job, which would go on asking a server that is not there."""
-    context.need_nodes()
-    pods = context.cluster.list("pods")
-    for arm in arms:
-        down = not replicas(context.cluster.get("deployment", arm.name))[1]
-        if down and (why := trouble(pods, arm.name)):
-            context.cluster.delete("job", name)
-            raise StepError(
-                f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
-            )
+    """`StepError` where an arm died or was lowered under the load of this Job, which would go on asking a server that is not
+    there, and is removed."""
+    try:
+        pods, ready = context.cluster.list("pods"), _ready(context, arms)
+        for arm in arms:
+            if not ready[arm.name] and (why := trouble(pods, arm.name)):
+                raise StepError(
+                    f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
+                )
+    except StepError:
+        context.cluster.delete("job", name)
+        raise
 
 
 def _start_again(context: Context, name: str, arms: Sequence[Arm], restarted: set[int]) -> None:

@@ -118,7 +118,12 @@ def start_nodes(context: Context) -> None:
     group = nodegroup.read(experiment, context.aws)
     nodegroup.refuse_too_many(experiment, wanted, group)
     at = nodegroup.schedule_off(
-        experiment, context.aws, now=context.clock.now(), hours=context.hours, group=group
+        experiment,
+        context.aws,
+        now=context.clock.now(),
+        hours=context.hours,
+        group=group,
+        needs_h=context.needs_h,
     )
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     context.asked_for(max(wanted, group.desired), off_at=stamp(at))

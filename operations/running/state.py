@@ -209,7 +209,13 @@ def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: 
     return store.begin(RunState(schema=1, id=name, begun=stamp(now), digest=told, **mine))
 
 
-def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None:
+def refuse_if_driven(
+    state: RunState,
+    *,
+    now: datetime,
+    take_over: bool = False,
+    remedy: str = "wait for it, or add --take-over when you know that process is gone",
+) -> None:
     """`Refusal` while somebody else drives the run."""
     if not state.owner or take_over or state.owner == myself() or _is_dead(state.owner):
         return
@@ -218,8 +224,7 @@ def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None
         seconds = int(silent.total_seconds())
         ago = f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
         raise Refusal(
-            f"run {state.id}: {state.owner} drives it (last heard {ago}, at {state.step}); wait for it, or add --take-over "
-            "when you know that process is gone"
+            f"run {state.id}: {state.owner} drives it (last heard {ago}, at {state.step}; begun {state.begun}); {remedy}"
         )
 
 

@@ -242,10 +242,9 @@ def what_bills(context: Context) -> str:
         told = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{told}; run it again to go on"
     usd = f"${nodes * context.usd_per_hour:.2f} an hour"
+    until = off_at or f"their schedule acts, {experiment.cluster.off_when}"
     if not answers:
-        until = off_at or "the daily hour"
         return f"EKS does not answer: {nodes} Trn2 nodes may bill {usd} until {until}; check with ./trnspec status {file}"
-    until = off_at or experiment.cluster.daily_off
     return (
         f"{nodes} Trn2 nodes bill {usd} until {until}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
         f"{stamp(context.clock.now())})"

@@ -13,6 +13,7 @@ Labels = dict[str, str]
 S3, CREDENTIALS, INSTANCE = "52.218.0.1", "169.254.170.23", "169.254.169.254"
 OUTSIDE = {(S3, 443), (CREDENTIALS, 80)}
 """AWS and its credentials; never the metadata of the instance."""
+SELECTING = {"offline": 1, "job": 2, "client": 3, "server": 4}
 REACHED = {"server": set(), "offline": set(), "client": OUTSIDE, "job": OUTSIDE}
 
 
@@ -46,7 +47,9 @@ def test_pods_reach_and_let_in_what_is_listed_for_their_role_and_nothing_else(ca
     labels = {pod.name: pod.metadata["labels"] for pod in pods_of(objects)}
     for name, own in labels.items():
         selecting = [policy["spec"] for policy in policies if _selects(policy["spec"]["podSelector"], own)]
-        assert len(selecting) == (1 if own[ROLE] == "offline" else 2), "the default and its own"
+        assert len(selecting) == SELECTING[own[ROLE]], (
+            "the default, its own, and those that let nobody in here"
+        )
         assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in selecting)
         outside = product((S3, CREDENTIALS, INSTANCE), (443, 80, 53, 8000))
         reached = {(peer, port) for peer, port in outside if _allowed(policies, own, "egress", port, peer)}

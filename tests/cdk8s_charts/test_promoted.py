@@ -11,9 +11,10 @@ from cdk8s_charts.workloads.network_policy import policies
 from cdk8s_charts.workloads.promoted import ANNOTATION, promoted_objects
 from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
-from experiment.model import Serve
+from experiment.model import Prometheus, Serve
+from experiment.naming import ROLE
 from tests.cdk8s_charts.objects import Object, Pod, named, pods_of
-from tests.cdk8s_charts.variations import rendered, with_serving
+from tests.cdk8s_charts.variations import rendered, with_cluster, with_serving
 
 CERTIFICATE = "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d-0000-4444-8888-0123456789ab"
 CALLERS = ("10.20.0.0/16", "10.30.0.0/16")
@@ -80,10 +81,27 @@ def test_callers_and_the_autoscaler_alone_are_let_in_beside_the_benchmark(promot
     assert policy["egress"] == []
 
 
+def test_once_a_service_and_a_prometheus_have_ended_nobody_they_let_in_is_let_in_though_nothing_is_deleted(
+    reference: Experiment,
+) -> None:
+    """Whoever applies the manifests, an object that is no longer among them stays."""
+    watched = with_cluster(reference, prometheus=Prometheus(namespace="monitoring"))
+    cluster: dict[str, Object] = {}
+
+    def let_in(experiment: Experiment) -> list[Object]:
+        cluster.update(named(policies(experiment), "NetworkPolicy"))
+        rules = [rule for one in cluster.values() for rule in one["spec"].get("ingress", ())]
+        return [peer for rule in rules for peer in rule["from"]]
+
+    (client,) = let_in(reference)
+    assert len(let_in(promoted_from(watched, SERVE))) == 1 + len(CALLERS) + 3
+    assert let_in(reference) == [client] == [{"podSelector": {"matchLabels": {ROLE: "client"}}}]
+
+
 def test_what_is_not_asked_for_is_not_rendered(reference: Experiment) -> None:
     plain = promoted_from(reference, Serve(arm="qwen-vllm", replicas=2, max_replicas=2))
     assert promoted_objects(plain).keys() == {"60-service"}
-    assert "promoted" not in named(policies(plain), "NetworkPolicy")
+    assert not named(policies(plain), "NetworkPolicy")["promoted"]["spec"].get("ingress")
     assert deployment(plain, plain.baseline)["spec"]["replicas"] == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -130,6 +131,23 @@ def _without_role(world: World) -> None:
     iam = world.client("iam")
     iam.delete_role_policy(RoleName="qwen3-32b-us-east-2-trn2-off", PolicyName="off")
     iam.delete_role(RoleName="qwen3-32b-us-east-2-trn2-off")
+
+
+def test_a_rental_ends_with_the_daily_hour_where_that_comes_first_and_says_so(world: World, say: Say) -> None:
+    daily = (datetime.now(UTC) + timedelta(hours=1)).replace(second=0, microsecond=0)
+    _with_schedule(ScheduleExpression=f"cron({daily.minute} {daily.hour} * * ? *)")(world)
+    for dry in (["--dry-run"], []):
+        code, out, err = say("scale", "1", "--hours", "3", *dry)
+        assert (code, f"until they are set to 0 at {daily:%Y-%m-%dT%H:%M:%SZ}" in out) == (0, True)
+        assert "is before 3 hours are over: nodes are set to 0 every day at 22:00 UTC" in err
+    (rental,) = world.rentals()
+    found = world.client("scheduler").get_schedule(Name=rental["Name"], GroupName=rental["GroupName"])
+    assert found["ScheduleExpression"] == f"at({daily:%Y-%m-%dT%H:%M:%S})"
+    assert json.loads(say("status", "--json")[1])["trn2"]["off_at"] == f"{daily:%Y-%m-%dT%H:%M:%SZ}"
+    assert "before" not in say("scale", "1", "--hours", "0.5")[2]
+    _with_schedule(ScheduleExpression="rate(1 day)")(world)
+    code, _, err = say("scale", "1", "--hours", "3")
+    assert (code, "qwen3-32b-daily: acts at rate(1 day), which no deployment says" in err) == (1, True)
 
 
 ROLE = "role qwen3-32b-us-east-2-trn2-off: "

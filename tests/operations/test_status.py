@@ -116,12 +116,12 @@ def test_status_says_what_to_do_about_a_deployment_that_broke_off(
             assert err == f"{why}; {problem['remedy']}\n"
 
 
-def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:
+def test_status_says_who_receives_alarms(world: World, say: Say) -> None:
     sns = world.client("sns")
     assert "notices" not in say("status")[1], "without the topic nothing is deployed that could be silent"
     topic = sns.create_topic(Name="qwen3-32b-notices")["TopicArn"]
     shown = " ".join(say("status")[1].split())
-    assert "nobody hears of alarms; write alarm_email into deployment.yaml, then ./trnspec deploy" in shown
+    assert "nobody receives alarms; write alarm_email into deployment.yaml, then ./trnspec deploy" in shown
     sns.subscribe(TopicArn=topic, Protocol="email", Endpoint="team@example.com")
     (told,) = json.loads(say("status", "--json")[1])["notices"]
     assert told["name"] == "team@example.com"

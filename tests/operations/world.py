@@ -32,6 +32,7 @@ from experiment.naming import (
     weights_path,
 )
 from experiment.placement import rounds
+from infra.off_schedules import off_expressions
 from tests.operations import iam_simulation
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
@@ -118,7 +119,7 @@ class World:
         call(
             Name=daily_schedule(self.experiment),
             GroupName=schedule_group(self.experiment),
-            ScheduleExpression="cron(0 22 * * ? *)",
+            ScheduleExpression=off_expressions(self.experiment)[0],
             FlexibleTimeWindow={"Mode": "OFF"},
             State="ENABLED",
             Target={

@@ -23,6 +23,7 @@ INSIGHTS_QUERY = re.compile(
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html
 """
 SCHEDULER_METRICS = {
+    "TargetErrorCount",
     "InvocationDroppedCount",
     "InvocationsFailedToBeSentToDeadLetterCount",
     "InvocationsSentToDeadLetterCount",
@@ -134,6 +135,15 @@ def test_every_metric_is_one_that_somebody_publishes(experiment: Experiment) -> 
             case namespace:
                 assert namespace == "SpeculativeDecoding/qwen3-32b"
                 assert names == BY_CLOUDWATCH_NAME[found["MetricName"]].dimensions
+
+
+def test_each_attempt_that_fails_is_counted_and_not_only_those_after_which_a_schedule_gives_up(
+    experiment: Experiment,
+) -> None:
+    alarm = metric(experiment, "switch-off-failed")
+    counted = {one["MetricStat"]["Metric"]["MetricName"] for one in alarm.queries if "MetricStat" in one}
+    assert counted == SCHEDULER_METRICS
+    assert (alarm.periods, alarm.threshold) == (1, 0)
 
 
 def after(alarm: MetricAlarm, *points: float | None, before: str = "OK") -> str:

@@ -65,6 +65,10 @@ def test_what_is_made_in_the_cluster_names_it_and_changes_nothing_of_it(
     there = [one for kind in OF_CLUSTER for one in found.properties(kind)]
     assert len(there) > 10
     assert {one["ClusterName"] for one in there} == {"team"}
+    by_reference = made.reference.properties("AWS::EKS::PodIdentityAssociation", "identity")
+    assert not [one for one in by_reference if isinstance(one["ClusterName"], str)], (
+        "as `deploy` tells them apart"
+    )
     group = joined.cluster.security_group
     assert not [one for kind in RULES for one in found.properties(kind) if one["GroupId"] == group]
     assert not found.resources("AWS::EKS::Cluster")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime
 from email import message_from_bytes, policy
 from typing import Any
 
@@ -14,8 +15,10 @@ import yaml
 from botocore.stub import Stubber
 
 from experiment import Experiment
+from experiment.model import Capacity
 from experiment.naming import daily_schedule
-from infra.stacks.nodes import TARGET, block_expression, daily_expression
+from infra.off_schedules import next_off, off_expressions
+from infra.stacks.nodes import TARGET
 from tests.infra.templates import Deployment, Deployments, Properties, resolved
 
 
@@ -108,19 +111,40 @@ def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_e
     assert (daily["ScheduleExpression"], daily["Name"]) == ("cron(0 22 * * ? *)", daily_schedule(experiment))
     assert (again["ScheduleExpression"], again.get("Name")) == ("cron(30 22 * * ? *)", None)
     expressions = {schedule["ScheduleExpression"] for schedule in _schedules(made.rented)}
-    assert expressions == {"cron(45 23 * * ? *)", "cron(15 0 * * ? *)", "at(2026-12-01T10:30:00)"}
+    assert expressions == {"at(2026-12-01T10:30:00)", "at(2026-12-01T11:00:00)"}, "a block is used to its end"
 
 
 @pytest.mark.parametrize(
-    ("off_at", "minutes", "expected"),
-    [("00:00", 0, "cron(0 0 * * ? *)"), ("09:05", 30, "cron(35 9 * * ? *)")],
+    ("said", "expected"),
+    [
+        ({"off_at_utc": "00:00"}, ("cron(0 0 * * ? *)", "cron(30 0 * * ? *)")),
+        ({"off_at_utc": "23:45"}, ("cron(45 23 * * ? *)", "cron(15 0 * * ? *)")),
+        (
+            {"capacity": Capacity(kind="capacity-block", ends_at="2026-12-01T00:30:00Z")},
+            ("at(2026-11-30T23:30:00)", "at(2026-12-01T00:00:00)"),
+        ),
+    ],
 )
-def test_a_daily_hour_is_one_of_the_day(off_at: str, minutes: int, expected: str) -> None:
-    assert daily_expression(off_at, later=timedelta(minutes=minutes)) == expected
+def test_a_daily_hour_is_one_of_the_day_and_a_block_may_end_the_day_before(
+    experiment: Experiment, said: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    found = off_expressions(replace(experiment, cluster=experiment.cluster.model_copy(update=said)))
+    assert found == expected
 
 
-def test_a_block_that_ends_just_after_midnight_is_left_the_day_before() -> None:
-    assert block_expression("2026-12-01T00:30:00Z") == "at(2026-11-30T23:30:00)"
+@pytest.mark.parametrize(
+    ("expression", "now", "expected"),
+    [
+        ("cron(0 22 * * ? *)", "2026-04-01T21:00:00", "2026-04-01T22:00:00"),
+        ("cron(0 22 * * ? *)", "2026-04-01T22:00:00", "2026-04-01T22:30:00"),  # the one that follows
+        ("cron(0 22 * * ? *)", "2026-04-01T22:30:00", "2026-04-02T22:00:00"),
+        ("cron(45 23 * * ? *)", "2026-04-02T00:10:00", "2026-04-02T00:15:00"),
+        ("at(2026-04-05T10:30:00)", "2026-04-01T21:00:00", "2026-04-05T10:30:00"),
+    ],
+)
+def test_when_the_schedules_act_next(expression: str, now: str, expected: str) -> None:
+    moment, wanted = (datetime.fromisoformat(f"{text}+00:00") for text in (now, expected))
+    assert next_off(expression, now=moment) == wanted
 
 
 def test_eks_accepts_what_the_schedules_say_about_the_group_that_is_deployed(made: Deployments) -> None:

@@ -361,13 +361,17 @@ def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver: Driver, variation: Callable[..., Path]
 ) -> None:
     block = {"kind": "capacity-block", "reservation_id": "cr-0123456789abcdef0"}
-    block |= {"availability_zone": "us-east-2a", "ends_at": stamp(START + timedelta(minutes=62))}
+    block |= {"availability_zone": "us-east-2a", "ends_at": stamp(START + timedelta(minutes=63))}
     driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=block))))
     context = driver.context()
     driver.clock.time = START + timedelta(minutes=1)
     says = r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
     with pytest.raises(StepError, match=says):
         carry_out(context, keep_nodes=False)
+    assert any("1 x trn2.48xlarge bill" in line for line in driver.said)
+    driver.said.clear()
+    assert driver.line().startswith("capacity block cr-0123456789abcdef0: ends at ")
+    assert not any("bill $" in line for line in driver.said), "no node starts in a block that is over"
     assert driver.world.nodes == 0
 
 

@@ -1,0 +1,42 @@
+"""When schedules set the Trn2 nodes to 0, in the words of EventBridge Scheduler, and read back. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from experiment import Experiment
+from infra.settings import BEFORE_BLOCK_ENDS
+
+AGAIN_AFTER = timedelta(minutes=30)
+"""EKS refuses a change of a group while another is under way, so a second schedule follows; zero stays zero."""
+
+
+def off_expressions(experiment: Experiment) -> tuple[str, str]:
+    """Of the schedule that ends every rental, and of the one that follows it: every day, or once before a capacity block ends,
+    which is paid in advance and used up to then."""
+    if over := block_over(experiment):
+        first, again = (f"at({moment:%Y-%m-%dT%H:%M:%S})" for moment in (over, over + AGAIN_AFTER))
+        return first, again
+    hour = datetime.strptime(experiment.cluster.off_at_utc, "%H:%M")
+    first, again = (f"cron({moment.minute} {moment.hour} * * ? *)" for moment in (hour, hour + AGAIN_AFTER))
+    return first, again
+
+
+def block_over(experiment: Experiment) -> datetime | None:
+    """When the nodes of a capacity block are set to 0."""
+    ends_at = experiment.cluster.capacity.ends_at
+    return datetime.fromisoformat(ends_at) - BEFORE_BLOCK_ENDS if ends_at else None
+
+
+def next_off(expression: str, *, now: datetime) -> datetime:
+    """When the schedule with this expression, or the one that follows it, acts next; of a block also in the past.
+
+    Raises ValueError for an expression that no deployment makes.
+    """
+    kind, _, said = expression.removesuffix(")").partition("(")
+    if kind == "at":
+        return datetime.fromisoformat(said).replace(tzinfo=UTC)
+    minute, hour, *_ = said.split()
+    today = now.astimezone(UTC).replace(hour=int(hour), minute=int(minute), second=0, microsecond=0)
+    acts = (today + timedelta(days=day) + later for day in (-1, 0, 1) for later in (timedelta(), AGAIN_AFTER))
+    return min(moment for moment in acts if moment > now)

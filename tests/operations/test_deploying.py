@@ -1,0 +1,196 @@
+"""`deploy` and a run, `deploy` and another cluster: what is refused, and what a run makes of a deployment that nobody refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from experiment.finding import Refusal
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws
+from operations.cloud.clock import stamp
+from operations.running.state import LEASE, RunStore, claimed
+from tests.conftest import REFERENCE
+from tests.operations.clients import make_stacks, shared_client
+from tests.operations.conftest import Say
+from tests.operations.driver import Driver
+from tests.operations.world import World
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """Command lines of the CDK, which is not started."""
+    here, found = Path.cwd(), list[list[str]]()
+    monkeypatch.setattr(os, "execv", lambda _program, words: found.append(words))
+    yield found
+    os.chdir(here)
+
+
+def test_deploy_is_refused_while_somebody_drives_a_run_and_goes_on_once_nobody_does(
+    world: World, say: Say, aws: Aws, started: list[list[str]]
+) -> None:
+    store, now = RunStore(world.experiment, aws), datetime.now(UTC)
+    held = store.save(claimed(world.experiment, store, None, now=now), owner="elsewhere:1", step="compile")
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, started, len(err.splitlines())) == (1, [], 1)
+    assert f"run {held.state.id}: elsewhere:1 drives it (last heard " in err
+    assert (
+        f"at compile; begun {stamp(now)}); a deployment would set its arms to 0 and suspend its Jobs" in err
+    )
+    assert "wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again" in err
+    assert say("deploy", str(REFERENCE), "--dry-run")[0] == 0, "a difference changes nothing"
+    held = store.save(held, renewed=stamp(now - LEASE))
+    assert say("deploy", str(REFERENCE))[0] == 0, "who has been silent for so long is gone"
+    store.save(held, renewed=stamp(now), owner="")
+    assert say("deploy", str(REFERENCE))[0] == 0, "interrupted"
+    assert [words[2] for words in started] == ["diff", "deploy", "deploy"]
+
+
+def test_a_first_deployment_asks_no_bucket_that_does_not_exist(
+    aws: Aws, say: Say, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
+    assert say("deploy", str(REFERENCE))[0] == 0
+    assert len(started) == 1
+
+
+def _lower(driver: Driver, when: Callable[[dict[str, Any]], bool], *, job: str) -> None:
+    """What a deployment applies to the arms, once a Job of this name is so."""
+
+    def act() -> None:
+        if any(map(when, driver.jobs(job))):
+            driver.world.on_tick.clear()
+            for arm in driver.world.api.of("deployments"):
+                arm["spec"]["replicas"] = 0
+
+    driver.world.on_tick.append(act)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["under load", "between the last look and the end"])
+def test_a_run_whose_arms_were_lowered_under_load_fails_and_can_be_gone_on_with(
+    driver: Driver, done: bool
+) -> None:
+    _lower(driver, lambda job: bool(job.get("status")) is done, job="qwen-llmperf-")
+    line = driver.line()
+    assert line.startswith(
+        "deployment qwen-vllm: has 0 replicas, and this run set 1: a deployment or somebody"
+    )
+    assert "run this again to go on" in line
+    assert (driver.world.nodes, driver.reports) == (0, []), "no answer is made of a load without servers"
+    assert driver.said[-1].endswith("stopped at benchmark-1; no Trn2 node bills; run it again to go on")
+    assert driver.jobs("qwen-llmperf-") == [], "or the next run would take it for complete"
+    driver.run()
+    assert (driver.out / "summary.json").exists()
+
+
+def test_a_run_whose_arms_are_lowered_while_they_load_does_not_wait_for_them(driver: Driver) -> None:
+    begun = driver.clock.now()
+    _lower(
+        driver, lambda _: all(one["spec"]["replicas"] for one in driver.world.api.of("deployments")), job=""
+    )
+    assert "has 0 replicas, and this run set 1" in driver.line()
+    assert "stopped at arms-1" in driver.said[-1]
+    assert (driver.clock.now() - begun).total_seconds() < 1800
+
+
+def test_jobs_that_a_deployment_suspends_again_are_released_again(driver: Driver) -> None:
+    suspended: set[str] = set()
+
+    def deploy() -> None:
+        for job in driver.jobs():
+            name = job["metadata"]["name"]
+            if name not in suspended and not job["spec"]["suspend"] and not job.get("status"):
+                suspended.add(name)
+                job["spec"]["suspend"] = True
+
+    driver.world.on_tick.append(deploy)
+    driver.run()
+    assert {name.split("-")[0] for name in suspended} >= {"fetch", "arguments", "compile"}
+    said = [line for line in driver.said if "was suspended again" in line]
+    assert len(said) == len(suspended)
+    assert (len(driver.artifacts()), driver.world.nodes) == (2, 0)
+
+
+def _identity(name: str, cluster: object) -> None:
+    """An identity stack as it is deployed into a cluster; moto makes no such association."""
+    pod = {
+        "ClusterName": cluster,
+        "Namespace": name,
+        "ServiceAccount": "serving",
+        "RoleArn": "arn:aws:iam::1:role/r",
+    }
+    association = {"Condition": "Never", "Type": "AWS::EKS::PodIdentityAssociation", "Properties": pod}
+    body = {
+        "Conditions": {"Never": {"Fn::Equals": ["a", "b"]}},
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}, "Association": association},
+    }
+    tags = [{"Key": "experiment", "Value": name}]
+    shared_client("cloudformation").create_stack(
+        StackName=f"{name}-identity", TemplateBody=json.dumps(body), Tags=tags
+    )
+
+
+def _said(experiment: Experiment, aws: Aws) -> str:
+    try:
+        cloudformation.refuse_moved(experiment, aws)
+    except Refusal as error:
+        return str(error)
+    return ""
+
+
+def test_an_experiment_does_not_move_to_another_cluster_by_being_deployed(
+    world: World, aws: Aws, joining: Callable[..., Experiment], say: Say, started: list[list[str]]
+) -> None:
+    own = replace(world.experiment, name="joined")
+    elsewhere = joining(existing="other")
+    assert (_said(own, aws), _said(joining(), aws)) == ("", ""), "nothing is deployed"
+    _identity("joined", "team")
+    assert _said(joining(), aws) == ""
+    for moved, where in ((elsewhere, "other"), (own, "joined")):
+        line = _said(moved, aws)
+        assert line.startswith(
+            f"joined: is deployed into cluster team, and this file says {where}; a name is in one cluster at a time"
+        )
+        assert "run ./trnspec teardown (the buckets stay), then change and deploy it" in line
+    _identity("qwen3-32b", "team")
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, started, "is deployed into cluster team, and this file says qwen3-32b" in err) == (
+        1,
+        [],
+        True,
+    )
+    shared_client("cloudformation").delete_stack(StackName="qwen3-32b-identity")
+    make_stacks("qwen3-32b", "cluster")
+    _identity("qwen3-32b", {"Fn::ImportValue": "qwen3-32b-cluster:ExportsOutputRefCluster"})
+    assert say("deploy", str(REFERENCE))[0] == 0
+    joined = replace(joining(), name="qwen3-32b")
+    assert _said(joined, aws).startswith(
+        "qwen3-32b: is deployed into cluster qwen3-32b, and this file says team"
+    )
+    shared_client("cloudformation").delete_stack(StackName="qwen3-32b-identity")
+    assert "is deployed into cluster qwen3-32b" in _said(joined, aws), "its own cluster stands and bills"
+
+
+def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remove_them(
+    world: World, aws: Aws, joining: Callable[..., Experiment], tmp_path: Path, say: Say
+) -> None:
+    make_stacks("joined", "network", "storage", "cluster", "nodes", "identity", "delivery-role")
+    (found,) = cloudformation.find(joining(), aws, files=tmp_path)[0]
+    assert (found.experiment, found.stacks) == ("joined", ("joined-cluster", "joined-network"))
+    line = found.finding().line()
+    assert (
+        "2 stacks stand and bill (joined-cluster, joined-network), and its file no longer describes" in line
+    )
+    assert "./trnspec teardown <the file of joined>; the buckets stay" in line
+    (found,) = cloudformation.find(joining(nodes_of="first"), aws, files=tmp_path)[0]
+    assert found.stacks == ("joined-cluster", "joined-network", "joined-nodes")
+    (found,) = cloudformation.find(world.experiment, aws, files=tmp_path)[0]
+    assert (found.experiment, found.dropped) == ("joined", False), "of which no file is here"
