@@ -227,6 +227,9 @@ class ExistingCluster:
                     why,
                     f"add {name} to cluster.provided{earlier if of and 'workloads' in self._standing else ''}",
                 )
+            elif name == "neuron" and name in self._wanted.provided and name in there and not foreign:
+                why = "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
+                yield why, "remove it there"
             elif name in self._wanted.provided and name not in there and name != _WATCHES:
                 why = f"{name} is not there, though cluster.provided names it"
                 yield why, "remove it there, or let the cluster's owner install it"

@@ -236,6 +236,10 @@ def test_neuron_of_another_release_is_refused_whatever_stands_and_ours_is_taken_
         return software()
 
     assert released("joined-neuron").state is State.FINE
+    alone = (
+        "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
+    )
+    assert alone in software(provided=("neuron",)).why
     found = released("neuron")
     assert "neuron is there, and a deployment would install it again" in found.why
     assert "(DeviceClass neuron.aws.com of Helm release neuron)" in found.why
