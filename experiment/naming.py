@@ -82,6 +82,12 @@ def role_label(experiment: Experiment, role: str) -> str:
     return role if plain else f"{owner}-{role}"
 
 
+def driver_label(allocation: str) -> dict[str, str]:
+    """On the Trn2 nodes of all experiments that get devices in this way, and on nodes of nobody else: a cluster has one driver for
+    them all."""
+    return {"speculation.trn2/devices": allocation}
+
+
 def bucket(experiment: Experiment, purpose: str, account: str) -> str:
     """S3 bucket for `checkpoints`, `artifacts` or `results`; `account` is an id, a token or the placeholder."""
     return f"{experiment.name}-{purpose}-{account}-{experiment.cluster.region}"
@@ -134,6 +140,12 @@ def profile_cron_job(arm: Arm) -> str:
 def watchers_group(experiment: Experiment) -> str:
     """Kubernetes group of those who may look at nodes and devices, Secrets excepted."""
     return f"{experiment.name}-watchers"
+
+
+def neuron_release(experiment: Experiment) -> str:
+    """Helm release of the Neuron chart. Helm upgrades and removes what it knows by this name, and refuses objects that carry
+    another one's: in an existing cluster it is the experiment's own."""
+    return f"{experiment.name}-neuron" if experiment.cluster.existing else "neuron"
 
 
 def neuron_nodegroup(experiment: Experiment) -> str:

@@ -11,13 +11,14 @@ import click
 
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
-from experiment.naming import cluster_name, namespace, stack_name
+from experiment.model import INSTALLABLE, Installed
+from experiment.naming import cluster_name, namespace, neuron_release, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
-from operations.cloud.standing import Standing, listed
+from operations.cloud.standing import Made, Standing, listed, made, release_of
 from operations.console import print_json, print_table, progress, warn
 from operations.options import dry_run_option, experiment_of, on_aws
 
@@ -71,7 +72,7 @@ def command(
     experiment = _meant(path, name, region)
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
-    joining = standing_on(experiment, aws)
+    joining = standing_on(experiment, aws) or unmarked(experiment, aws)
     if dry_run and (standing := joining or of_gitops(experiment, aws, there)):
         warn(standing)
     if not dry_run:
@@ -149,29 +150,63 @@ def standing_on(experiment: Experiment, aws: Aws) -> str:
     """Why experiments that use this one's cluster or its nodes must go first; empty where none stands.
 
     They are known by their files here, and by the namespaces to whose pods EKS gives roles: the identity stack of each
-    experiment says so of its own.
+    experiment says so of its own. What this one installed in an existing cluster is there once: others use it that do not bring
+    it, and those without a file here.
     """
     own, cluster = experiment.name, experiment.cluster
+    brought = _brought(made(experiment, aws)) if cluster.existing else []
     standing = {
         name
         for name, stacks in cloudformation.by_experiment(aws).items()
-        if name != own and {f"{name}-{part}" for part in _USING} & {*stacks}
+        if name not in (own, cluster.existing) and {f"{name}-{part}" for part in _USING} & {*stacks}
     }
     files = cloudformation.neighbours(experiment)
-    near = {one.name for one in files if not cluster.existing or one.cluster.nodes_of == own}
-    if standing - near and not cluster.existing:
+    on_nodes = {one.name for one in files if one.cluster.nodes_of == own}
+    near = on_nodes | {
+        one.name
+        for one in files
+        if not cluster.existing or not all(one.cluster.brings(name) for name in brought)
+    }
+    known = {one.name for one in files}
+    if standing - known and (brought or not cluster.existing):
         asked = "list_pod_identity_associations", "associations"
+        where = cluster_name(experiment)
         try:
-            near |= {one["namespace"] for one in aws.client("eks").every(*asked, clusterName=own)}
+            found = {one["namespace"] for one in aws.client("eks").every(*asked, clusterName=where)}
+            near |= found - known
         except AwsError as error:
             if error.code != "ResourceNotFoundException":
                 raise
     if not (names := sorted(standing & near)):
         return ""
-    what = "nodes" if cluster.existing else "cluster"
+    remedy = "take that down first (./trnspec teardown with its file), then run this again"
+    if not cluster.existing:
+        return f"{own}: {', '.join(names)} is deployed into its cluster, and would lose it; {remedy}"
+    what = ", ".join([*(["its nodes"] if standing & on_nodes else []), *brought])
+    return f"{own}: {', '.join(names)} in cluster {cluster.existing} uses {what}, which this would remove; {remedy}"
+
+
+def _brought(by: Made) -> list[Installed]:
+    """What stacks installed for a whole cluster."""
+    return [name for name in INSTALLABLE if by.owns("add-on", name) or (name == "neuron" and by.releases)]
+
+
+def unmarked(experiment: Experiment, aws: Aws) -> str:
+    """Why a Neuron driver must not go with the stacks: in an existing cluster its release has the experiment's name, and one that
+    has not may be somebody else's."""
+    if not experiment.cluster.existing:
+        return ""
+    if not (others := made(experiment, aws).releases - {neuron_release(experiment)}):
+        return ""
+    with cluster_of(experiment, aws) as cluster:
+        items = [*cluster.list("deviceclasses"), *cluster.list("daemonsets", everywhere=True)]
+    if not (found := sorted(others & {release_of(one) for one in items})):
+        return ""
+    name = ", ".join(found)
     return (
-        f"{own}: {', '.join(names)} is deployed into its {what}, and would lose it; take that down first (./trnspec teardown with "
-        "its file), then run this again"
+        f"{experiment.name}: its workloads stack would uninstall Helm release {name} of namespace kube-system, which version 0.2 may "
+        f"have taken over from somebody else; ask the cluster's owner, run helm uninstall {name} --namespace kube-system if nobody "
+        "uses it, then run this again"
     )
 
 
@@ -185,10 +220,13 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
     with progress(f"deleting the stacks of {experiment.name}", len(going)) as told:
         for stack in reversed(going):
             print(f"    {stack.name}: deleting", file=sys.stderr)
+            roles = _roles(stack, aws) if experiment.cluster.existing else set()
             why = _delete(stack, aws, clock)
             if why is not None:
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
+            elif roles:
+                _remove_entries(experiment, roles, aws)
             told(steps=1)
     if (
         not kept and not experiment.cluster.existing
@@ -196,6 +234,27 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
         for name in markers.delete_log_groups(experiment, aws):
             print(f"    log group {name}: deleted", file=sys.stderr)
     return kept
+
+
+def _roles(stack: Stack, aws: Aws) -> set[str]:
+    """Names of the roles that a stack made."""
+    asked = "list_stack_resources", "StackResourceSummaries"
+    resources = aws.client("cloudformation").every(*asked, StackName=stack.name)
+    return {one["PhysicalResourceId"] for one in resources if one["ResourceType"] == "AWS::IAM::Role"}
+
+
+def _remove_entries(experiment: Experiment, roles: set[str], aws: Aws) -> None:
+    """The access entries that EKS made for roles of node groups, and keeps when both are gone. What stays is told by the list
+    after the teardown."""
+    eks, cluster = aws.client("eks"), cluster_name(experiment)
+    try:
+        for arn in list(eks.every("list_access_entries", "accessEntries", clusterName=cluster)):
+            if arn.rpartition("/")[2] in roles:
+                asked = {"clusterName": cluster, "principalArn": arn}
+                eks.find("delete_access_entry", "ResourceNotFoundException", **asked)
+                print(f"    access entry {arn}: deleted", file=sys.stderr)
+    except AwsError as error:
+        warn(str(error))
 
 
 def _stop_nodes(experiment: Experiment, aws: Aws) -> None:

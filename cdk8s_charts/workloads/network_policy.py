@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 POD_IDENTITY = "169.254.170.23/32"
 """The Pod Identity agent of each node, which hands out credentials over HTTP
 (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html)."""
+LOCAL_DNS = "169.254.20.10"
+"""Where NodeLocal DNSCache answers in clusters that have it; nothing does in others
+(https://kubernetes.io/docs/tasks/administer-cluster/nodelocaldns/)."""
 _LINK_LOCAL = "169.254.0.0/16"
 
 
@@ -93,7 +96,7 @@ def _outside() -> list[dict[str, Any]]:
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
     }
     return [
-        {"to": [dns], "ports": [_port(53, "UDP"), _port(53)]},
+        {"to": [dns, {"ipBlock": {"cidr": f"{LOCAL_DNS}/32"}}], "ports": [_port(53, "UDP"), _port(53)]},
         {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
         {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [_port(80)]},
     ]

@@ -15,7 +15,9 @@ from experiment.naming import (
     AUTOSCALER_NAMESPACE,
     AUTOSCALER_OPERATOR,
     NODE_ROLE_LABEL,
+    driver_label,
     namespace,
+    neuron_release,
     role_label,
 )
 from infra.pins import AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
@@ -25,10 +27,10 @@ _NEURON_VALUES: dict[str, dict[str, Any]] = {
         "devicePlugin": {"enabled": False},
         "scheduler": {"enabled": False},
         "npd": {"enabled": False},
-        "draDriver": {"enabled": True},
+        "draDriver": {"enabled": True, "nodeSelector": driver_label("dra")},
     },
     "device-plugin": {
-        "devicePlugin": {"enabled": True},
+        "devicePlugin": {"enabled": True, "nodeSelector": driver_label("device-plugin")},
         "scheduler": {"enabled": True},
         "npd": {"enabled": False},
         "draDriver": {"enabled": False},
@@ -39,21 +41,23 @@ refuses the DRA driver beside the device plugin, which is on by default, or besi
 aws-neuron/neuron-helm-charts). The extension places pods that take fewer devices than their node has on connected ones; it runs as
 a second scheduler, which those pods alone name (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/scheduler.html).
 The node problem detector would need a role of its own, and replaces nodes by itself: off; so is the chart's operator of UltraServers,
-by its default. The names of all switches were compared with the values of chart 1.10.0 (`tests/data/neuron-chart/`)."""
+by its default. The affinity that the chart gives to driver and plugin admits all nodes with Neuron devices, those of other teams
+too: the selectors leave them out. The names of all switches were compared with the values of chart 1.10.0 (`tests/data/neuron-chart/`)."""
 
 
-def neuron_values(allocation: str, *, kubernetes: str) -> dict[str, Any]:
+def neuron_values(allocation: str, *, kubernetes: str, system: str = "system") -> dict[str, Any]:
     """Of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
-    speaks older APIs than such a cluster may still have; it has the cluster's version instead."""
+    speaks older APIs than such a cluster may still have; it has the cluster's version instead, and runs on system nodes, whose
+    role is `system`."""
     values = copy.deepcopy(_NEURON_VALUES[allocation])
     if values["scheduler"]["enabled"]:
-        values["scheduler"]["customScheduler"] = {"image": {"tag": SCHEDULER_TAGS[kubernetes]}}
+        place = {"nodeSelector": {NODE_ROLE_LABEL: system}}
+        image = {"image": {"tag": SCHEDULER_TAGS[kubernetes]}}
+        values["scheduler"] |= {**place, "customScheduler": {**place, **image}}
     return values
 
 
-def install_neuron_software(
-    scope: Construct, *, cluster: eks.ICluster, allocation: str, kubernetes: str
-) -> Construct:
+def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
     """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
     device plugin and the scheduler extension.
 
@@ -65,9 +69,13 @@ def install_neuron_software(
         "Chart",
         cluster=cluster,
         # The provider pulls an OCI chart by its repository alone, but requires a name as well.
-        **NEURON_CHART._asdict(),
+        **NEURON_CHART._asdict() | {"release": neuron_release(experiment)},
         namespace="kube-system",
-        values=neuron_values(allocation, kubernetes=kubernetes),
+        values=neuron_values(
+            experiment.baseline.serving.allocation,
+            kubernetes=experiment.cluster.kubernetes,
+            system=role_label(experiment, "system"),
+        ),
     )
     return software
 

@@ -10,7 +10,13 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup, role_label
+from experiment.naming import (
+    NEURON_TAINT_KEY,
+    NODE_ROLE_LABEL,
+    driver_label,
+    neuron_nodegroup,
+    role_label,
+)
 from infra import settings
 from infra.constructs.node_launch import group_resource, launch_template, node_role, root_volume
 
@@ -89,7 +95,10 @@ class NeuronNodes(Construct):
             node_role=node_role(self, experiment),
             # One zone: reservations and EFA live in one.
             subnets=ec2.SubnetSelection(subnets=in_zone),
-            labels={NODE_ROLE_LABEL: role_label(experiment, "neuron")},
+            labels={
+                NODE_ROLE_LABEL: role_label(experiment, "neuron"),
+                **driver_label(experiment.baseline.serving.allocation),
+            },
             taints=[eks.TaintSpec(key=NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)],
             # EKS replaces a node ten minutes after the monitoring agent reports a hardware fault of a Neuron device, and
             # after half an hour without a ready kubelet; else it would bill on. In groups of up to five nodes no share of

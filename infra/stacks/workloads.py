@@ -110,12 +110,7 @@ class WorkloadsStack(ExperimentStack):
         access = KubectlAccess(self, "Access", cluster=self.cluster_of(experiment, cluster, vpc), vpc=vpc)
         applied: Construct = access.entry
         if neuron:
-            applied = install_neuron_software(
-                self,
-                cluster=access.cluster,
-                allocation=experiment.baseline.serving.allocation,
-                kubernetes=experiment.cluster.kubernetes,
-            )
+            applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry)
         if scales:
             driver = applied

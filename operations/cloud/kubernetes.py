@@ -77,7 +77,7 @@ class Kubernetes:
 
     def refusals(self, bodies: Sequence[Mapping[str, Any]], *, namespace: str) -> tuple[tuple[str, ...], str]:
         """Objects of this namespace, or of none, that the server does not take, admission included, and what it says; it
-        keeps none (`dryRun=All`).
+        keeps none (`dryRun=All`). The Pod Security level of another namespace than ours says nothing about ours.
 
         Raises `Outside` where it cannot be asked.
         """
@@ -98,7 +98,11 @@ class Kubernetes:
         names = [f"{one['kind']} {one['metadata']['name']}" for one in bodies]
         taken = {re.sub(r"[./].*/|/", " ", line) for line in done.stdout.splitlines()}  # kind.group/name
         lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines())
-        why = " ".join(line for line in lines if not line.startswith("Warning: "))
+        other = namespace != self._namespace
+        levels = {line for line in lines if other and "violates PodSecurity" in line}
+        why = " ".join(line for line in lines if not line.startswith("Warning: ") and line not in levels)
+        if levels and not why:
+            return (), ""
         return tuple(name for name in names if name.lower() not in taken), why[:500]
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
@@ -358,12 +362,17 @@ def job_of(cron_job: Object, name: str) -> dict[str, Any]:
     }
 
 
-def pod_spec(item: Object) -> Object:
-    """Of a pod, or of whatever makes pods; empty for anything else."""
+def pod_template(item: Object) -> Object:
+    """Metadata and spec of the pods that an object makes; of a pod itself; empty for anything else."""
     if item["kind"] == "Pod":
-        return item.get("spec", {})  # type: ignore[no-any-return]
+        return item
     spec = item.get("spec", {}).get("jobTemplate", item).get("spec", {})
-    return spec.get("template", {}).get("spec", {})  # type: ignore[no-any-return]
+    return spec.get("template", {})  # type: ignore[no-any-return]
+
+
+def pod_spec(item: Object) -> Object:
+    """Of `pod_template`."""
+    return pod_template(item).get("spec", {})  # type: ignore[no-any-return]
 
 
 def pod_containers(item: Object) -> list[Object]:

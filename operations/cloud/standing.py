@@ -26,6 +26,9 @@ _TYPES = {
     "AWS::EKS::Nodegroup": "node group",
     "AWS::EKS::Addon": "add-on",
     "AWS::EKS::AccessEntry": "access entry",
+    # EKS makes an entry for the role of a node group, and keeps it when both are gone
+    # (https://github.com/aws/containers-roadmap/issues/2441).
+    "AWS::IAM::Role": "access entry",
     "AWS::EKS::PodIdentityAssociation": "pod identity",
     "AWS::Logs::LogGroup": "log group",
 }
@@ -37,6 +40,12 @@ _OF_SERVER = {
 }
 _RELEASE = "meta.helm.sh/release-name"
 """Helm's annotation on every object of a chart (https://helm.sh/docs/faq/changes_since_helm2/)."""
+
+
+def release_of(item: Mapping[str, Any]) -> str | None:
+    """The Helm release that an object belongs to."""
+    found: str | None = item["metadata"].get("annotations", {}).get(_RELEASE)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +111,7 @@ def listed(experiment: Experiment, aws: Aws) -> Standing:
         try:
             for one in aws.client("eks").every(operation, key, clusterName=cluster):
                 if isinstance(one, str):
-                    names[f"{kind}: {one}"] = by.owns(kind, one)
+                    names[f"{kind}: {one}"] = by.owns(kind, one) or by.owns(kind, one.rpartition("/")[2])
                     continue
                 owner = one.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
                 own = by.owns(kind, one.get("associationArn", "")) or by.owns("add-on", owner)
@@ -124,8 +133,7 @@ def listed(experiment: Experiment, aws: Aws) -> Standing:
             for kind in _OF_SERVER.values():
                 for one in kubernetes.list(kind):
                     name = f"{kind}: {one['metadata']['name']}"
-                    release = one["metadata"].get("annotations", {}).get(_RELEASE)
-                    names[name] = name in by.objects or release in by.releases
+                    names[name] = name in by.objects or release_of(one) in by.releases
         if by.owns("add-on", "amazon-cloudwatch-observability") and "namespaces: amazon-cloudwatch" in names:
             names["namespaces: amazon-cloudwatch"] = True  # the add-on makes and removes it
     except Refusal as error:

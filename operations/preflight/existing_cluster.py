@@ -10,6 +10,7 @@ from typing import Any
 
 from cdk8s_charts.manifests import fill, read, with_tags
 from cdk8s_charts.pods.devices import DRIVER
+from cdk8s_charts.workloads.network_policy import LOCAL_DNS
 from experiment import Experiment
 from experiment.checks.cluster_section import NEWEST_KUBERNETES
 from experiment.finding import Finding, finding, fine
@@ -17,8 +18,10 @@ from experiment.model import INSTALLABLE, Installed
 from experiment.naming import (
     NEURON_TAINT_KEY,
     NODE_ROLE_LABEL,
+    driver_label,
     namespace,
     neuron_nodegroup,
+    neuron_release,
     role_label,
     stack_name,
     watchers_group,
@@ -29,7 +32,8 @@ from operations.cloud import cloudformation
 from operations.cloud.access import cluster_of, described
 from operations.cloud.aws import Aws
 from operations.cloud.cloudformation import TAG
-from operations.cloud.kubernetes import Kubernetes, Object, pod_containers, pod_spec
+from operations.cloud.kubernetes import Kubernetes, Object, pod_containers, pod_spec, pod_template
+from operations.cloud.standing import release_of
 from operations.options import ROOT
 
 _DAEMONS: dict[Installed, str] = {
@@ -41,6 +45,8 @@ _DAEMONS: dict[Installed, str] = {
 """The DaemonSet by which each is known, no matter who installed it."""
 _PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
 """In the names of AWS Neuron's images."""
+_NETWORK_PLUGINS = ("aws-node", "cilium", "calico-node")
+"""DaemonSets without which a node is never ready: the VPC CNI, or what stands in its place."""
 _WATCHES: Installed = "amazon-cloudwatch-observability"
 """Nothing needs it, so naming it as provided leaves it out."""
 _MOUNTS: Installed = "aws-mountpoint-s3-csi-driver"
@@ -97,6 +103,9 @@ class ExistingCluster:
             why = f"its authentication mode is {mode}, in which no access entry lets our role in"
             command = f"aws eks update-cluster-config --name {there['name']} --region {self._aws.region}"
             yield why, f"let its owner run {command} --access-config authenticationMode=API_AND_CONFIG_MAP"
+        if there.get("kubernetesNetworkConfig", {}).get("ipFamily") == "ipv6":
+            why = "its pods and services have IPv6 addresses, and network policies and checks here know IPv4 alone"
+            yield why, "use an IPv4 cluster: EKS does not change the family of one"
         if not network.get("endpointPrivateAccess", False):
             why = "its endpoint is not reached from inside the VPC, where our functions run"
             yield why, "let its owner enable private access of the endpoint"
@@ -129,7 +138,8 @@ class ExistingCluster:
         with cluster_of(self._experiment, self._aws) as kubernetes:
             daemons = kubernetes.list("daemonsets", everywhere=True)
             operators = kubernetes.list("deployments", labels=_KEDA, everywhere=True) if self._scales else []
-            there = self._found(kubernetes, daemons)
+            devices = self._hands_out(kubernetes, daemons)
+            there = self._found(kubernetes, daemons, devices)
         if operators:
             there.add("keda")
         wanted: list[Installed] = [name for name in INSTALLABLE if name != "keda" or self._scales]
@@ -137,7 +147,14 @@ class ExistingCluster:
         told = f"there: {', '.join(sorted(there)) or 'nothing'}; a deployment installs: {', '.join(installs) or 'nothing'}"
         if _WATCHES in installs:
             told += ", whose agents run on all nodes of the cluster, so that CloudWatch bills metrics and pods' logs of all of it"
-        wrong = [*self._undeclared(there, installs, wanted), *self._two_ways(daemons)]
+        wrong = [
+            *self._without_network(daemons),
+            *self._undeclared(there, installs, wanted, self._foreign(devices)),
+            *self._two_ways(daemons),
+            *_cached_names(daemons),
+        ]
+        if "neuron" not in installs:
+            wrong += self._kept_off(devices)
         if _MOUNTS not in installs:
             wrong += _cannot_mount(daemons)
         return _joined(told, [*wrong, *self._unwatched(operators)])
@@ -146,28 +163,73 @@ class ExistingCluster:
     def _scales(self) -> bool:
         return self._experiment.serve is not None and self._experiment.serve.scales
 
-    def _found(self, kubernetes: Kubernetes, daemons: Sequence[Object]) -> set[Installed]:
+    @property
+    def _claims(self) -> bool:
+        return self._experiment.baseline.serving.allocation == "dra"
+
+    def _hands_out(self, kubernetes: Kubernetes, daemons: Sequence[Object]) -> list[Object]:
+        """What gives devices to pods in the way that the experiment asks for."""
+        running = [one for one in daemons if _runs(one, _DRIVER if self._claims else _PLUGIN)]
+        classes = kubernetes.list("deviceclasses") if self._claims else []
+        return [*(one for one in classes if one["metadata"]["name"] == DRIVER), *running]
+
+    def _foreign(self, devices: Sequence[Object]) -> list[str]:
+        """Those that do not carry the name of our release: Helm would refuse to install beside them."""
+        return [
+            f"{one['kind']} {one['metadata']['name']} of {f'Helm release {release}' if release else 'no Helm release'}"
+            for one in devices
+            if (release := release_of(one)) != neuron_release(self._experiment)
+        ]
+
+    def _kept_off(self, devices: Sequence[Object]) -> Iterator[tuple[str, str]]:
+        """A driver that the cluster has, and that does not run on our nodes."""
+        running = [one for one in devices if pod_spec(one)]
+        if running and not any(self._comes_to_ours(pod_spec(one)) for one in running):
+            ((key, value),) = driver_label(self._experiment.baseline.serving.allocation).items()
+            why = f"neuron is there, and {running[0]['metadata']['name']} does not run on our Trn2 nodes"
+            yield why, f"let its owner admit nodes with the label {key}: {value}"
+
+    def _without_network(self, daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
+        plugins = [one for one in daemons if one["metadata"]["name"] in _NETWORK_PLUGINS]
+        if any(self._comes_to_ours(pod_spec(one)) for one in plugins):
+            return
+        auto = described(self._experiment, self._aws).get("computeConfig", {}).get("enabled")
+        of = ": EKS Auto Mode brings one to its own nodes alone" if auto else ""
+        why = f"no network plugin ({', '.join(_NETWORK_PLUGINS)}) runs on our nodes, which never become ready{of}"
+        yield why, "let its owner install the add-ons vpc-cni, kube-proxy and coredns"
+
+    def _found(
+        self, kubernetes: Kubernetes, daemons: Sequence[Object], devices: Sequence[Object]
+    ) -> set[Installed]:
         names = {one["metadata"]["name"] for one in daemons}
         there = {name for name, daemon in _DAEMONS.items() if daemon in names}
-        if self._experiment.baseline.serving.allocation == "dra":
-            here = any(one["metadata"]["name"] == DRIVER for one in kubernetes.list("deviceclasses"))
-        else:
-            here = any(_runs(one, _PLUGIN) for one in daemons)
-        if here:
+        if any(one["kind"] == "DeviceClass" or not self._claims for one in devices):
             there.add("neuron")
         if kubernetes.list("nodes", labels={NODE_ROLE_LABEL: role_label(self._experiment, "system")}):
             there.add("system-nodes")
         return there
 
     def _undeclared(
-        self, there: set[Installed], installs: Sequence[Installed], wanted: Sequence[Installed]
+        self,
+        there: set[Installed],
+        installs: Sequence[Installed],
+        wanted: Sequence[Installed],
+        foreign: Sequence[str],
     ) -> Iterator[tuple[str, str]]:
         owner = self._wanted.nodes_of
+        earlier = "; if version 0.2 of this experiment installed it, run ./trnspec teardown first"
         for name in wanted:
-            ours = ("workloads" if name == "neuron" else "nodes") in self._standing
+            ours = not foreign if name == "neuron" else "nodes" in self._standing
             if name in installs and name in there and not ours and name != "system-nodes":
-                why = f"{name} is there, and a deployment would install it again"
-                yield why, f"add {name} to cluster.provided"
+                of = f" ({', '.join(foreign)})" if name == "neuron" else ""
+                why = f"{name} is there, and a deployment would install it again{of}"
+                yield (
+                    why,
+                    f"add {name} to cluster.provided{earlier if of and 'workloads' in self._standing else ''}",
+                )
+            elif name == "neuron" and name in self._wanted.provided and name in there and not foreign:
+                why = "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
+                yield why, "remove it there"
             elif name in self._wanted.provided and name not in there and name != _WATCHES:
                 why = f"{name} is not there, though cluster.provided names it"
                 yield why, "remove it there, or let the cluster's owner install it"
@@ -190,21 +252,20 @@ class ExistingCluster:
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
         """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
         allocation = self._experiment.baseline.serving.allocation
-        other, instead = (_PLUGIN, "device-plugin") if allocation == "dra" else (_DRIVER, "dra")
+        other, instead = (_PLUGIN, "device-plugin") if self._claims else (_DRIVER, "dra")
         for one in daemons:
             if _runs(one, other) and self._comes_to_ours(pod_spec(one)):
                 name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
                 why = f"{name} would run on our nodes beside serving.allocation {allocation}, and both hand out the same devices"
                 keep = f"{NODE_ROLE_LABEL}: {role_label(self._experiment, 'neuron')}"
-                yield (
-                    why,
-                    f"set serving.allocation: {instead}, or let its owner keep it off nodes with {keep}",
-                )
+                use = f"set serving.allocation: {instead} and add neuron to cluster.provided"
+                yield why, f"{use}, or let its owner keep it off nodes with {keep}"
 
     def _comes_to_ours(self, spec: Object) -> bool:
         """Whether selector and required node affinity of a pod admit our Trn2 nodes, by the labels that are known of them."""
         ours = {
             NODE_ROLE_LABEL: role_label(self._experiment, "neuron"),
+            **driver_label(self._experiment.baseline.serving.allocation),
             "node.kubernetes.io/instance-type": self._experiment.instance.name,
             "eks.amazonaws.com/nodegroup": neuron_nodegroup(self._experiment),
             "kubernetes.io/os": "linux",
@@ -228,12 +289,13 @@ class ExistingCluster:
                 return finding(why, "give the experiment another name, or let its owner remove the namespace")
             place = own if exists else "default"
             objects = self._objects(place)
+            objects += _pods(objects)
             refused, said = kubernetes.refusals(objects, namespace=place)
         if refused:
             why = f"the server does not take {', '.join(refused)}: {said}"
             return finding(why, "let the cluster's owner admit it, or change what it names")
         where = "" if exists else f", asked in namespace default because {own} does not exist yet"
-        return fine(f"the server would take all {len(objects)} objects{where}")
+        return fine(f"the server would take all {len(objects)} objects, pods included{where}")
 
     def _objects(self, place: str) -> list[dict[str, Any]]:
         """What a deployment applies, in this namespace."""
@@ -248,6 +310,22 @@ class ExistingCluster:
         return objects
 
 
+def _pods(objects: Sequence[Object]) -> list[dict[str, Any]]:
+    """What controllers make of the objects: a policy on pods does not look at a Deployment. Accounts and priorities come with
+    the deployment; a pod that names one which does not exist yet is refused for that."""
+    found = []
+    for one in objects:
+        if spec := pod_spec(one):
+            metadata = {
+                **pod_template(one).get("metadata", {}),
+                **{key: one["metadata"][key] for key in _PLACE},
+            }
+            left = {key: spec[key] for key in spec if key not in ("serviceAccountName", "priorityClassName")}
+            found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": left})
+    return found
+
+
+_PLACE = ("name", "namespace")
 _KEDA = {"app.kubernetes.io/name": "keda-operator"}
 
 
@@ -271,6 +349,15 @@ def _cannot_mount(daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
         ):
             why = f"{_MOUNTS} does not tolerate {NEURON_TAINT_KEY}, so nothing is mounted on our Trn2 nodes"
             yield why, "let its owner set node.tolerateAllTaints: true"
+
+
+def _cached_names(daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
+    """NodeLocal DNSCache under an address that our network policies do not know."""
+    for one in daemons:
+        arguments = [str(word) for container in pod_containers(one) for word in container.get("args", ())]
+        if _runs(one, "k8s-dns-node-cache") and not any(LOCAL_DNS in word for word in arguments):
+            why = f"{one['metadata']['name']} (NodeLocal DNS) does not answer at {LOCAL_DNS}, the one address of it that our network policies admit"
+            yield why, f"let its owner add {LOCAL_DNS} to -localip"
 
 
 def _met(expression: Object, labels: Mapping[str, str]) -> bool:

@@ -14,7 +14,7 @@ from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, Refusal, finding, fine
-from experiment.naming import stack_name
+from experiment.naming import cluster_name, stack_name
 from infra.settings import SERVICES
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls
@@ -27,6 +27,9 @@ INTERFACES_OF_A_NODE = 2
 (`WARM_ENI_TARGET`, https://docs.aws.amazon.com/eks/latest/best-practices/vpc-cni.html). EFA takes an address on the first
 network card alone."""
 BALANCER_TAG = "kubernetes.io/role/internal-elb"
+CLUSTER_TAG = "kubernetes.io/cluster/"
+"""A subnet with such a tag is for the clusters that are named so and for no other; one without is for all (`findSubnets` of
+https://github.com/kubernetes/cloud-provider-aws/blob/master/pkg/providers/v1/aws.go)."""
 _OUTSIDE = "public.ecr.aws and Hugging Face"
 _EVERYWHERE = "0.0.0.0/0"
 _DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
@@ -86,10 +89,18 @@ class ExistingVpc:
             there = found["AvailabilityZone"]
             return finding(f"{name} is in {there}, not in {zone}", f"name a subnet of {zone} in {key}")
         tag = {"Key": BALANCER_TAG, "Value": "1"}
-        if serve is not None and serve.certificate_arn and tag not in found.get("Tags", ()):
-            why = f"{name} has no tag {BALANCER_TAG}: 1, so the load balancer of serve finds no place there"
-            tagging = f"aws ec2 create-tags --resources {name} --tags Key={BALANCER_TAG},Value=1"
-            return finding(why, f"{tagging} --region {self._aws.region}")
+        if serve is not None and serve.certificate_arn:
+            tagging = f"aws ec2 create-tags --resources {name} --region {self._aws.region} --tags"
+            if tag not in found.get("Tags", ()):
+                why = (
+                    f"{name} has no tag {BALANCER_TAG}: 1, so the load balancer of serve finds no place there"
+                )
+                return finding(why, f"{tagging} Key={BALANCER_TAG},Value=1")
+            of = [one["Key"] for one in found.get("Tags", ()) if one["Key"].startswith(CLUSTER_TAG)]
+            own = f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
+            if of and own not in of:
+                why = f"{name} has the tag {', '.join(of)} and not {own}, so the load balancer of serve finds no place there"
+                return finding(why, f"{tagging} Key={own},Value=shared")
         return fine(f"{name}, {found['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:
@@ -136,6 +147,9 @@ class ExistingVpc:
         if target.startswith("igw-"):
             why = f"{told}, which serves public addresses only, and nodes have none"
             return finding(why, f"name a private subnet of {zone}, whose route leads to a NAT gateway")
+        if target.startswith("pcx-"):
+            why = f"{told}, a peering connection, which leads to addresses of the other VPC and not to the internet"
+            return finding(why, to_nat.replace("create", "replace"))
         s3 = "" if self._reaches_s3(zone) else "; S3 goes that way too: a gateway endpoint costs nothing"
         return fine(f"{told}{s3}")
 

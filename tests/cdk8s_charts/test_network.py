@@ -11,8 +11,9 @@ from tests.cdk8s_charts.objects import Case, Object, named, pods_of
 
 Labels = dict[str, str]
 S3, CREDENTIALS, INSTANCE = "52.218.0.1", "169.254.170.23", "169.254.169.254"
-OUTSIDE = {(S3, 443), (CREDENTIALS, 80)}
-"""AWS and its credentials; never the metadata of the instance."""
+NAMES = "169.254.20.10"
+OUTSIDE = {(S3, 443), (CREDENTIALS, 80), (NAMES, 53)}
+"""AWS and its credentials, and names where the cluster has NodeLocal DNS; never the metadata of the instance."""
 SELECTING = {"offline": 1, "job": 2, "client": 3, "server": 4}
 REACHED = {"server": set(), "offline": set(), "client": OUTSIDE, "job": OUTSIDE}
 
@@ -51,7 +52,7 @@ def test_pods_reach_and_let_in_what_is_listed_for_their_role_and_nothing_else(ca
             "the default, its own, and those that let nobody in here"
         )
         assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in selecting)
-        outside = product((S3, CREDENTIALS, INSTANCE), (443, 80, 53, 8000))
+        outside = product((S3, CREDENTIALS, INSTANCE, NAMES), (443, 80, 53, 8000))
         reached = {(peer, port) for peer, port in outside if _allowed(policies, own, "egress", port, peer)}
         assert reached == REACHED[own[ROLE]], name
         client = name in ("qwen-llmperf", "qwen-lmeval")

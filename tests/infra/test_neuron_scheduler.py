@@ -25,6 +25,12 @@ def test_the_second_scheduler_has_the_clusters_version(kubernetes: str) -> None:
     assert SCHEDULER_TAGS.keys() == ADDON_VERSIONS.keys()
 
 
+def test_the_second_scheduler_runs_on_system_nodes() -> None:
+    values = neuron_values("device-plugin", kubernetes="1.35", system="joined-system")["scheduler"]
+    wanted = {"speculation.trn2/role": "joined-system"}
+    assert values["nodeSelector"] == values["customScheduler"]["nodeSelector"] == wanted
+
+
 @pytest.mark.parametrize(("devices", "named"), [(4, SCHEDULER), (8, SCHEDULER), (16, None)])
 def test_an_arm_that_takes_all_devices_of_its_node_is_placed_by_the_clusters_own_scheduler(
     devices: int, named: str | None

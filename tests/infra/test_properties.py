@@ -44,7 +44,7 @@ reference | nodes | AWS::EKS::Nodegroup | ReleaseVersion | 1.35.6-20260625
 later | * | AWS::EKS::Nodegroup | Version | "1.36"
 reference | nodes | AWS::EKS::Nodegroup | NodeRepairConfig | {Enabled: true}
 reference | nodes | AWS::EKS::Nodegroup | UpdateConfig | {MaxUnavailable: 1, UpdateStrategy: MINIMAL}
-reference | nodes | AWS::EKS::Nodegroup | Labels | {speculation.trn2/role: neuron}
+reference | nodes | AWS::EKS::Nodegroup | Labels | {speculation.trn2/role: neuron, speculation.trn2/devices: dra}
 reference | nodes | AWS::EKS::Nodegroup | Taints | [{Key: aws.amazon.com/neuron, Value: "true", Effect: NO_SCHEDULE}]
 reference | nodes | AWS::EKS::Nodegroup | CapacityType | ON_DEMAND
 rented | nodes | AWS::EKS::Nodegroup | CapacityType | CAPACITY_BLOCK
@@ -84,8 +84,8 @@ reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Pri
 reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Action | [sts:AssumeRole, sts:TagSession]
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | Overwrite | true
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | PruneLabel | null
-reference | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: false}, scheduler: {enabled: false}, draDriver: {enabled: true}, npd: {enabled: false}}
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true, customScheduler: {image: {tag: v1.35.8-eks-1-35-15}}}, draDriver: {enabled: false}, npd: {enabled: false}}
+reference | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: false}, scheduler: {enabled: false}, draDriver: {enabled: true, nodeSelector: {speculation.trn2/devices: dra}}, npd: {enabled: false}}
+rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: true, nodeSelector: {speculation.trn2/devices: device-plugin}}, scheduler: {enabled: true, nodeSelector: {speculation.trn2/role: system}, customScheduler: {image: {tag: v1.35.8-eks-1-35-15}, nodeSelector: {speculation.trn2/role: system}}}, draDriver: {enabled: false}, npd: {enabled: false}}
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Namespace | keda
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.watchNamespace | rented
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.permissions.operator.restrict.secret | true

@@ -157,11 +157,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.api.asked.append(body)
         if namespace and namespace != "default" and ("namespaces", "", namespace) not in self.api.objects:
             return self._refuse(404, "NotFound", f'namespaces "{namespace}" not found')
+        if body["kind"] == "Pod" and (lacks := self._unknown(namespace, body["spec"])):
+            return self._refuse(403, "Forbidden", f'pods "{body["metadata"]["name"]}" is forbidden: {lacks}')
         if why := self.api.denied.get(body["kind"]):
             return self._refuse(
                 403, "Forbidden", f'admission webhook "policy.example" denied the request: {why}'
             )
         self._send(200, body)
+
+    def _unknown(self, namespace: str, spec: dict[str, Any]) -> str:
+        """What the server's own admission misses, before any other is asked."""
+        account, priority = spec.get("serviceAccountName"), spec.get("priorityClassName")
+        if account and ("serviceaccounts", namespace, account) not in self.api.objects:
+            return f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+        if priority and ("priorityclasses", "", priority) not in self.api.objects:
+            return f"no PriorityClass with name {priority} was found"
+        return ""
 
     def _listed(self, kind: str, namespace: str, query: dict[str, list[str]]) -> dict[str, Any]:
         _, _, title, namespaced, _ = KINDS[kind]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from botocore.exceptions import ClientError
 
 from experiment import Experiment
 from operations import teardown
-from operations.cloud import standing
+from operations.cloud import cloudformation, standing
 from operations.cloud.aws import Aws
 from operations.cloud.standing import Made, listed
 from operations.preflight.account import what_was_left
 from tests.operations.api_server import ApiServer
-from tests.operations.clients import eks_says, shared_client
+from tests.operations.clients import eks_says, make_stacks, shared_client, stack_names
 from tests.operations.conftest import Say
 
 pytestmark = pytest.mark.usefixtures("direct")
@@ -180,3 +184,134 @@ def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised
     assert found.state == "finding"
     assert "add amazon-cloudwatch-observability to cluster.provided" in found.remedy
     assert "delete-log-group" not in found.said()
+
+
+def stacked(part: str, **resources: Any) -> None:
+    """A stack of the experiment with these resources; moto makes no custom resource without its function."""
+    for one in resources.values():
+        one |= {"Condition": "Never"} if one["Type"].startswith("Custom::") else {}
+    body = json.dumps({"Conditions": {"Never": {"Fn::Equals": ["a", "b"]}}, "Resources": resources})
+    tags = [{"Key": "experiment", "Value": "joined"}]
+    shared_client("cloudformation").create_stack(StackName=f"joined-{part}", TemplateBody=body, Tags=tags)
+
+
+def driver(release: str) -> dict[str, Any]:
+    return {"Type": "Custom::AWSCDK-EKS-HelmChart", "Properties": {"Release": release}}
+
+
+TOPIC = {"Type": "AWS::SNS::Topic"}
+
+
+@pytest.mark.parametrize(
+    ("provided", "nodes_of", "said"),
+    [
+        (("neuron",), None, "joined: beside in cluster team uses neuron, which this would remove; take that"),
+        ((), "joined", "joined: beside in cluster team uses its nodes, neuron, which this would remove"),
+        ((), "third", "joined: beside in cluster team uses neuron, which this would remove"),
+        (("keda", "system-nodes"), None, ""),
+    ],
+)
+def test_what_another_experiment_uses_is_not_removed_under_it(
+    joined: Experiment,
+    joining: Callable[..., Experiment],
+    lists: Lists,
+    team: ApiServer,
+    aws: Aws,
+    say: Say,
+    monkeypatch: pytest.MonkeyPatch,
+    provided: tuple[str, ...],
+    nodes_of: str | None,
+    said: str,
+) -> None:
+    """Driver and add-ons are there once for a whole cluster: whoever lists them in `provided` has ours."""
+    beside = replace(joining(provided=provided, nodes_of=nodes_of), name="beside")
+    monkeypatch.setattr(cloudformation, "neighbours", lambda _: [beside])
+    monkeypatch.setattr(standing, "made", _MADE)
+    del team.objects["namespaces", "", "joined"]  # which no server of ours would remove with the stack
+    stacked("workloads", Topic=TOPIC, Driver=driver("joined-neuron"))
+    assert teardown.standing_on(joined, aws) == "", "nothing of the other is deployed"
+    make_stacks("beside", "identity")
+    code, _, err = say("teardown", "--dry-run")
+    assert (code, said in err) == (0, True)
+    code, _, err = say("teardown", "--confirm", "joined")
+    assert (code, said in err) == ((1, True) if said else (0, True)), err
+    assert ("joined-workloads" in stack_names()) is bool(said)
+
+
+def test_who_uses_our_add_ons_without_a_file_here_is_known_by_its_roles(
+    joined: Experiment, lists: Lists, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*ids: tuple[str, str]) -> str:
+        by = Made(ids=frozenset(ids), objects=frozenset(), releases=frozenset())
+        monkeypatch.setattr(teardown, "made", lambda *_: by)
+        return teardown.standing_on(joined, aws)
+
+    for name in ("elsewhere", "apart", "team"):  # `team` has the cluster, with all that it needs
+        make_stacks(name, "identity")
+    lists["associations"] += [
+        {"namespace": name, "serviceAccount": "serving", "clusterName": "team"}
+        for name in ("elsewhere", "team")
+    ]
+    brought = ("add-on", "aws-mountpoint-s3-csi-driver")
+    expected = "joined: elsewhere in cluster team uses aws-mountpoint-s3-csi-driver, which this would remove"
+    assert said(brought).startswith(expected)
+    assert said() == "", "nothing that others could use"
+
+
+def test_a_release_without_our_name_is_not_removed(
+    joined: Experiment, lists: Lists, team: ApiServer, say: Say
+) -> None:
+    """Version 0.2 called it as a team might have called its own, which it would then have upgraded."""
+    stacked("workloads", Topic=TOPIC, Driver=driver("neuron"))
+    mark = {"metadata": {"annotations": {"meta.helm.sh/release-name": "neuron"}}}
+    team.put("deviceclasses", "neuron.aws.com", mark)
+    code, _, err = say("teardown", "--confirm", "joined")
+    assert (code, stack_names()) == (1, ["joined-workloads"])
+    assert "would uninstall Helm release neuron of namespace kube-system" in err
+    assert "run helm uninstall neuron --namespace kube-system if nobody uses it" in err
+    del team.objects["deviceclasses", "", "neuron.aws.com"]
+    say("teardown", "--confirm", "joined")
+    assert stack_names() == []
+
+
+TRUST = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Version": "2012-10-17"}}}
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_access_entries_of_our_nodes_go_or_are_told(
+    joined: Experiment,
+    lists: Lists,
+    team: ApiServer,
+    say: Say,
+    monkeypatch: pytest.MonkeyPatch,
+    allowed: bool,
+) -> None:
+    """EKS makes them with a node group, and keeps them when the group and its role are gone."""
+    monkeypatch.setattr(standing, "made", _MADE)
+    del team.objects["namespaces", "", "joined"]
+    stacked("nodes", Topic=TOPIC, Nodes=dict(TRUST))
+    (role,) = (
+        one["RoleName"] for one in shared_client("iam").list_roles()["Roles"] if "joined" in one["RoleName"]
+    )
+    others = [f"{ROLE}/team-admin", f"{ROLE}/joined-nodes-of-somebody"]
+    lists["accessEntries"][:] = [*others, f"{ROLE}/{role}"]
+
+    def delete(params: dict[str, Any], **_: Any) -> Any:
+        if not allowed:
+            raise ClientError(
+                {"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DeleteAccessEntry"
+            )
+        assert role not in [one["RoleName"] for one in shared_client("iam").list_roles()["Roles"]]
+        lists["accessEntries"].remove(unquote(params["url_path"].partition("/access-entries/")[2]))
+        return SimpleNamespace(status_code=200, headers={}, raw=None), {}
+
+    events = shared_client("eks").meta.events
+    events.register("before-call.eks.DeleteAccessEntry", delete)
+    code, out, err = say("teardown", "--confirm", "joined")
+    events.unregister("before-call.eks.DeleteAccessEntry", delete)
+    left = [] if allowed else [f"{ROLE}/{role}"]
+    assert (code, lists["accessEntries"]) == (0 if allowed else 1, [*others, *left]), err
+    entry = f"access entry: {ROLE}/{role}"
+    assert f"ours and left: {'nothing' if allowed else entry}" in out
+    assert "gone though not ours: nothing" in out
+    assert allowed or "let the caller do eks:DeleteAccessEntry" in err

@@ -102,6 +102,30 @@ def test_only_what_the_cluster_lacks_is_installed_and_software_of_somebody_else_
     assert _addons(made.joined, "ResolveConflicts") == {"NONE"}
 
 
+def test_the_neuron_driver_runs_on_our_trn2_nodes_alone_under_a_name_of_our_own(made: Deployments) -> None:
+    """The affinity of its chart admits all nodes with Neuron devices, and Helm upgrades and removes what has the name."""
+    chart = made.joined.only("Custom::AWSCDK-EKS-HelmChart").properties
+    selector = json.loads(resolved(chart["Values"]))["draDriver"]["nodeSelector"]
+    groups = [
+        one["Labels"].items()
+        for one in (*_groups(made.joined), *_groups(made.beside), *_groups(made.reference))
+    ]
+    reached = [labels for labels in groups if selector.items() <= labels]
+    assert {labels["speculation.trn2/role"] for labels in map(dict, reached)} == {
+        "joined-neuron",
+        "beside-neuron",
+        "neuron",
+    }
+    assert len(groups) == 5, "the second brings nodes and no driver"
+    of_team = {"node.kubernetes.io/instance-type": "trn2.48xlarge", "speculation.trn2/role": "system"}
+    assert not selector.items() <= of_team.items()
+    assert chart["Release"] == "joined-neuron"
+
+
+def _groups(found: Deployment) -> list[Properties]:
+    return found.properties("AWS::EKS::Nodegroup")
+
+
 def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(made: Deployments) -> None:
     for found, wanted in ((made.reference, 0), (made.joined, 2)):
         roles = [one for one in found.resources("AWS::IAM::Role", "nodes") if "ec2.amazonaws" in str(one)]

@@ -135,7 +135,7 @@ def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are
     """Log groups into which EKS and the agents still write come back at once, and hinder nothing."""
     experiment = load(ROOT / "experiments" / "qwen3-32b.yaml")
     late = {control_plane_log_group(experiment), *container_insights_log_groups(experiment)}
-    with rehearsal_server() as endpoint:
+    with rehearsal_server() as endpoint, monkeypatch.context() as patch:  # undone before the server's own
         called = partial(client, endpoint=endpoint, region=REGION)
         rehearse(real_assembly, region=REGION, endpoint=endpoint)
         _shown_as_made(called)
@@ -147,7 +147,7 @@ def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are
             if (name := getattr(resource, "physical_resource_id", "")) in late:
                 called("logs").create_log_group(logGroupName=name)
 
-        monkeypatch.setattr(ResourceMap, "_delete_resource", delete)
+        patch.setattr(ResourceMap, "_delete_resource", delete)
         assert take_down(experiment, aws, FakeClock()) == []
         (storage,) = cloudformation.deployed(experiment, aws)
         assert storage.name == "qwen3-32b-storage"

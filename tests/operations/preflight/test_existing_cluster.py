@@ -73,6 +73,11 @@ UNFIT = [
         "authenticationMode=API_AND_CONFIG_MAP",
     ),
     (
+        described(kubernetesNetworkConfig={"ipFamily": "ipv6", "serviceIpv6Cidr": "fd00::/108"}),
+        "have IPv6 addresses",
+        "use an IPv4 cluster",
+    ),
+    (
         described(network={"endpointPrivateAccess": False}),
         "not reached from inside the VPC",
         "private access",
@@ -131,8 +136,27 @@ def daemon(
     api.put("daemonsets", name, {"spec": {"template": {"spec": spec}}}, namespace="kube-system")
 
 
+ANYWHERE = {
+    "key": "eks.amazonaws.com/compute-type",
+    "operator": "NotIn",
+    "values": ["fargate", "hybrid", "auto"],
+}
+"""Of the network plugin's affinity, as EKS writes it."""
+
+
+def affinity(*expressions: dict[str, Any]) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [*expressions]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 @pytest.fixture
-def software(joining: Change, aws: Aws, team: ApiServer, _direct: None) -> Software:
+def plugin(team: ApiServer) -> None:
+    """Pods of that cluster get addresses."""
+    daemon(team, "aws-node", "amazon-k8s-cni:1", affinity=affinity(ANYWHERE))
+
+
+@pytest.fixture
+def software(joining: Change, aws: Aws, team: ApiServer, plugin: None, _direct: None) -> Software:
     """What is found in that cluster, of an experiment whose section `cluster` says this."""
 
     def found(*, serve: Serve | None = None, allocation: str = "dra", **said: Any) -> Finding:
@@ -198,6 +222,85 @@ def test_both_ways_of_handing_out_devices_on_one_node_are_found(
     daemon(team, "other", image, {"kubernetes.io/os": "linux"})
     found = software(allocation=allocation)
     assert f"kube-system/other would run on our nodes beside serving.allocation {allocation}" in found.why
+    assert "and add neuron to cluster.provided, or let its owner keep it off nodes with" in found.remedy
+
+
+def test_neuron_of_another_release_is_refused_whatever_stands_and_ours_is_taken_again(
+    software: Software, team: ApiServer
+) -> None:
+    """Two releases of the chart collide; a release is known by the name that Helm writes on all its objects."""
+
+    def released(name: str) -> Finding:
+        mark = {"metadata": {"annotations": {"meta.helm.sh/release-name": name}}}
+        team.put("deviceclasses", "neuron.aws.com", mark)
+        return software()
+
+    assert released("joined-neuron").state is State.FINE
+    alone = (
+        "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
+    )
+    assert alone in software(provided=("neuron",)).why
+    found = released("neuron")
+    assert "neuron is there, and a deployment would install it again" in found.why
+    assert "(DeviceClass neuron.aws.com of Helm release neuron)" in found.why
+    assert found.remedy == "add neuron to cluster.provided"
+    make_stacks("joined", "workloads")
+    assert (
+        "if version 0.2 of this experiment installed it, run ./trnspec teardown" in released("neuron").remedy
+    )
+    assert released("joined-neuron").state is State.FINE
+    daemon(team, "neuron-device-plugin", "public.ecr.aws/neuron/neuron-device-plugin:1", {"a": "b"})
+    found = software(allocation="device-plugin")
+    assert "(DaemonSet neuron-device-plugin of no Helm release)" in found.why
+
+
+def test_a_provided_driver_must_run_on_our_nodes(software: Software, team: ApiServer) -> None:
+    def running(selector: dict[str, str]) -> Finding:
+        daemon(team, "driver", "public.ecr.aws/neuron/neuron-dra-driver:1", selector)
+        return software(provided=("neuron",))
+
+    team.put("deviceclasses", "neuron.aws.com", {})
+    assert running({}).state is State.FINE
+    assert running({"speculation.trn2/devices": "dra"}).state is State.FINE, "of another experiment"
+    found = running({"team": "ml"})
+    assert "neuron is there, and driver does not run on our Trn2 nodes" in found.why
+    assert "admit nodes with the label speculation.trn2/devices: dra" in found.remedy
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_our_nodes_need_a_network_plugin(software: Software, team: ApiServer, auto: bool) -> None:
+    answer = described(computeConfig={"enabled": auto})
+    with clients.eks_says(DescribeCluster=lambda: answer):
+        assert software().state is State.FINE, "nodes of both kinds"
+        on_auto = {**ANYWHERE, "operator": "In", "values": ["auto"]}
+        daemon(team, "aws-node", affinity=affinity(on_auto))
+        assert "no network plugin" in software().why
+        del team.objects["daemonsets", "kube-system", "aws-node"]
+        found = software()
+        assert "no network plugin (aws-node, cilium, calico-node) runs on our nodes" in found.why
+        assert ("EKS Auto Mode brings one to its own nodes alone" in found.why) is auto
+        assert "let its owner install the add-ons vpc-cni, kube-proxy and coredns" in found.remedy
+        daemon(team, "cilium", selector={"kubernetes.io/os": "linux"})
+        assert software().state is State.FINE
+
+
+def test_names_are_asked_of_an_address_that_network_policies_admit(
+    software: Software, team: ApiServer
+) -> None:
+    def answering(addresses: str) -> Finding:
+        image = "registry.k8s.io/dns/k8s-dns-node-cache:1.26.4"
+        container = {
+            "name": "node-cache",
+            "image": image,
+            "args": ["-localip", addresses, "-conf", "/etc/Corefile"],
+        }
+        daemon(team, "node-local-dns", containers=[container])
+        return software()
+
+    assert answering("169.254.20.10,10.100.0.10").state is State.FINE
+    found = answering("169.254.99.1,10.100.0.10")
+    assert "node-local-dns (NodeLocal DNS) does not answer at 169.254.20.10" in found.why
+    assert "let its owner add 169.254.20.10 to -localip" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -214,9 +317,8 @@ def test_both_ways_of_handing_out_devices_on_one_node_are_found(
 def test_a_device_plugin_that_its_affinity_keeps_off_our_nodes_is_fine(
     software: Software, team: ApiServer, asked: dict[str, Any], state: State
 ) -> None:
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "speculation.trn2/role", **asked}]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    daemon(team, "theirs", "public.ecr.aws/neuron/neuron-device-plugin:1", affinity=affinity)
+    where = affinity({"key": "speculation.trn2/role", **asked})
+    daemon(team, "theirs", "public.ecr.aws/neuron/neuron-device-plugin:1", affinity=where)
     assert software().state is state
 
 
@@ -280,6 +382,14 @@ def test_the_server_is_asked_about_every_object_and_keeps_none(
     found = admission()
     assert "the server does not take Deployment qwen-sd-vllm, Deployment qwen-vllm: " in found.why
     assert "limits are missing" in found.why
+    # A policy on pods does not look at what makes them.
+    team.denied = {"Pod": "requests are missing"}
+    found = admission()
+    assert (found.state, "Deployment" in found.why) == (State.FINDING, False)
+    assert "Pod qwen-vllm" in found.why
+    assert "requests are missing" in found.why
+    team.denied = {"Pod": 'violates PodSecurity "restricted:latest"'}
+    assert admission().state is State.FINE, "the level of namespace default, and ours has its own"
     team.denied.clear()
     team.asked.clear()
     team.put("namespaces", "joined", {})
@@ -301,7 +411,7 @@ def deploys(rendered: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_deploy_makes_nothing_where_something_is_found_or_nobody_could_say(
-    deploys: list[str], aws: Aws, team: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
+    deploys: list[str], aws: Aws, team: ApiServer, plugin: None, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team.put("namespaces", "joined", {})
     code, _, told = say("deploy")
@@ -310,7 +420,7 @@ def test_deploy_makes_nothing_where_something_is_found_or_nobody_could_say(
     assert f"preflight, vpc: {VPC}: no such VPC" in told
     say("deploy", "--dry-run")  # shows what would be made, and makes nothing
     assert "diff" in deploys
-    team.objects.clear()
+    del team.objects["namespaces", "", "joined"]
     monkeypatch.setattr(ExistingVpc, "checks", lambda self: {})
     monkeypatch.setattr(ExistingCluster, "cluster", lambda self: fine("it fits"))
     say("deploy")

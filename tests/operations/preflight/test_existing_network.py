@@ -163,6 +163,7 @@ def test_nodes_need_dns_and_no_control_plane_in_an_earlier_network(built: Built,
     [
         ("", "come from public.ecr.aws and Hugging Face", "aws ec2 create-route"),
         ("igw", "serves public addresses only", "name a private subnet of us-east-2a"),
+        ("pcx", "a peering connection, which leads to addresses of the other VPC", "aws ec2 replace-route"),
         ("gone", "nat-0123456789abcdef0, which is gone", "aws ec2 replace-route"),
     ],
 )
@@ -174,6 +175,10 @@ def test_a_subnet_needs_a_way_out_that_works(
         gateway = built.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
         built.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=built.vpc)
         built.route(GatewayId=gateway)
+    if target == "pcx":
+        other = built.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
+        peering = built.ec2.create_vpc_peering_connection(VpcId=built.vpc, PeerVpcId=other)
+        built.route(VpcPeeringConnectionId=peering["VpcPeeringConnection"]["VpcPeeringConnectionId"])
     checks = ExistingVpc(built.within(experiment), aws)
     if target == "gone":  # moto keeps routes of what was deleted as they were
         gone = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-0123456789abcdef0"}
@@ -218,3 +223,13 @@ def test_a_load_balancer_is_looked_for_by_a_tag(built: Built, experiment: Experi
     tags = [{"Key": BALANCER_TAG, "Value": "1"}]
     built.ec2.create_tags(Resources=[*built.subnets.values()], Tags=tags)
     assert judged(balanced, aws)["subnet us-east-2a"].state is State.FINE
+
+    def tagged_for(*clusters: str) -> Finding:
+        of = [{"Key": f"kubernetes.io/cluster/{name}", "Value": "shared"} for name in clusters]
+        built.ec2.create_tags(Resources=[*built.subnets.values()], Tags=of)
+        return judged(balanced, aws)["subnet us-east-2a"]
+
+    told = tagged_for("shop")
+    assert "has the tag kubernetes.io/cluster/shop and not kubernetes.io/cluster/qwen3-32b" in told.why
+    assert told.remedy.endswith("--region us-east-2 --tags Key=kubernetes.io/cluster/qwen3-32b,Value=shared")
+    assert tagged_for("qwen3-32b").state is State.FINE
