@@ -120,10 +120,14 @@ class Cells:
         together = [one for class_ in self.plan.classes for one in self.of(arm, Place(class_, place.load))]
         return together, self.blocks_of(arm, Place(MIXED, place.load))
 
-    def plain_s(self, arm: Arm, place: Place) -> float | None:
-        """Seconds of a step of an arm that decodes plainly, the baseline of `arm` where it does; None without such an arm."""
+    def plain_of(self, arm: Arm) -> Arm | None:
+        """An arm that decodes plainly, the baseline of `arm` where it does; None without such an arm."""
         arms = (self.baseline_of(arm), *self.plan.arms)
-        plain = next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
+        return next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
+
+    def plain_s(self, arm: Arm, place: Place) -> float | None:
+        """Seconds of a step of such an arm."""
+        plain = self.plain_of(arm)
         timed = plain and pooled(self.answered(plain, place), 1)
         return timed.tpot_s if timed else None
 

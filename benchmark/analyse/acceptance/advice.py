@@ -240,7 +240,7 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
             f"{subject.where['class']}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
         )
     windows = range(1, largest + 1)
-    return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside) for k in windows]
+    return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside_of(k)) for k in windows]
 
 
 def _cell(

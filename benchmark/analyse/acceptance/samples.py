@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmark.analyse.acceptance.windows import (
@@ -57,8 +57,8 @@ class Subject:
     source: str
     per_position: Sequence[float]
     """Over all samples."""
-    beside: Variance | None = None
-    """What blocks of time and starts of the servers add to the variance of a log speed-up over prompts."""
+    beside: Mapping[int, Variance | None] = field(default_factory=dict)
+    """By timed window, what blocks of time and starts of the servers add to the variance of its log speed-up over prompts."""
     notes: Sequence[str] = ()
     """Step times that were asked for and are not known there, a sentence each."""
 
@@ -78,6 +78,12 @@ class Subject:
         return tuple(
             k for k in self.samples[0].times.timed if all(k in one.times.timed for one in self.samples)
         )
+
+    def beside_of(self, k: int) -> Variance | None:
+        """Of the next timed window that is no smaller, else of the largest: a pause of the server is a larger share of a short step."""
+        if not self.beside:
+            return None
+        return self.beside[min((window for window in self.beside if window >= k), default=max(self.beside))]
 
     @property
     def alike_timed(self) -> bool:
@@ -132,6 +138,7 @@ def subject_of(
         samples = [replace(samples[0], tokens=length)]
     if not samples:
         return None
+    own = {arm.speculative_tokens: _beside_prompts(cells, (plain, arm), pairs)}
     unused_here = max(0, arm.speculative_tokens + 1 - arm.max_tokens_per_step)
     unused = unused_here if wishes.unused_drafts is None else wishes.unused_drafts
     return Subject(
@@ -141,13 +148,13 @@ def subject_of(
         largest_k=arm.speculative_tokens - unused_here + unused,
         source=source,
         per_position=of_cell.survival() or (),
-        beside=None if wishes.step_times else _beside_prompts(cells, (plain, arm), pairs),
+        beside={} if wishes.step_times else {one.window: one.varies for one in beside} | own,
         notes=notes,
     )
 
 
 def _beside_prompts(cells: Cells, arms: tuple[Arm, Arm], pairs: Pairs) -> Variance | None:
-    """From the measured speed-up of the arm: its steps were timed in the same blocks."""
+    """From the measured speed-up of an arm: its steps were timed in the same blocks."""
     sample = log_ratios(arms, pairs, cells.source)[TPOT.name]
     return beside_prompts(mean_of(sample)[1]) if sample else None
 
@@ -169,6 +176,8 @@ class _Beside:
     """One of them over all prompts, in plain steps of its own run: how fast a server is differs from start to start."""
     by_prompt: Mapping[str, float]
     """Seconds; of the same run only."""
+    varies: Variance | None
+    """What blocks and starts add to its speed-up's variance over prompts."""
 
     def seconds(self, prompt: str, plain_s: float) -> float:
         return self.by_prompt.get(prompt, self.in_plain * plain_s)
@@ -198,14 +207,16 @@ def _steps_beside(
 
 def _beside(other: Timed, place: Place, *, own: bool) -> _Beside | None:
     known, answers = known_at(other.cells, other.arm, place), other.cells.answered(other.arm, place)
-    plain_s = other.cells.plain_s(other.arm, place)
+    plain, plain_s = other.cells.plain_of(other.arm), other.cells.plain_s(other.arm, place)
     steps = _steps(other.arm, known, answers) if known.positions else {}
-    if not steps or not plain_s:
+    if not steps or not plain or not plain_s:
         return None
+    arms = plain, other.arm
+    varies = _beside_prompts(other.cells, arms, other.cells.pairs(arms, place))
     seconds = {prompt: step.seconds for prompt, step in steps.items()}
     number = math.fsum(step.drafts.steps for step in steps.values())
     mean_s = math.fsum(step.seconds * step.drafts.steps for step in steps.values()) / number
-    return _Beside(other.arm.speculative_tokens, mean_s / plain_s, seconds if own else {})
+    return _Beside(other.arm.speculative_tokens, mean_s / plain_s, seconds if own else {}, varies)
 
 
 @dataclass(frozen=True)
