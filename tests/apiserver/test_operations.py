@@ -21,7 +21,6 @@ from operations.cloud.kubernetes import Kubernetes
 from operations.running import job_control
 from operations.running.steps import carry_out
 from tests.apiserver.control_plane import ControlPlane
-from tests.apiserver.objects import filled
 from tests.apiserver.real_world import RealWorld
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
@@ -86,8 +85,7 @@ def test_a_compile_that_no_retry_would_fix_stops_the_run_and_is_made_again_by_th
     driver: Driver, world: RealWorld
 ) -> None:
     speculating = world.experiment.arms[1]
-    found = filled(item for file in world.files for item in file.objects)
-    job = str(job_control.compiling(found, speculating)["metadata"]["name"])
+    job = str(job_control.compiling(world.filled(world.files), speculating)["metadata"]["name"])
     world.failing_jobs = {job: 2}
     with pytest.raises(Refusal, match=rf"job {job} failed \(PodFailurePolicy: .*exit code 2"):
         driver.run()
