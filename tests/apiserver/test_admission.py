@@ -46,7 +46,7 @@ def _prepared(kubectl: Kubectl, objects: Objects, *, level: str, name: str) -> O
             item["metadata"]["namespace"] = name
     make_namespace(kubectl, moved)
     needed = [item for item in moved if item["kind"] in ("ServiceAccount", "PriorityClass")]
-    assert without_warnings(kubectl.apply(needed)) == []
+    assert without_warnings(kubectl.feed(needed, "apply")) == []
     return _pods(moved)
 
 
