@@ -48,10 +48,14 @@ class RealWorld(World):
     def tick(self) -> None:
         """Kubelets do their work, the node group its own."""
         self._set_nodes()
-        play_kubelets(self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code)
+        self.play()
         time.sleep(_BREATH_S)
         for act in self.on_tick:
             act()
+
+    def play(self) -> None:
+        """One look of the kubelets at their pods."""
+        play_kubelets(self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code)
 
     def _modelled(self) -> tuple[Node, ...]:
         """A Trn2 node, then the system nodes."""
