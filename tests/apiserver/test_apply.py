@@ -170,6 +170,21 @@ def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
     assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"
 
 
+def test_the_policy_of_a_service_that_ended_lets_nobody_in_although_it_was_only_applied_again(
+    control_plane: ControlPlane, reference: Experiment, erased: Remember
+) -> None:
+    kubectl, where, stood = control_plane.kubectl, "ended", []
+    for experiment in (promoted_from(reference, SERVE), reference):
+        objects = renamed(experiment, where)
+        make_namespace(kubectl, objects)
+        assert kubectl.feed([the(objects, "NetworkPolicy", "promoted")], "apply") == []
+        stood.append(kubectl.get("networkpolicy", "promoted", "-n", where)["spec"])
+    erased(objects)
+    assert "ingress" in stood[0]
+    assert "ingress" not in stood[1]
+    assert stood[1]["policyTypes"] == ["Ingress", "Egress"]
+
+
 @contextmanager
 def _knowing(plane: ControlPlane, variable: str, definition: str) -> Iterator[Kubectl]:
     """The server knows a definition of the file that a variable names."""
