@@ -67,7 +67,8 @@ def application(experiment: Experiment, *, repository: str, path: str) -> dict[s
     A sync applies what stands in Git also to fields whose difference is ignored, unless it is told to respect that; and it
     prunes nothing by default (docs/user-guide/sync-options.md, auto_sync.md), as a deployment deletes no Job. The names of Jobs
     carry a hash of their content, so none has to be replaced by force. The finalizer makes deleting the Application delete its
-    objects, the last wave first (docs/user-guide/app_deletion.md).
+    objects, the last wave first (docs/user-guide/app_deletion.md). With its path (pkg/apis/application/v1alpha1/
+    application_defaults.go) it means what it means without; the API server warns of a finalizer that has none.
     """
     spec = {
         "project": "default",
@@ -82,6 +83,6 @@ def application(experiment: Experiment, *, repository: str, path: str) -> dict[s
             {"group": "apps", "kind": "Deployment", "jsonPointers": ["/spec/replicas"]},
         ],
     }
-    finalizers = ["resources-finalizer.argocd.argoproj.io"]
+    finalizers = ["resources-finalizer.argocd.argoproj.io/foreground"]
     metadata = {"name": experiment.name, "namespace": "argocd", "finalizers": finalizers}
     return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": metadata, "spec": spec}

@@ -110,13 +110,13 @@ def _policy(
     ingress: Sequence[dict[str, Any]] = (),
     egress: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What is not listed is denied, in both directions."""
-    spec = {
-        "podSelector": selector,
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": list(ingress),
-        "egress": list(egress),
-    }
+    """What is not listed is denied, in both directions. The API server drops an empty list, and would see a change at every
+    apply."""
+    spec: dict[str, Any] = {"podSelector": selector, "policyTypes": ["Ingress", "Egress"]}
+    if ingress:
+        spec["ingress"] = list(ingress)
+    if egress:
+        spec["egress"] = list(egress)
     marks = {PART_OF: experiment.name}
     return kubernetes_object(
         "networking.k8s.io/v1", "NetworkPolicy", name, within=experiment, labels=marks, spec=spec

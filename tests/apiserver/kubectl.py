@@ -21,6 +21,10 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def _as_list(objects: Iterable[dict[str, Any]]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
 SERVER_SIDE = ("--server-side", "--field-manager=tests", "--force-conflicts", "--validate=strict")
 
 
@@ -54,10 +58,15 @@ class Kubectl:
 
     def feed(self, objects: Iterable[dict[str, Any]], verb: str, *options: str) -> list[str]:
         """`kubectl VERB -f -`; returns its complaints."""
-        items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        result = self.run(verb, *options, "-f", "-", text=json.dumps(items))
+        result = self.run(verb, *options, "-f", "-", text=_as_list(objects))
         complaints = [line for line in result.stderr.splitlines() if line.strip()]
         return complaints or (["kubectl failed without a word"] if result.returncode else [])
+
+    def diff(self, objects: Iterable[dict[str, Any]]) -> str:
+        """What `kubectl apply` on the client's side would change; nothing where `kubectl diff` exits with 0."""
+        result = self.run("diff", "-f", "-", text=_as_list(objects))
+        assert result.returncode == bool(result.stdout), result.stderr
+        return result.stdout
 
     def get(self, *what: str) -> dict[str, Any]:
         """Objects as data."""

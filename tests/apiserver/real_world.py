@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import override
+
 from cdk8s_charts.manifests import ManifestFile
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.fake_nodes import register, remove, report
-from tests.apiserver.objects import erase, filled, make_namespace, play_kubelets, without_warnings
+from tests.apiserver.objects import erase, make_namespace, play_kubelets, without_warnings
 from tests.cdk8s_charts.placement import Node, nodes
 from tests.operations.world import World
 
@@ -23,41 +25,43 @@ class RealWorld(World):
     """`api` is not asked; objects are in the control plane."""
 
     plane: ControlPlane
-    files: tuple[ManifestFile, ...]
     failing_jobs: dict[str, int] = field(default_factory=dict)
     """Exit codes of the Jobs that fail, by name."""
     standing: tuple[Node, ...] = ()
 
-    def deploy(self) -> tuple[ManifestFile, ...]:
-        """What `cdk deploy` leaves: the reviewed files, applied one after the other."""
-        self._buckets()
-        self._cluster()
-        self._fuse()
-        make_namespace(self.plane.kubectl, [item for file in self.files for item in file.objects])
+    @override
+    def apply(self) -> tuple[ManifestFile, ...]:
+        """The reviewed files, one after the other."""
+        kubectl = self.plane.kubectl
+        make_namespace(kubectl, self.filled(self.files))
         for file in self.files:
-            assert without_warnings(self.plane.kubectl.feed(filled(file.objects), "apply")) == []
+            assert without_warnings(kubectl.feed(self.filled((file,)), "apply")) == []
         self._make(*self._modelled()[1:])
         return self.files
 
     def leave(self) -> None:
         """Nothing stays in the control plane."""
-        erase(
-            self.plane.kubectl, self.experiment.name, [item for file in self.files for item in file.objects]
-        )
+        erase(self.plane.kubectl, self.experiment.name, self.filled(self.files))
         remove(self.plane.kubectl, self.standing)
 
+    @override
     def tick(self) -> None:
         """Kubelets do their work, the node group its own."""
         self._set_nodes()
-        play_kubelets(self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code)
+        self.play()
         time.sleep(_BREATH_S)
         for act in self.on_tick:
             act()
+
+    def play(self) -> None:
+        """One look of the kubelets at their pods."""
+        play_kubelets(self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code)
 
     def _modelled(self) -> tuple[Node, ...]:
         """A Trn2 node, then the system nodes."""
         return nodes(self.experiment, neuron_nodes=1)
 
+    @override
     def _set_nodes(self) -> None:
         trn2, *_ = self._modelled()
         if self.nodes and trn2 not in self.standing:
@@ -80,5 +84,6 @@ class RealWorld(World):
             self._finish(job)
         return True
 
+    @override
     def _found(self, kind: str) -> list[dict[str, Any]]:
         return self.plane.kubectl.items(kind, self.experiment.name)

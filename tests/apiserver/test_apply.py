@@ -1,11 +1,12 @@
 """What a real API server says to every rendered object, to version 2 over version 1, to the folder of a GitOps repository and,
-where a file of KEDA's definitions is given (docs/api-server.md), to the ScaledObject."""
+where a file of definitions is given (docs/api-server.md), to KEDA's ScaledObject and Argo CD's Application."""
 
 from __future__ import annotations
 
 import copy
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk8s_charts.gitops import WAVE, folder
+from cdk8s_charts.gitops import WAVE, application, folder
 from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
 from experiment import Experiment
@@ -53,7 +54,7 @@ def _errors(complaints: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     "which", [*EXPERIMENTS, *OTHERWISE], ids=lambda which: which.stem if isinstance(which, Path) else which
 )
-def test_every_object_passes_strict_validation_on_the_server(
+def test_every_object_passes_strict_validation_and_stands_as_it_was_applied(
     control_plane: ControlPlane, erased: Remember, reference: Experiment, which: Path | str
 ) -> None:
     if isinstance(which, Path):
@@ -63,6 +64,8 @@ def test_every_object_passes_strict_validation_on_the_server(
     erased(objects)
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.apply(objects, dry_run=True)) == []
+    assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
+    assert control_plane.kubectl.diff(objects) == ""
 
 
 @pytest.fixture(scope="module")
@@ -167,29 +170,53 @@ def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
     assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"
 
 
-_SCALED_OBJECTS = "scaledobjects.keda.sh"
+def test_the_policy_of_a_service_that_ended_lets_nobody_in_although_it_was_only_applied_again(
+    control_plane: ControlPlane, reference: Experiment, erased: Remember
+) -> None:
+    kubectl, where, stood = control_plane.kubectl, "ended", []
+    for experiment in (promoted_from(reference, SERVE), reference):
+        objects = renamed(experiment, where)
+        make_namespace(kubectl, objects)
+        assert kubectl.feed([the(objects, "NetworkPolicy", "promoted")], "apply") == []
+        stood.append(kubectl.get("networkpolicy", "promoted", "-n", where)["spec"])
+    erased(objects)
+    assert "ingress" in stood[0]
+    assert "ingress" not in stood[1]
+    assert stood[1]["policyTypes"] == ["Ingress", "Egress"]
 
 
-@pytest.fixture(scope="module")
-def with_keda(control_plane: ControlPlane) -> Iterator[Kubectl]:
-    """A server that knows ScaledObjects."""
-    given = os.environ.get("KEDA_CRDS")
+@contextmanager
+def _knowing(plane: ControlPlane, variable: str, definition: str) -> Iterator[Kubectl]:
+    """The server knows a definition of the file that a variable names."""
+    given = os.environ.get(variable)
     if not given:
-        pytest.skip("KEDA_CRDS names no file of KEDA's definitions; see docs/api-server.md")
+        pytest.skip(f"{variable} names no file that defines {definition}; see docs/api-server.md")
     definitions = [
         item
         for item in yaml.safe_load_all(Path(given).read_text(encoding="utf-8"))
-        if item and item["metadata"]["name"] == _SCALED_OBJECTS
+        if item and item["metadata"]["name"] == definition
     ]
-    kubectl = control_plane.kubectl
+    kubectl = plane.kubectl
     assert kubectl.apply(definitions) == []
-    wait_until(lambda: kubectl.run("get", _SCALED_OBJECTS).returncode == 0, "the server knows ScaledObjects")
+    wait_until(lambda: kubectl.run("get", definition).returncode == 0, f"the server knows {definition}")
     yield kubectl
-    kubectl.run("delete", "crd", _SCALED_OBJECTS, "--wait=false")
+    kubectl.run("delete", "crd", definition, "--wait=false")
 
 
-def test_keda_takes_the_rendered_object(with_keda: Kubectl, reference: Experiment, erased: Remember) -> None:
+def test_keda_takes_the_rendered_object(
+    control_plane: ControlPlane, reference: Experiment, erased: Remember
+) -> None:
     objects = renamed(promoted_from(reference, SERVE), "autoscaled")
-    erased(objects)
-    make_namespace(with_keda, objects)
-    assert with_keda.apply([the(objects, "ScaledObject")], dry_run=True) == []
+    with _knowing(control_plane, "KEDA_CRDS", "scaledobjects.keda.sh") as kubectl:
+        erased(objects)
+        make_namespace(kubectl, objects)
+        assert kubectl.apply([the(objects, "ScaledObject")], dry_run=True) == []
+
+
+def test_the_server_takes_argo_cds_application_without_a_warning(
+    control_plane: ControlPlane, reference: Experiment
+) -> None:
+    made = application(reference, repository="https://git.example.com/team/fleet.git", path="apps/one")
+    made["metadata"]["namespace"] = "default"
+    with _knowing(control_plane, "ARGOCD_APPLICATION_CRD", "applications.argoproj.io") as kubectl:
+        assert kubectl.apply([made], dry_run=True) == []

@@ -16,17 +16,21 @@ import pytest
 from cdk8s_charts.manifests import read
 from experiment import Experiment
 from experiment.finding import Refusal
+from experiment.naming import weights_path
+from operations.cloud import access
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
 from operations.running import job_control
 from operations.running.steps import carry_out
 from tests.apiserver.control_plane import ControlPlane
-from tests.apiserver.objects import filled
+from tests.apiserver.kubectl import Kubectl
+from tests.apiserver.objects import JOB_LABEL
 from tests.apiserver.real_world import RealWorld
 from tests.conftest import ROOT
-from tests.operations.api_server import ApiServer
-from tests.operations.conftest import account, aws, credentials  # noqa: F401 # fixtures
+from tests.operations.api_server import ApiServer, serving
+from tests.operations.conftest import account, aws, credentials, kubeconfig  # noqa: F401 # fixtures
 from tests.operations.driver import Driver, interrupt
+from tests.operations.world import World
 
 
 @pytest.fixture
@@ -50,6 +54,30 @@ def driver(world: RealWorld, aws: Aws, tmp_path: Path) -> Driver:  # noqa: F811
         kubectl=Path(kubectl.program), kubeconfig=Path(kubectl.config), namespace=world.experiment.name
     )
     return Driver(world, aws, cluster, tmp_path / "results")
+
+
+def test_a_played_job_leaves_its_marker_on_the_small_server_too(
+    experiment: Experiment,
+    account: None,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Kubelets, Jobs' programs and the way to them through kubectl, without a control plane."""
+    with serving(ApiServer()) as api:
+        files = read(experiment, ROOT / "manifests")
+        World(experiment, api, files=files).deploy()
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig(api.url)), encoding="utf-8")
+        plane = ControlPlane(Kubectl(str(access.kubectl()), str(tmp_path / "kubeconfig")), frozenset())
+        world = RealWorld(experiment, ApiServer(), plane=plane, files=files)
+        weights = experiment.weights[0]
+        job = job_control.fetching(world.filled(files), weights)["metadata"]["name"]
+        spec = {"nodeName": "system-0", "containers": [{"name": "only", "image": "a:1"}]}
+        for name, labels in (("of-the-job", {JOB_LABEL: job}), ("of-an-arm", {})):
+            pod = {"metadata": {"labels": labels}, "spec": spec, "status": {"phase": "Pending"}}
+            api.put("pods", name, pod, namespace=experiment.name)
+        world.play()
+        phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in api.of("pods")}
+        assert phases == {"of-the-job": "Succeeded", "of-an-arm": "Running"}
+        assert [*world.stored("checkpoints")] == [f"{weights_path(weights)}/COMPLETE"]
 
 
 def _deployments(world: RealWorld) -> dict[str, Any]:
@@ -86,8 +114,7 @@ def test_a_compile_that_no_retry_would_fix_stops_the_run_and_is_made_again_by_th
     driver: Driver, world: RealWorld
 ) -> None:
     speculating = world.experiment.arms[1]
-    found = filled(item for file in world.files for item in file.objects)
-    job = str(job_control.compiling(found, speculating)["metadata"]["name"])
+    job = str(job_control.compiling(world.filled(world.files), speculating)["metadata"]["name"])
     world.failing_jobs = {job: 2}
     with pytest.raises(Refusal, match=rf"job {job} failed \(PodFailurePolicy: .*exit code 2"):
         driver.run()

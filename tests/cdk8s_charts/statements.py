@@ -54,6 +54,21 @@ def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]
         yield from (f"{pod}: label {value}" for value in labels if len(value) > 63)
 
 
+def no_list_is_empty(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    """The API server drops it: every apply would change the object again, and `kubectl diff` would never be done."""
+    for item in objects:
+        for path in _empty_lists(item):
+            yield f"{item['kind']}/{item['metadata']['name']}: {path} is empty"
+
+
+def _empty_lists(value: Any, path: str = "") -> Iterator[str]:
+    if value == []:
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in parts:
+        yield from _empty_lists(inner, f"{path}.{key}")
+
+
 def a_name_changes_with_what_cannot_be_changed(_: Experiment, objects: list[Object]) -> Iterator[str]:
     """An image is known at deployment only; the next one, under the same name, is refused by the API server."""
     for item in objects:
@@ -188,10 +203,13 @@ def volumes_fit_what_their_pod_may_use(_: Experiment, objects: list[Object]) -> 
 
 
 def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
-    """Devices come through claims, and nothing here talks to the API server."""
+    """Devices come through claims, and nothing here talks to the API server. A pod without devices is within Pod Security's
+    `restricted` at every level."""
     level = experiment.baseline.serving.pod_security
     for pod in pods_of(objects):
-        if level == "restricted" and pod.spec["securityContext"].get("runAsNonRoot") is not True:
+        devices = "resourceClaims" in pod.spec or EXTENDED_RESOURCE in str(pod.spec)
+        named_user = pod.spec["securityContext"].get("runAsNonRoot") is True
+        if not named_user and (level == "restricted" or not (devices or experiment.lab_only)):
             yield f"{pod}: no user of its own"
         if pod.spec.get("automountServiceAccountToken") is not False:
             yield f"{pod}: a token for the API server"
@@ -286,6 +304,7 @@ def arms_differ_as_declared(experiment: Experiment, objects: list[Object]) -> It
 
 STATEMENTS: tuple[Statement, ...] = (
     names_are_legal_and_stand_once,
+    no_list_is_empty,
     a_name_changes_with_what_cannot_be_changed,
     what_is_named_exists,
     volumes_and_claims_are_pairs,

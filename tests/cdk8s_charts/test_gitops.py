@@ -69,6 +69,14 @@ def test_the_application_takes_nothing_back_that_a_run_does(reference: Experimen
     }
 
 
+def test_deleting_the_application_deletes_its_objects_by_a_finalizer_that_the_server_does_not_warn_of(
+    reference: Experiment,
+) -> None:
+    """A name that Argo CD 3.5.1 acts on, and a path, without which an API server warns."""
+    metadata = application(reference, **ADDRESS)["metadata"]
+    assert metadata["finalizers"] == ["resources-finalizer.argocd.argoproj.io/foreground"]
+
+
 def test_the_application_is_what_argo_cds_own_schema_allows(reference: Experiment) -> None:
     """Without any field that the schema does not know."""
     if not os.environ.get(CRD):

@@ -29,7 +29,7 @@ def _allowed(policies: list[Object], labels: Labels, way: str, port: int, peer: 
         port in [entry["port"] for entry in rule["ports"]] and any(_meets(one, peer) for one in rule[side])
         for policy in policies
         if _selects(policy["spec"]["podSelector"], labels)
-        for rule in policy["spec"][way]
+        for rule in policy["spec"].get(way, ())
     )
 
 

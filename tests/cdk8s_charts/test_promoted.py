@@ -78,7 +78,8 @@ def test_callers_and_the_autoscaler_alone_are_let_in_beside_the_benchmark(promot
     assert [peer["ipBlock"]["cidr"] for peer in blocks] == list(CALLERS)
     assert keda["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "keda"}
     assert rule["ports"] == [{"port": 8000, "protocol": "TCP"}]
-    assert policy["egress"] == []
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "egress" not in policy
 
 
 def test_once_a_service_and_a_prometheus_have_ended_nobody_they_let_in_is_let_in_though_nothing_is_deleted(

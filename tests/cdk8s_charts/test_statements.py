@@ -130,6 +130,7 @@ def _server(objects: list[Object]) -> Object:
 
 BREAKS: dict[str, Callable[[list[Object]], object]] = {
     "names_are_legal_and_stand_once": lambda o: o.append(the(o, "Deployment")),
+    "no_list_is_empty": lambda o: the(o, "NetworkPolicy")["spec"].update(ingress=[]),
     "a_name_changes_with_what_cannot_be_changed": lambda o: the(o, "Job", "fetch-")["metadata"].update(
         name="x"
     ),

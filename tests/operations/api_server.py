@@ -201,6 +201,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+def plural(kind: str) -> str:
+    """As paths of requests have it."""
+    return next(one for one in (kind, f"{kind}s", f"{kind}es", f"{kind[:-1]}ies") if one in KINDS)
+
+
 def _version(kind: str) -> str:
     group, version = KINDS[kind][:2]
     return f"{group}/{version}" if group else version

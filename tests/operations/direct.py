@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from operations.cloud.kubernetes import ConflictError, Kubernetes
-from tests.operations.api_server import KINDS, ApiServer, merge
+from tests.operations.api_server import KINDS, ApiServer, merge, plural
 
 
 class DirectKubernetes(Kubernetes):
@@ -23,11 +23,11 @@ class DirectKubernetes(Kubernetes):
         self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
     ) -> list[dict[str, Any]]:
         wanted = (labels or {}).items()
-        found = self._api.of(_plural(kind))
+        found = self._api.of(plural(kind))
         return [copy.deepcopy(one) for one in found if wanted <= one["metadata"].get("labels", {}).items()]
 
     def create(self, body: Mapping[str, Any]) -> None:
-        kind, name = _plural(body["kind"].lower()), body["metadata"]["name"]
+        kind, name = plural(body["kind"].lower()), body["metadata"]["name"]
         if self._key(kind, name) in self._api.objects:
             raise ConflictError(f"{kind} {name} exists")
         self._api.put(kind, name, copy.deepcopy(dict(body)), namespace=self._where)
@@ -44,9 +44,5 @@ class DirectKubernetes(Kubernetes):
         return self._api.logs.get(pod, "")
 
     def _key(self, kind: str, name: str) -> tuple[str, str, str]:
-        plural = _plural(kind)
-        return plural, self._where if KINDS[plural][3] else "", name
-
-
-def _plural(kind: str) -> str:
-    return next(one for one in (kind, f"{kind}s", f"{kind}es") if one in KINDS)
+        found = plural(kind)
+        return found, self._where if KINDS[found][3] else "", name

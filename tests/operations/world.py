@@ -11,7 +11,7 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from cdk8s_charts.manifests import ManifestFile, fill, tags, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags, with_tags
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import (
@@ -34,7 +34,7 @@ from experiment.naming import (
 from experiment.placement import rounds
 from infra.off_schedules import off_expressions
 from tests.operations import iam_simulation
-from tests.operations.api_server import ApiServer
+from tests.operations.api_server import ApiServer, plural
 from tests.operations.clients import shared_client
 
 TICKS = 2
@@ -58,7 +58,9 @@ class World:
     """Exit codes of the Jobs that fail, by the beginning of their names."""
     no_capacity: bool = False
     image: str = "registry.example/tools:1"
-    """Of benchmark and store, as the deployment fills it in."""
+    """Of benchmark, store and quality check, as the deployment fills it in."""
+    files: tuple[ManifestFile, ...] = ()
+    """Rendered manifests; without any, objects of their shape are made up."""
     ticks: dict[str, int] = field(default_factory=dict)
     on_tick: list[Callable[[], None]] = field(default_factory=list)
 
@@ -89,16 +91,17 @@ class World:
 
     def apply(self) -> tuple[ManifestFile, ...]:
         """What the workloads stack does, at first and again: nothing that stands is deleted."""
-        files = manifests(self.experiment)
+        files = self.files or manifests(self.experiment)
         for item in self.filled(files):
             self.api.put(
-                f"{item['kind'].lower()}s", item["metadata"]["name"], item, namespace=self.experiment.name
+                plural(item["kind"].lower()), item["metadata"]["name"], item, namespace=self.experiment.name
             )
         return files
 
     def filled(self, files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
         """The objects as a deployment of this world's image applies them."""
-        values = with_tags({"AWS_ACCOUNT": DEFAULT_ACCOUNT_ID, "BENCHMARK_IMAGE": self.image})
+        images = {name: self.image for name in PLACEHOLDERS if name.endswith("_IMAGE")}
+        values = with_tags({"AWS_ACCOUNT": DEFAULT_ACCOUNT_ID, **images})
         return fill((item for file in files for item in file.objects), values)
 
     def _fuse(self) -> None:
@@ -253,19 +256,25 @@ class World:
         self.api.objects.pop(("pods", self.experiment.name, f"{name}-pod"), None)
         job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
 
+    def _found(self, kind: str) -> list[dict[str, Any]]:
+        """Every object of a kind in the cluster."""
+        return self.api.of(kind)
+
     def _finish(self, name: str) -> None:
-        """What a Job leaves in S3."""
+        """What a Job leaves in S3: a fetch or compile Job where its arguments say."""
+        (job,) = (one for one in self._found("jobs") if one["metadata"]["name"] == name)
+        arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
+        to = arguments[arguments.index("--to") + 1] if "--to" in arguments else ""
         for weights in self.experiment.weights:
-            if name.startswith(fetch_job(weights)):
+            if to.endswith(f"/{weights_path(weights)}"):
                 self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
         for arm in self.experiment.served_arms:
-            if name.startswith(compile_job(arm)):
+            if to.endswith(f"/{artifact_path(arm)}"):
                 self._compiled(arm)
         if name.startswith(LMEVAL_NAME):
-            self._asked(name)
+            self._asked(job)
         if name.startswith("profile-"):
-            standing = [one for one in self.api.of("deployments") if one["spec"]["replicas"]]
-            assert standing == [], "an arm serves while another is profiled"
+            assert self._standing() == set(), "an arm serves while another is profiled"
             self.store("results", f"runs/profile-{name}/i-1_pid_2/profile_nc_0.ntff", {})
             self.store("results", f"runs/profile-{name}/neuron-ls.json", [])
         if name.startswith(BENCHMARK_NAME):
@@ -280,10 +289,13 @@ class World:
         self.store("artifacts", f"{artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
         self.compiled(arm.name)
 
-    def _asked(self, name: str) -> None:
+    def _standing(self) -> set[str]:
+        """Arms that were raised."""
+        return {one["metadata"]["name"] for one in self._found("deployments") if one["spec"]["replicas"]}
+
+    def _asked(self, job: dict[str, Any]) -> None:
         """lm-eval's answers of every arm that the Job has a container for, and that stands."""
-        standing = {one["metadata"]["name"] for one in self.api.of("deployments") if one["spec"]["replicas"]}
-        (job,) = (one for one in self.api.of("jobs") if one["metadata"]["name"] == name)
+        name, standing = job["metadata"]["name"], self._standing()
         for container in job["spec"]["template"]["spec"]["initContainers"]:
             arm = container["name"].removeprefix(LMEVAL_CHECK)
             assert arm in standing

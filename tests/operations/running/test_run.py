@@ -12,18 +12,37 @@ from typing import Any
 
 import pytest
 
-from experiment import load
+from cdk8s_charts.manifests import read
+from experiment import Experiment, load
 from experiment.finding import Finding, Refusal
-from experiment.naming import STEP, artifact_path, compile_job
+from experiment.naming import STEP, artifact_path, compile_job, weights_path
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
 from operations.running import state
 from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
 from operations.running.steps import carry_out, remaining, steps
-from tests.conftest import NODE_USD, REFERENCE
+from tests.conftest import NODE_USD, REFERENCE, ROOT
+from tests.operations.api_server import ApiServer
 from tests.operations.clock import START
+from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver, driver_of, interrupt
+from tests.operations.world import World
+
+
+def test_a_run_of_the_committed_manifests_leaves_a_marker_of_every_model_and_artifact(
+    experiment: Experiment, aws: Aws, tmp_path: Path
+) -> None:
+    """As the lane of a real API server walks it: names of rendered Jobs carry hashes that nobody else can make."""
+    api = ApiServer()
+    world = World(experiment, api, files=read(experiment, ROOT / "manifests"))
+    driver = Driver(world, aws, DirectKubernetes(api, experiment.name), tmp_path / "results")
+    driver.run()
+    marked = {key.rpartition("/")[0] for key in world.stored("checkpoints")}
+    assert marked == {weights_path(one) for one in experiment.weights}
+    assert len(driver.artifacts()) == len(experiment.arms)
+    assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
+    assert [one["spec"]["replicas"] for one in api.of("deployments")] == [0, 0]
 
 
 def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
