@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdk8s_charts.manifests import stale, texts, write
-from experiment import load
+from cdk8s_charts.manifests import folder_of, region_in, stale, texts, write
+from experiment import Experiment, InvalidExperiment, load
 from experiment.finding import Misuse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,9 +63,23 @@ def rendered(paths: Sequence[Path], *, out: Path, check: bool) -> Iterator[Rende
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
     for experiment in experiments:
-        wanted = texts(experiment, render(experiment), out)
+        folder = _folder(experiment, out)
+        wanted = texts(experiment, render(experiment), out, folder=folder)
         changed = stale(wanted) if check else write(wanted)
-        yield Rendered(out / experiment.name, len(wanted), changed)
+        yield Rendered(folder, len(wanted), changed)
+
+
+def _folder(experiment: Experiment, out: Path) -> Path:
+    """The experiment's; a new one in it where it is in use for another region, by a file of the checkout of the same name."""
+    folder, region = folder_of(experiment, out), experiment.cluster.region
+    if (there := region_in(folder)) in (None, region):
+        return folder
+    for path in files_of_checkout():
+        with suppress(InvalidExperiment):
+            other = load(path)
+            if (other.name, other.cluster.region) == (experiment.name, there):
+                return folder / region
+    return folder
 
 
 def said(found: Iterable[Rendered], *, check: bool) -> int:

@@ -145,12 +145,27 @@ class ManifestFile:
         )
 
 
+def folder_of(experiment: Experiment, parent: Path) -> Path:
+    """Where its files are: `parent/NAME`, or, of another region than that folder's, `parent/NAME/REGION`."""
+    own = parent / experiment.name / experiment.cluster.region
+    return own if own.is_dir() else own.parent
+
+
+def region_in(folder: Path) -> str | None:
+    """The region that a folder was rendered for; nothing where nobody said so."""
+    try:
+        recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return dict(line.split(" ", 1) for line in recorded.splitlines() if " " in line).get("region")
+
+
 def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
     """The committed files of an experiment in `parent`, in apply order.
 
     Raises `Misuse` when they are missing, were rendered from something else, or were changed by hand.
     """
-    folder = parent / experiment.name
+    folder = folder_of(experiment, parent)
     try:
         recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
         contents = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
@@ -165,9 +180,11 @@ def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
     )
 
 
-def texts(experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path) -> dict[Path, str]:
-    """What must stand in `parent/<experiment>/`."""
-    folder = parent / experiment.name
+def texts(
+    experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path, *, folder: Path | None = None
+) -> dict[Path, str]:
+    """What must be in the experiment's folder in `parent`, or in another `folder`."""
+    folder = folder or folder_of(experiment, parent)
     contents = {file.name: file.yaml() for file in files}
     return {
         folder / FINGERPRINT: _fingerprint(experiment, contents),
@@ -176,9 +193,9 @@ def texts(experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path)
 
 
 def _fingerprint(experiment: Experiment, contents: dict[str, str]) -> str:
-    """Two lines: what was rendered, and what came of it."""
+    """What was rendered, for which region, and what came of it; a line each."""
     files = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-    return f"experiment {digest(experiment)}\nmanifests {files}\n"
+    return f"experiment {digest(experiment)}\nregion {experiment.cluster.region}\nmanifests {files}\n"
 
 
 def stale(wanted: dict[Path, str]) -> list[Path]:

@@ -13,7 +13,24 @@ from benchmark.cell_size import (
     set_size,
     sets_in_all,
 )
-from experiment.catalogue.prices import EKS_CONTROL_PLANE, LAB, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
+from experiment.catalogue.prices import (
+    ALARM_METRIC,
+    COMPOSITE_ALARM,
+    CONTAINER_INSIGHTS,
+    CONTROL_PLANE_LOGS,
+    EKS_CONTROL_PLANE,
+    FLOW_LOGS,
+    GP3_GIB,
+    INTERFACE_ENDPOINT,
+    KMS_KEY,
+    LAB,
+    LOAD_BALANCER,
+    NAT_GATEWAY,
+    PUBLIC_IPV4,
+    SYSTEM_NODE,
+    TRN2_ON_DEMAND,
+    WAY_IN,
+)
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
 from experiment.prompts import replayed
@@ -26,11 +43,35 @@ if TYPE_CHECKING:
 
 SYSTEM_NODES = 2
 """One a zone, so that DNS outlives a node."""
+SYSTEM_VOLUME_GIB = 150
+"""Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods/sizes.py`), beside the other images, the
+fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
+NEURON_VOLUME_GIB = 100
+"""The system's disk, where images and pods live on local NVMe."""
+WAY_IN_VOLUME_GIB = 8
+SERVICES = (
+    "ecr.api",
+    "ecr.dkr",
+    "sts",
+    "logs",
+    "monitoring",
+    "eks",
+    "eks-auth",
+    "ssm",
+    "ssmmessages",
+    "ec2messages",
+    "ec2",
+)
+"""With `network.interface_endpoints`, what nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod
+Identity's), metrics, logs, the session manager, and `ec2` for the network plugin
+(https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 NODE_START_H = 0.25
 VERIFY_H = 0.05
 LOAD_H = 0.25
 COMPILE_H = 1.0
 """Where no time is published: NxD Inference's, and a drafting arm's."""
+QUALITY_TOKENS = 512
+"""Of an answer to a question of `lm_eval`, at most."""
 COLD_STARTS_S = {"Qwen/Qwen3-8B": (135.0, 491.4), "Qwen/Qwen3-32B": (214.3, 214.3)}
 """Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache, from the smallest to the largest
 prefill bucket that was tried (2,048 and 8,192 tokens). Loading is in them, so compiling alone is shorter: with everything
@@ -53,17 +94,43 @@ class Item:
 
 
 def idle(experiment: Experiment) -> tuple[Item, ...]:
-    """What is billed to the experiment while no Trn2 node runs; storage, interface endpoints and traffic come on top."""
+    """What is billed to the experiment while no Trn2 node runs; storage and traffic come on top, and dashboards beyond the three
+    that an account has free."""
     if not experiment.instance.neuron:
         return (Item(LAB, 1),)
-    cluster, found = experiment.cluster, []
-    if cluster.existing is None:
-        found.append(Item(EKS_CONTROL_PLANE, 1))
-    if cluster.network.vpc is None:
-        found.append(Item(NAT_GATEWAY, cluster.network.nat_gateways))
-    if cluster.brings("system-nodes"):
-        found.append(Item(SYSTEM_NODE, SYSTEM_NODES))
-    return tuple(found)
+    cluster, network, serve = experiment.cluster, experiment.cluster.network, experiment.serve
+    own_cluster, own_network = cluster.existing is None, network.vpc is None
+    system = SYSTEM_NODES if cluster.brings("system-nodes") else 0
+    ways_out = network.nat_gateways if own_network else 0
+    zones = {*cluster.availability_zones, cluster.trn2_zone}
+    endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
+    way_in = int(own_cluster and not cluster.admin_cidrs)
+    counted = (
+        Item(EKS_CONTROL_PLANE, int(own_cluster)),
+        Item(NAT_GATEWAY, ways_out),
+        Item(PUBLIC_IPV4, ways_out),
+        Item(INTERFACE_ENDPOINT, endpoints),
+        Item(SYSTEM_NODE, system),
+        Item(WAY_IN, way_in),
+        Item(GP3_GIB, system * SYSTEM_VOLUME_GIB + way_in * WAY_IN_VOLUME_GIB),
+        Item(LOAD_BALANCER, int(serve is not None and serve.certificate_arn is not None)),
+        Item(KMS_KEY, 2 + own_cluster),  # buckets, notices, secrets
+        *_alarms(experiment),
+        Item(CONTAINER_INSIGHTS, int(cluster.brings("amazon-cloudwatch-observability"))),
+        Item(CONTROL_PLANE_LOGS, int(own_cluster)),
+        Item(FLOW_LOGS, int(own_network)),
+    )
+    return tuple(item for item in counted if item.units)
+
+
+def _alarms(experiment: Experiment) -> tuple[Item, Item]:
+    """By the metrics that they look at: of each cell of an arm its errors and its slowest tokens, once for the arm and, the
+    errors, once for each silence; then the run, the nodes and four counts of the switch-off."""
+    cells = len(experiment.classes) * max(1, len(experiment.benchmark.known_concurrency))
+    silences = 1 if experiment.cluster.existing else 2
+    of_cells = len(experiment.served_arms) * cells * (2 + silences)
+    others = silences + (0 if experiment.cluster.nodes_of else 4)
+    return Item(ALARM_METRIC, of_cells + others), Item(COMPOSITE_ALARM, silences)
 
 
 def of_others(experiment: Experiment) -> str:
@@ -83,8 +150,8 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while the largest batch of arms stands."""
     if not experiment.instance.neuron:
         return idle(experiment)
-    trn2 = TRN2_ON_DEMAND[experiment.instance.name]
-    return (Item(trn2, nodes_needed(experiment)), *idle(experiment))
+    trn2, nodes = TRN2_ON_DEMAND[experiment.instance.name], nodes_needed(experiment)
+    return (Item(trn2, nodes), Item(GP3_GIB, nodes * NEURON_VOLUME_GIB), *idle(experiment))
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
@@ -209,6 +276,19 @@ def _turns_s(experiment: Experiment, answer_s: float) -> float:
     return max((took_s for talk, took_s in found.items() if talk), default=0.0)
 
 
+def quality_tokens(arm: Arm) -> int:
+    """The longest answer of an arm to a question of `lm_eval`."""
+    return min(QUALITY_TOKENS, arm.serving.max_model_len // 2)
+
+
+def quality_s(experiment: Experiment, *, token_s: float) -> float:
+    """Seconds of the questions of `lm_eval`, which are asked of each arm once, one arm after the other, where every answer is as
+    long as it may be."""
+    asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
+    turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.served_arms)
+    return sum(answers * tokens * token_s for answers, tokens in turns)
+
+
 def budget_text(experiment: Experiment) -> str:
     """How long the arms of a round are loaded, in words."""
     settings, load = experiment.benchmark, experiment.benchmark.load
@@ -266,4 +346,16 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
             f"{loads} arms{in_rounds} {budget_text(experiment)}, at most "
             f"{settings.max_tokens} tokens of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
         ),
+        *([_quality(experiment)] if settings.lm_eval else []),
+    )
+
+
+def _quality(experiment: Experiment) -> Part:
+    asked, arms = experiment.benchmark.lm_eval, experiment.served_arms
+    assert asked is not None
+    return Part(
+        "quality",
+        quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600,
+        f"{asked.limit} questions to each of {len(arms)} arms in turn, at most {max(map(quality_tokens, arms))} tokens of "
+        f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
     )

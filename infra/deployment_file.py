@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from experiment import Experiment
 from experiment.finding import Finding, Misuse
 from experiment.parsing import UnreadableFile, whole_text
 
@@ -39,6 +40,8 @@ _SESSION = re.compile(r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/([\w+=,.@-]+)/.*
 class Lasting:
     """Settings of a cluster that stay from one deployment to the next."""
 
+    account: str = ""
+    """Id of the account that this deploys to; that of the credentials where it is empty."""
     admins: tuple[str, ...] = ()
     """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
     alarm_email: str = ""
@@ -152,6 +155,12 @@ def _text(pattern: str, what: str, example: str) -> Callable[[Any, str], str]:
     return read
 
 
+def _account(value: Any, where: str) -> str:
+    if value in ("", None) or (isinstance(value, str) and re.fullmatch(r"[0-9]{12}", value)):
+        return value or ""
+    raise Misuse(f'{where} = {value!r}: is not twelve digits in quotes; write it like "111122223333"')
+
+
 def _one_of(names: tuple[str, ...], does: str) -> Callable[[Any, str], str]:
     def read(value: Any, where: str) -> str:
         if value not in names:
@@ -185,6 +194,7 @@ def _tags(value: Any, where: str) -> dict[str, str]:
 
 
 _READERS: dict[str, Callable[[Any, str], Any]] = {
+    "account": _account,
     "admins": _principals,
     "alarm_email": _text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "a mail address", "team@example.com"),
     "build_images": _one_of(BUILDERS, "builds"),
@@ -211,14 +221,26 @@ CONVENTIONS = ("kms_key", "log_days", "log_destination", "tags")
 """What an account wants of everything that is made in it."""
 
 
-def refuse_elsewhere(lasting: Lasting, region: str, where: str) -> None:
-    """`Misuse` for a key or a destination in another region than the experiment, which AWS would not take."""
-    for name in ("kms_key", "log_destination"):
-        arn = getattr(lasting, name)
-        if arn and arn.split(":")[3] != region:
-            raise Misuse(
-                f"{where}: {name} = {arn!r}: is not in {region}, the experiment's region; name one that is"
-            )
+def refuse_elsewhere(lasting: Lasting, experiment: Experiment, where: str) -> None:
+    """`Misuse` for what AWS would not take: a key or a destination in another region than the experiment; and, where the account
+    is known, what must be in it and is of another one. A destination of logs is often in an account of its own."""
+    region, account, serve = experiment.cluster.region, lasting.account, experiment.serve
+    problems = [
+        Finding(f"{where}: {name}", arn, f"is not in {region}, the experiment's region", "name one that is")
+        for name in ("kms_key", "log_destination")
+        if (arn := getattr(lasting, name)) and arn.split(":")[3] != region
+    ]
+    named = [("kms_key", lasting.kms_key), ("pipeline_role", lasting.pipeline_role)]
+    named += [(f"admins[{place}]", arn) for place, arn in enumerate(lasting.admins)]
+    own = [(f"{where}: {name}", arn) for name, arn in named]
+    own.append((f"{experiment.name}: serve.certificate_arn", serve.certificate_arn if serve else None))
+    problems += [
+        Finding(place, arn, f"is not of account {account}, which this deploys to", "name one that is")
+        for place, arn in own
+        if account and arn and arn.split(":")[4] != account
+    ]
+    if problems:
+        raise Misuse(*problems)
 
 
 def parse(path: Path) -> Any:

@@ -14,28 +14,6 @@ PRIVATE_SUBNET_MASK = 19
 """8,187 addresses a zone; every pod takes one."""
 PUBLIC_SUBNET_MASK = 24
 """Holds the NAT gateway, nothing else."""
-SERVICES = (
-    "ecr.api",
-    "ecr.dkr",
-    "sts",
-    "logs",
-    "monitoring",
-    "eks",
-    "eks-auth",
-    "ssm",
-    "ssmmessages",
-    "ec2messages",
-    "ec2",
-)
-"""What nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod Identity's), metrics, logs,
-the session manager, and `ec2` for the network plugin
-(https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
-
-SYSTEM_VOLUME_GIB = 150
-"""Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods/sizes.py`), beside the other images, the
-fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
-NEURON_VOLUME_GIB = 100
-"""The system's disk, where images and pods live on local NVMe."""
 NEURON_VOLUME_WITHOUT_NVME_GIB = 500
 """Images with the Neuron SDK unpack to tens of GiB, and compilation writes beside them; an estimate."""
 NEURON_VOLUME_IOPS = 8000

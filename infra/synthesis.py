@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
+from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Misuse
 from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
@@ -58,7 +59,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     problems = _forgotten(merged)
     try:
         lasting = read_deployment(deployment)
-        refuse_elsewhere(lasting, experiment.cluster.region, deployment.name)
+        refuse_elsewhere(lasting, experiment, deployment.name)
     except Misuse as error:
         problems += error.findings
     try:
@@ -69,7 +70,14 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
         raise Misuse(*problems)
     # CDK's own key needs an object.
     boundary = {_BOUNDARY: {"name": name}} if (name := lasting.permissions_boundary) else {}
-    return Configuration(experiment=experiment, files=files, lasting=lasting, context={**merged, **boundary})
+    zones = zones_context(lasting.account, experiment.cluster.region) if lasting.account else {}
+    context = {**merged, **boundary, **zones}
+    return Configuration(experiment=experiment, files=files, lasting=lasting, context=context)
+
+
+def zones_context(account: str, region: str) -> dict[str, object]:
+    """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
+    return {f"availability-zones:account={account}:region={region}": list(ZONES[region])}
 
 
 def _experiment_file(value: object) -> Path:

@@ -10,8 +10,10 @@ import click
 
 from cdk8s_charts.manifests import read
 from experiment import Experiment
-from experiment.finding import Outside
+from experiment.finding import Misuse, Outside
 from experiment.naming import bucket
+from infra.deployment_file import read_deployment
+from infra.synthesis import DEPLOYMENT
 from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import Clock
@@ -49,10 +51,13 @@ def command(
     cluster. An existing VPC or cluster is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
     the difference to what is deployed (`cdk diff`).
     """
-    named = [word for word in words[:1] if not word.startswith("-")]
-    path = chosen(ctx, None, tuple(named)).resolve()
+    given = [word for word in words[:1] if not word.startswith("-")]
+    path = chosen(ctx, None, tuple(given)).resolve()
     experiment = experiment_of(path, verb="deploy")
     read(experiment, ROOT / "manifests")
+    named = read_deployment(DEPLOYMENT).account
+    if account and named and account != named:
+        raise Misuse(f"--account {account}: {DEPLOYMENT.name} deploys to {named}; change one of the two")
     if not {"--help", "-h"} & set(words):
         aws = aws_of(experiment, account)
         _ = aws.identity  # refused before the synthesis
@@ -65,7 +70,7 @@ def command(
         raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")
     os.chdir(ROOT)
     act = ["diff"] if dry_run else ["deploy", "--all"]
-    os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(named) :]])
+    os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(given) :]])
 
 
 def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:

@@ -22,7 +22,7 @@ from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price
 from experiment.finding import Misuse, Outside
 from experiment.parsing import UnreadableFile, whole_text
 from operations.cloud import cloudformation
-from operations.cloud.aws import Aws, AwsError, Calls
+from operations.cloud.aws import Aws, AwsError, Calls, aws_of
 from operations.console import print_json, print_table, warn
 from operations.options import FILE, HOURS, experiment_of, on_aws
 
@@ -105,10 +105,11 @@ def command(
 def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None:
     region, items = experiment.cluster.region, running(experiment)
     today = datetime.now(UTC).date().isoformat()
-    found = fetch(items, Aws(PRICING_REGION, account=account), region=region, today=today)
+    aws = aws_of(experiment, account)
+    found = fetch(items, Aws(PRICING_REGION, account=aws.account), region=region, today=today)
     write(file, region=region, prices=found)
     warn(f"{len(found)} of {len(items)} prices fetched, kept in {file}")
-    others, untold = cloudformation.find(experiment, Aws(region, account=account))
+    others, untold = cloudformation.find(experiment, aws)
     for line in (*(one.finding().line() for one in others), *untold):
         warn(line)
 
@@ -125,10 +126,7 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
     ]
     print_table(("component", "units", "$/hour", "quoted"), rows)
     print(f"\nwithout Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour")
-    endpoints = "interface endpoints by the hour, " if experiment.cluster.network.interface_endpoints else ""
-    balancer = "the load balancer, " if experiment.serve and experiment.serve.certificate_arn else ""
-    way_in = "" if experiment.cluster.existing else "the way in (the smallest instance there is), "
-    print(f"on top: {endpoints}{balancer}{way_in}keys, alarms, storage and traffic")
+    print("on top: storage, traffic, and dashboards beyond the three that an account has free")
     if others := of_others(experiment):
         print(f"not counted, because it is there already: {others}")
     for one in cloudformation.neighbours(experiment):
@@ -214,7 +212,9 @@ def fetch(items: tuple[Item, ...], aws: Aws, *, region: str, today: str) -> dict
 
 
 def _one(price: Price, pricing: Calls, *, region: str, today: str) -> Price | None:
-    service, filters, suffix = _question(price.item, region)
+    if (question := _question(price.item, region)) is None:
+        return None
+    service, filters, suffix = question
     asked = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
     try:
         products = [
@@ -237,13 +237,15 @@ def _one(price: Price, pricing: Calls, *, region: str, today: str) -> Price | No
     return Price(item=price.item, usd_per_hour=amounts.pop(), as_of=today, source=f"{SOURCE}, {region}")
 
 
-def _question(item: str, region: str) -> tuple[str, dict[str, str], str]:
-    """Service, filters and the end of the usage type for an item of the catalogue."""
+def _question(item: str, region: str) -> tuple[str, dict[str, str], str] | None:
+    """Service, filters and the end of the usage type for an item of the catalogue; nothing for one that is not asked for."""
     if item.startswith("EKS control plane"):
         return "AmazonEKS", {"regionCode": region}, "AmazonEKS-Hours:perCluster"
     if item.startswith("NAT gateway"):
         return "AmazonEC2", {"regionCode": region, "productFamily": "NAT Gateway"}, "NatGateway-Hours"
-    instance = item.split(",", 1)[0]
+    instance, _, how = item.partition(", ")
+    if not how.startswith("on demand"):
+        return None
     linux = {
         "regionCode": region,
         "instanceType": instance,

@@ -67,7 +67,7 @@ class _Look:
 
     def stacks(self) -> list[dict[str, str | bool]]:
         found = cloudformation.expected(self.experiment, self.aws)
-        self.findings += cloudformation.halfway(found, self.experiment.name, region=self.aws.region)
+        self.findings += cloudformation.halfway(found, self.experiment, self.aws)
         return [
             {"name": one.name, "status": one.status, "reason": one.reason, "by_gitops": one.by_gitops}
             for one in found

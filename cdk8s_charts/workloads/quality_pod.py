@@ -10,6 +10,7 @@ from cdk8s_charts.workloads import benchmark_pod
 from cdk8s_charts.workloads.benchmark_pod import JOB_UID, RESULTS
 from cdk8s_charts.workloads.serving import api_key, service_url
 from experiment.catalogue.published import SLOWEST_TPOT_S
+from experiment.cost import quality_s, quality_tokens
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     LMEVAL_CHECK,
@@ -26,7 +27,6 @@ IMAGE = "${LMEVAL_IMAGE}"
 _SHOTS = 5
 """gsm8k's own number of worked examples; together with an answer they need about 1,300 tokens."""
 _ROOM_FOR_SHOTS = 2048
-_LONGEST_ANSWER = 512
 _CACHE = "/tmp/datasets"
 _WITH_QUESTIONS = f"""\
 mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questions/questions.json {RESULTS}/ && exec lm_eval "$@"
@@ -78,7 +78,7 @@ def arguments(experiment: Experiment, arm: Arm) -> list[str]:
     }
     generation: dict[str, Any] = {
         "temperature": 0,
-        "max_gen_toks": min(_LONGEST_ANSWER, arm.serving.max_model_len // 2),
+        "max_gen_toks": quality_tokens(arm),
     }
     if chat and arm.target.model.can_think:
         generation["chat_template_kwargs"] = {"enable_thinking": settings.thinking}
@@ -110,6 +110,4 @@ def _check(experiment: Experiment, arm: Arm) -> pod.Container:
 
 def _deadline_s(experiment: Experiment) -> int:
     """Every answer of full length at 0.2 s a token, and an hour."""
-    limit = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
-    turns = sum(-(-limit // arm.serving.max_num_seqs) for arm in experiment.served_arms)
-    return int(turns * _LONGEST_ANSWER * SLOWEST_TPOT_S) + 3600
+    return int(quality_s(experiment, token_s=SLOWEST_TPOT_S)) + 3600

@@ -18,11 +18,11 @@ _CONTEXT = "speculation:conventions"
 
 def follow(scope: Construct, lasting: Lasting) -> None:
     """For everything that is made in `scope` from now on; it must be empty yet."""
-    scope.node.set_context(_CONTEXT, {name: getattr(lasting, name) for name in CONVENTIONS})
+    scope.node.set_context(_CONTEXT, {name: getattr(lasting, name) for name in ("account", *CONVENTIONS)})
 
 
 def conventions(scope: Construct) -> Lasting:
-    """What holds in `scope` of `CONVENTIONS`; the defaults where nobody said anything."""
+    """What holds in `scope` of the account and of `CONVENTIONS`; the defaults where nobody said anything."""
     return Lasting(**(scope.node.try_get_context(_CONTEXT) or {}))
 
 

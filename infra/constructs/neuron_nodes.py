@@ -10,6 +10,7 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
+from experiment.cost import NEURON_VOLUME_GIB
 from experiment.naming import (
     NEURON_TAINT_KEY,
     NODE_ROLE_LABEL,
@@ -173,7 +174,7 @@ class NeuronNodes(Construct):
 
 def _volume(experiment: Experiment) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
     if experiment.instance.scratch_gib > 0:
-        return root_volume(gib=settings.NEURON_VOLUME_GIB)
+        return root_volume(gib=NEURON_VOLUME_GIB)
     return root_volume(
         gib=settings.NEURON_VOLUME_WITHOUT_NVME_GIB,
         iops=settings.NEURON_VOLUME_IOPS,

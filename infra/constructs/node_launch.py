@@ -13,9 +13,8 @@ from constructs import Construct
 from experiment import Experiment
 from experiment.catalogue.node_images import images_of
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.cost import SYSTEM_NODES
+from experiment.cost import SYSTEM_NODES, SYSTEM_VOLUME_GIB
 from experiment.naming import NODE_ROLE_LABEL, role_label, system_nodegroup
-from infra import settings
 from infra.constructs.conventions import conventions
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
@@ -117,9 +116,7 @@ def add_system_nodes(scope: Construct, *, experiment: Experiment, cluster: eks.I
         release_version=images_of(experiment.cluster.kubernetes)[0].release,
         ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
         instance_types=[ec2.InstanceType(SYSTEM_INSTANCE_TYPE)],
-        launch_template_spec=launch_template(
-            nodes, experiment, name, root_volume(gib=settings.SYSTEM_VOLUME_GIB)
-        ),
+        launch_template_spec=launch_template(nodes, experiment, name, root_volume(gib=SYSTEM_VOLUME_GIB)),
         min_size=SYSTEM_NODES,
         desired_size=SYSTEM_NODES,
         max_size=SYSTEM_NODES + 1,

@@ -10,6 +10,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from experiment import Experiment
+from experiment.catalogue.prices import WAY_IN_INSTANCE_TYPE
+from experiment.cost import WAY_IN_VOLUME_GIB
 from experiment.naming import way_in_name
 from infra.constructs.conventions import conventions
 from infra.constructs.node_launch import metadata_options, root_volume
@@ -50,10 +52,10 @@ class WayIn(Construct):
             "Template",
             launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
                 image_id=_IMAGE,
-                instance_type="t4g.nano",
+                instance_type=WAY_IN_INSTANCE_TYPE,
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=self._profile()),
                 metadata_options=metadata_options(),
-                block_device_mappings=[root_volume(gib=8)],
+                block_device_mappings=[root_volume(gib=WAY_IN_VOLUME_GIB)],
                 security_group_ids=[
                     reach_endpoint(
                         self,

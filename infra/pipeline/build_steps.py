@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiment.naming import bucket
-from infra.pipeline.pipeline_file import AROUND_MINUTES, PipelineConfiguration, StageConfiguration
+from infra.pipeline.pipeline_file import (
+    AROUND_MINUTES,
+    CLEAR_ROLE,
+    PipelineConfiguration,
+    StageConfiguration,
+)
 
 PREPARE = ("chmod +x trnspec .ci/run lab/aws/docker_stand_in scripts/*",)
 """CodePipeline's archive of a GitHub repository keeps no permissions
@@ -87,6 +92,16 @@ def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
         f"{_DELIVER} start {project_name(stage, step)} --region {stage.experiment.cluster.region} "
         f"--role arn:aws:iam::{stage.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
+
+
+def clear_command(stage: StageConfiguration) -> str:
+    """For the pipeline's own account, before it deploys: delete the stage's stacks that are empty."""
+    return f"{_DELIVER} clear {stage.path} --role {clear_role(stage)}"
+
+
+def clear_role(stage: StageConfiguration) -> str:
+    """ARN of the role that may delete the stage's stacks."""
+    return f"arn:aws:iam::{stage.account}:role/{CLEAR_ROLE}"
 
 
 def project_name(stage: StageConfiguration, step: ClusterStep) -> str:

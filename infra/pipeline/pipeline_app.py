@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.instances import ZONES
 from infra import ROOT
 from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline
-from infra.synthesis import cdk_app
+from infra.synthesis import cdk_app, zones_context
 
 if TYPE_CHECKING:
     import aws_cdk as cdk
@@ -33,9 +32,7 @@ def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -
     """The app of a configuration."""
     context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     for stage in (configuration.dev, configuration.prod):
-        # CDK would look it up: where a stack has an account, it compares a network's zones with those of the account.
-        region = stage.experiment.cluster.region
-        context[f"availability-zones:account={stage.account}:region={region}"] = list(ZONES[region])
+        context |= zones_context(stage.account, stage.experiment.cluster.region)
     app = cdk_app(context, outdir=outdir)
 
     from infra.pipeline.pipeline_stack import PipelineStack  # imports the CDK: after the judgement

@@ -31,6 +31,8 @@ AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
 MOST_HOURS = (MOST_MINUTES - AROUND_MINUTES) // 60
 """Of a compilation: the build that waits for it lasts longer than the build that compiles."""
+CLEAR_ROLE = "speculation-clear"
+"""In every stage's account, from the policies of the bootstrap."""
 _KEYS = {
     "name": (r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens, e.g. speculation-delivery"),
     "account": (r"\d{12}", 'twelve digits in quotes, e.g. "111122223333"'),
@@ -193,12 +195,13 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
                 f"{where}: {key} is empty, and {without}; write it as in the committed pipeline.yaml"
             )
     decided = {
+        "account": account,
         "pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}",
         "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
     }
     given = {key: data[key] for key in (*_KEPT, *_OPTIONAL) if key in data}
     lasting = judge({**given, **decided}, where)
-    refuse_elsewhere(lasting, region, where)
+    refuse_elsewhere(lasting, experiment, where)
     return StageConfiguration(
         name=name, account=account, experiment=experiment, files=files, path=file, lasting=lasting
     )
@@ -213,6 +216,6 @@ def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
         prefix = f"{experiment.name.partition('-')[0]}-"
         raise Misuse(
             f"{where}: the roles of {experiment.name} begin with its name, and {BOOTSTRAP.relative_to(ROOT)} allows "
-            f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, and deploy it "
-            "again in every account (docs/pipeline.md)"
+            f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, stack/{prefix}* to "
+            "its Stacks, and deploy it again in every account (docs/pipeline.md)"
         )

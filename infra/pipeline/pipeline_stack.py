@@ -9,6 +9,7 @@ that may deploy, which nothing before the approval should be. The library behind
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import aws_cdk as cdk
@@ -24,7 +25,7 @@ from infra import settings
 from infra.constructs.kept_logs import log_group
 from infra.pipeline import build_steps as plan
 from infra.pipeline.build_steps import ClusterStep, build_spec
-from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration
+from infra.pipeline.pipeline_file import AROUND_MINUTES, PipelineConfiguration, StageConfiguration
 from infra.pipeline.stage import DeliveredStage
 
 _COMMANDS = {
@@ -238,7 +239,8 @@ class PipelineStack(cdk.Stack):
         stage = self._configuration.dev
         wanted = plan.dev_steps(stage)
         delivered = DeliveredStage(self, configuration=self._configuration, stage=stage, steps=wanted)
-        pipeline.add_stage(delivered, post=self._steps(stage, wanted))
+        clear, *after = self._steps(stage, wanted)
+        pipeline.add_stage(delivered, pre=[clear], post=after)
 
     def _add_prod(self, pipeline: pipelines.CodePipeline) -> None:
         stage = self._configuration.prod
@@ -249,25 +251,29 @@ class PipelineStack(cdk.Stack):
             comment=f"Deploys {stage.experiment.name} to {stage.account}, then starts Trn2 nodes there to compile. "
             f"Read the pull request's review; it says what an hour costs.",
         )
-        pipeline.add_stage(delivered, pre=[approval], post=self._steps(stage, wanted))
+        clear, *after = self._steps(stage, wanted)
+        clear.add_step_dependency(approval)
+        pipeline.add_stage(delivered, pre=[approval, clear], post=after)
 
     def _steps(self, stage: StageConfiguration, wanted: tuple[ClusterStep, ...]) -> list[pipelines.Step]:
-        """One after the other, each in a build that starts the stage's project and waits."""
+        """First the one before the deployment, then those after it, one after the other, each in a build that starts the
+        stage's project and waits."""
         role = self._caller(stage)
-        found: list[pipelines.Step] = []
-        for step in wanted:
-            made = pipelines.CodeBuildStep(
-                f"{stage.name.capitalize()}{step.name.capitalize()}",
+
+        def build(name: str, command: str, minutes: int) -> pipelines.CodeBuildStep:
+            return pipelines.CodeBuildStep(
+                f"{stage.name.capitalize()}{name.capitalize()}",
                 input=self._source,
                 install_commands=list(plan.PREPARE),
-                commands=["scripts/setup", plan.start_command(stage, step)],
+                commands=["scripts/setup", command],
                 role=role,
-                timeout=cdk.Duration.minutes(step.waiting_minutes),
+                timeout=cdk.Duration.minutes(minutes),
             )
-            if found:
-                made.add_step_dependency(found[-1])
-            found.append(made)
-        return found
+
+        after = [build(step.name, plan.start_command(stage, step), step.waiting_minutes) for step in wanted]
+        for earlier, later in pairwise(after):
+            later.add_step_dependency(earlier)
+        return [build("clear", plan.clear_command(stage), AROUND_MINUTES), *after]
 
     def _caller(self, stage: StageConfiguration) -> iam.Role:
         role = iam.Role(
@@ -277,7 +283,6 @@ class PipelineStack(cdk.Stack):
             assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
         )
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
-        role.add_to_policy(
-            iam.PolicyStatement(sid="StartSteps", actions=["sts:AssumeRole"], resources=[starter])
-        )
+        for sid, assumed in (("StartSteps", starter), ("DeleteEmptyStacks", plan.clear_role(stage))):
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=["sts:AssumeRole"], resources=[assumed]))
         return role

@@ -13,18 +13,20 @@ from infra.constructs.conventions import conventions
 
 
 class ExperimentStack(cdk.Stack):
-    """A stack of one experiment, in its region and in the account of the credentials of `cdk deploy`. Without an account
-    nothing can be looked up at synth, so the same file gives the same templates everywhere.
+    """A stack of one experiment, in its region, and in the account that deployment.yaml or the pipeline's stage names; where
+    nobody names one, in that of the credentials of `cdk deploy`. Nothing is looked up at synth, so the same files give the
+    same templates everywhere.
     """
 
     def __init__(self, scope: Construct, part: str, *, experiment: Experiment, description: str) -> None:
+        said = conventions(scope)
         super().__init__(
             scope,
             part,
             stack_name=stack_name(experiment, part),
             description=f"{experiment.name}: {description}",
-            env=cdk.Environment(region=experiment.cluster.region),
-            tags={**conventions(scope).tags, "experiment": experiment.name},
+            env=cdk.Environment(account=said.account or None, region=experiment.cluster.region),
+            tags={**said.tags, "experiment": experiment.name},
         )
 
     def network(self, experiment: Experiment, made: ec2.IVpc | None) -> ec2.IVpc:

@@ -7,6 +7,7 @@ from constructs import Construct
 
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
+from experiment.cost import SERVICES
 from infra import settings
 from infra.constructs.kept_logs import log_group
 from infra.stacks.experiment_stack import ExperimentStack
@@ -78,7 +79,7 @@ class NetworkStack(ExperimentStack):
             for subnet in self.vpc.private_subnets
             if subnet.availability_zone in (*cluster.availability_zones, cluster.trn2_zone)
         ]
-        for service in settings.SERVICES:
+        for service in SERVICES:
             ec2.CfnVPCEndpoint(
                 endpoints,
                 service,

@@ -133,7 +133,8 @@ def _network(experiment: Experiment, ec2: Any) -> tuple[str, dict[str, str]]:
 def take_down(file: Path, name: str, *, folder: Path, endpoint: str, region: str) -> None:
     """`./trnspec teardown`, as a process of its own; that a part of the account could not be listed is no failure, because
     moto has no such part. Raises `Refusal`."""
-    command = [sys.executable, "-m", "operations", "teardown", str(file), "--confirm", name, "--json"]
+    words = ["teardown", str(file), "--confirm", name, "--account", ACCOUNT, "--json"]
+    command = [sys.executable, "-m", "operations", *words]
     environment = child_environment(os.environ, endpoint=endpoint, region=region)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     (folder / "teardown.log").write_text(done.stdout + done.stderr, encoding="utf-8")

@@ -15,6 +15,8 @@ from botocore import exceptions as faults
 
 from experiment import Experiment
 from experiment.finding import Finding, Outside, Refusal, shortened
+from infra.deployment_file import read_deployment
+from infra.synthesis import DEPLOYMENT
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
@@ -150,7 +152,7 @@ _HURRIED: Any = {
 class Aws:
     """What a verb asks AWS with.
 
-    `account` is the id that the caller expects; credentials of another one are refused before anything else is asked.
+    `account` is the id that the caller expects, as `named_by` says; credentials of another one are refused before anything else is asked.
     `keys` are temporary credentials as STS gives them, in the place of the caller's own.
     `make_client` gives a boto3 client for a service's name; the tests hand in their own.
     """
@@ -160,12 +162,13 @@ class Aws:
         region: str,
         *,
         account: str | None = None,
+        named_by: str = "--account",
         keys: Mapping[str, str] | None = None,
         make_client: Callable[[str], Any] | None = None,
     ) -> None:
         self.region = region
         self._keys = keys or {}
-        self._expected = account
+        self._expected, self._named_by = account, named_by
         self._make = make_client or self._boto_client
         self._clients: dict[str, Calls] = {}
         self._limits = _PATIENT
@@ -184,7 +187,7 @@ class Aws:
         answer = self.client("sts").get_caller_identity()
         found = {"Account": str(answer["Account"]), "Arn": str(answer["Arn"])}
         if self._expected and found["Account"] != self._expected:
-            why = f"these credentials are not of {self._expected}, which --account names"
+            why = f"these credentials are not of {self._expected}, which {self._named_by} names"
             remedy = "set AWS_PROFILE to one of that account"
             raise Refusal(Finding(f"account {found['Account']}", None, why, remedy))
         return found
@@ -214,8 +217,12 @@ class Aws:
 
 
 def aws_of(experiment: Experiment, account: str | None) -> Aws:
-    """AWS in the experiment's region, with the account that the command line names."""
-    return Aws(experiment.cluster.region, account=account)
+    """AWS in the experiment's region, with the account that the command line names, else deployment.yaml. A build of a pipeline's
+    stage has no such file."""
+    region = experiment.cluster.region
+    if account is None and DEPLOYMENT.exists() and (named := read_deployment(DEPLOYMENT).account):
+        return Aws(region, account=named, named_by=DEPLOYMENT.name)
+    return Aws(region, account=account)
 
 
 class Calls:

@@ -14,11 +14,13 @@ import yaml
 from cdk8s_charts.manifests import output_of
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
-from experiment.finding import Finding, Refusal
+from experiment.finding import Finding, Misuse, Refusal
 from experiment.naming import cluster_name, stack_name
+from infra.deployment_file import parse
 from operations.cloud.aws import Aws, AwsError
 from operations.options import FILES, ROOT
 
+PIPELINE = ROOT / "pipeline.yaml"
 OUTLIVES = "storage"
 """The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
 TAG = "experiment"
@@ -27,6 +29,9 @@ _PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity",
 _ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
 """In which stacks are deployed. A stage of the pipeline has a delivery beside the parts: the cluster lets its role in, and its
 policies hang on that role, so that it cannot be deleted before them."""
+_EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
+"""Of a stack without a resource: its first deployment was rolled back, or never began. CloudFormation takes no change set for
+the first; `cdk deploy` deletes it by itself, and so does the pipeline (`operations/delivery.py`)."""
 _IMAGE = "BENCHMARK_IMAGE"
 _UNTOLD = "stacks that no file describes were not looked for"
 
@@ -41,9 +46,21 @@ def deploy_workloads(name: str) -> str:
     return f"deploy the workloads ({deploy_command(name)}; with GitOps: ./trnspec render --resolved --out DIR, commit, sync)"
 
 
+def to_deploy(name: str, account: str) -> str:
+    """What to do so that the experiment is deployed into an account: only a pipeline deploys into those of its stages."""
+    try:
+        stages = parse(PIPELINE)["stages"].values()
+        delivered = {(stage["account"], _name_in(ROOT / stage["experiment"])) for stage in stages}
+    except (Misuse, AttributeError, KeyError, TypeError):  # there is none, or it is being written
+        delivered = set()
+    if (account, name) in delivered:
+        return "merge the change: the pipeline deletes an empty stack, then deploys (docs/pipeline.md)"
+    return f"run {deploy_command(name)}"
+
+
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
     """Of something that a deployment makes."""
-    remedy = f"deploy it ({deploy_command(experiment.name)}), or check AWS_PROFILE and cluster.region"
+    remedy = f"{to_deploy(experiment.name, aws.account)}, or check AWS_PROFILE and cluster.region"
     return Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
 
 
@@ -84,8 +101,7 @@ class Stack:
     @property
     def made(self) -> bool:
         """Whether its resources are there; a first deployment that was rolled back has left none."""
-        undone = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS", "DELETE_COMPLETE", "absent")
-        return self.status not in undone
+        return self.status not in (*_EMPTY, "DELETE_COMPLETE", "absent")
 
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
@@ -137,6 +153,13 @@ def one(name: str, aws: Aws) -> Stack:
         raise
 
 
+def empty(experiment: Experiment, aws: Aws) -> list[Stack]:
+    """The experiment's stacks that hold nothing, last deployed first. Asked by name, so that the caller needs rights for these
+    names alone."""
+    found = [one(stack_name(experiment, part), aws) for part in reversed(_ORDER)]
+    return [stack for stack in found if stack.status in _EMPTY]
+
+
 def failures(name: str, aws: Aws) -> list[str]:
     """What CloudFormation could not delete of a stack, newest first."""
     events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
@@ -148,33 +171,33 @@ def failures(name: str, aws: Aws) -> list[str]:
 
 
 _REMEDIES = {
-    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then {deploy} makes it again",
+    "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then {deploy}",
     "ROLLBACK_FAILED": "its first deployment failed and left something: aws cloudformation delete-stack --stack-name {name} "
     "--region {region}, then {deploy}",
-    "CREATE_FAILED": "its first deployment failed: {deploy} goes on once what its events name is fixed",
+    "CREATE_FAILED": "its first deployment failed: fix what its events name, then {deploy}",
     "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
     "--stack-name {name} --region {region}, then {deploy}",
-    "REVIEW_IN_PROGRESS": "a deployment ended before it began: {deploy} goes on, ./trnspec teardown removes it",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
     "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
 }
 """By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
 back leaves what stood before, and says that the file and the account differ."""
 
 
-def halfway(found: Iterable[Stack], experiment_name: str, *, region: str) -> list[Finding]:
+def halfway(found: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
     """A finding for each stack that a deployment or a teardown left halfway."""
-    deploy = deploy_command(experiment_name)
+    broken = [stack for stack in found if stack.status in _REMEDIES]
+    deploy = to_deploy(experiment.name, aws.account) if broken else ""
     return [
         Finding(
             f"stack {stack.name}",
             None,
             f"is {stack.status}" + (f" ({stack.reason.rstrip('.')})" if stack.reason else ""),
-            _REMEDIES[stack.status].format(name=stack.name, region=region, deploy=deploy),
+            _REMEDIES[stack.status].format(name=stack.name, region=aws.region, deploy=deploy),
         )
-        for stack in found
-        if stack.status in _REMEDIES
+        for stack in broken
     ]
 
 

@@ -149,7 +149,7 @@ def _listed(value: Any) -> list[Any]:
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     """Whether an earlier deployment or teardown left something that stands in the way of the next."""
     stacks = cloudformation.deployed(experiment, aws)
-    found = cloudformation.halfway(stacks, experiment.name, region=aws.region)
+    found = cloudformation.halfway(stacks, experiment, aws)
     if not found:
         return fine("no stack is half done")
     more = f" ({len(found) - 1} more: ./trnspec status)" if len(found) > 1 else ""

@@ -12,10 +12,9 @@ from typing import Any
 
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.cost import SYSTEM_NODES
+from experiment.cost import SERVICES, SYSTEM_NODES
 from experiment.finding import Finding, Refusal, finding, fine
 from experiment.naming import cluster_name, stack_name
-from infra.settings import SERVICES
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls
 from operations.cloud.nodegroup import read

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from experiment import Arm, Experiment
-from experiment.cost import budget_text
+from experiment.cost import budget_text, run_price
 from experiment.finding import Refusal
-from experiment.placement import rounds
+from experiment.placement import nodes_needed, rounds
+from operations import pricing
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.console import refusal_of
@@ -153,13 +154,14 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
         _let_go(context, problem="interrupted")
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
-    state = context.state
+    state, experiment = context.state, context.experiment
+    hours = state.node_hours / nodes_needed(experiment)
     return {
         "id": state.id,
         "state": address,
         "results": [state.results[key] for key in sorted(state.results)],
         "node_hours": round(state.node_hours, 3),
-        "usd": round(state.node_hours * context.usd_per_hour, 2),
+        "usd": round(run_price(experiment, hours=hours, items=pricing.of_running(experiment)).usd, 2),
     }
 
 

@@ -12,10 +12,9 @@ from cdk8s_charts.pods.devices import SCHEDULER
 from experiment import Experiment
 from experiment.catalogue.instances import Instance
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.cost import SYSTEM_NODES
+from experiment.cost import SYSTEM_NODES, SYSTEM_VOLUME_GIB
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
 from experiment.placement import batches, compilations_at_once
-from infra.settings import SYSTEM_VOLUME_GIB
 from tests.cdk8s_charts.objects import NEURON_RESOURCE, Object, Pod, named, pods_of, quantity
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", NEURON_RESOURCE, "pods")

@@ -7,8 +7,8 @@ import pytest
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.workloads.proofs import runtimes
 from experiment.catalogue.instances import INSTANCES
+from experiment.cost import SYSTEM_VOLUME_GIB
 from experiment.placement import compilations_at_once, compile_share
-from infra.settings import SYSTEM_VOLUME_GIB
 from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import Cluster, Unplaceable, allocatable, nodes, stand
 from tests.conftest import REFERENCE

@@ -16,7 +16,7 @@ import pytest
 
 from cdk8s_charts.__main__ import main
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, read, texts, write
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.finding import Misuse
 from tests.cdk8s_charts.objects import RENDERED, Case, committed, pods_of
 from tests.cdk8s_charts.variations import rendered, with_benchmark
@@ -69,6 +69,41 @@ def test_writing_removes_what_an_earlier_render_left(
     assert {*write(wanted)} == {*wanted, gone}
     assert not gone.exists()
     assert write(wanted) == []
+
+
+def _in_region(region: str, file: Path) -> Path:
+    """The reference experiment in another region, as this file."""
+    file.write_text(REFERENCE.read_text(encoding="utf-8").replace("us-east-2", region), encoding="utf-8")
+    return file
+
+
+def test_two_regions_of_one_name_have_a_folder_each_and_neither_refuses_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "manifests"
+    files = {
+        region: _in_region(region, tmp_path / f"{region}.yaml") for region in ("us-east-2", "ap-south-2")
+    }
+    monkeypatch.setattr("cdk8s_charts.__main__.files_of_checkout", lambda: [*files.values()])
+    for order in (files.values(), reversed(files.values())):
+        words = [*map(str, order), "--out", str(out)]
+        assert (main(words), main([*words, "--check"])) == (0, 0)
+        for region, file in files.items():
+            found = json.dumps([one for part in read(load(file), out) for one in part.objects])
+            assert f"-{region}/" in found
+        assert [one.name for one in (out / "qwen3-32b").iterdir() if one.is_dir()] == ["ap-south-2"]
+
+
+def test_an_experiment_that_moves_to_another_region_keeps_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = tmp_path / "mine.yaml", tmp_path / "manifests"
+    monkeypatch.setattr("cdk8s_charts.__main__.files_of_checkout", lambda: [file])
+    for region in ("us-east-2", "ap-south-2"):
+        _in_region(region, file)
+        assert main([str(file), "--out", str(out)]) == 0
+        assert not [one for one in (out / "qwen3-32b").iterdir() if one.is_dir()]
+        assert read(load(file), out)
 
 
 @pytest.fixture

@@ -34,6 +34,15 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     hour, table = per_hour(running(reference)), between(operations, "cost")
     for figure in (running(reference)[0].usd_per_hour, per_hour(idle(reference)), hour):
         assert f"| {figure:.2f} an hour |" in table
+    parts = {item.price.item: item.usd_per_hour for item in idle(reference)}
+    for words, start in (
+        ("m7i.xlarge", "m7i"),
+        ("control plane", "EKS"),
+        ("NAT gateway", "NAT"),
+        ("usage", "usage"),
+    ):
+        usd = sum(each for name, each in parts.items() if name.startswith(start))
+        assert f"{words} {usd:.3f}" in table
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
     for one in (first, later):
         assert f"{one.hours:.2f} Trn2 hours | {one.hours * hour:.2f} |" in table

@@ -17,14 +17,15 @@ import yaml
 
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
-from experiment import load
+from experiment import Experiment, load
 from experiment.finding import Misuse
+from experiment.model import Serve
 from infra import ROOT
-from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment
-from infra.synthesis import DEPLOYMENT, configure
+from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment, refuse_elsewhere
+from infra.synthesis import DEPLOYMENT, build_app, configure
 from tests.experiment.edits import CLUSTER, SHARING, Edit
 from tests.infra.conftest import DESTINATION, KEY
-from tests.infra.templates import json_of
+from tests.infra.templates import ACCOUNT, Deployment, Deployments, json_of, resolved
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
 SERVICE_LINKED = (
@@ -123,6 +124,8 @@ NO_ARN = "is not the ARN of an IAM role or user"
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ("account: 111122223333", "account = 111122223333: is not twelve digits in quotes; write it like"),
+        ("account: prod", "account = 'prod': is not twelve digits in quotes"),
         ("admins: me", "deployment.yaml: admins = 'me': is not a list"),
         (f"admins: [{ADMIN}, {{}}]", f"deployment.yaml: admins[1] = {{}}: {NO_ARN}"),
         (
@@ -158,7 +161,7 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("tags: {aws:x: y}", "'aws:x' = 'y': is not a tag"),
         ("tags: {experiment: y}", "'experiment' = 'y': is not a tag; write texts of letters"),
         ("tags: {cost-center: 4711}", "'cost-center' = 4711: is not a tag; write texts of letters"),
-        ("admin: []", "deployment.yaml: 'admin' is not a key; use admins, alarm_email, "),
+        ("admin: []", "deployment.yaml: 'admin' is not a key; use account, admins, alarm_email, "),
         ("", "deployment.yaml = None: has no keys and values"),
         ("admins: [", "is not valid YAML"),
         ("admins: &a [x]\npipeline_role: *a", "has an alias (*); write the value out"),
@@ -169,6 +172,55 @@ def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str,
         lasting(text)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+OTHER = "222233334444"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (f"kms_key: {KEY}", "deployment.yaml: kms_key"),
+        (f"admins: ['{ADMIN.replace('111122223333', OTHER)}', {ADMIN}]", "deployment.yaml: admins[1]"),
+        (f"pipeline_role: {ADMIN}", "deployment.yaml: pipeline_role"),
+        ("{}", "qwen3-32b: serve.certificate_arn"),
+    ],
+)
+def test_what_belongs_to_another_account_than_is_deployed_to_is_refused(
+    text: str, where: str, tmp_path: Path, reference: Experiment
+) -> None:
+    """Only a destination of logs is often in an account of its own."""
+    path = tmp_path / "deployment.yaml"
+    serve = reference.serve
+    if "certificate" in where:
+        serve = Serve(arm="qwen-sd-vllm", certificate_arn="arn:aws:acm:us-east-2:111122223333:certificate/0a")
+    settings = {"account": OTHER, "log_destination": DESTINATION, **yaml.safe_load(text)}
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    with pytest.raises(Misuse) as caught:
+        refuse_elsewhere(read_deployment(path), replace(reference, serve=serve), path.name)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{where} = 'arn:")
+    assert line.endswith(f"is not of account {OTHER}, which this deploys to; name one that is")
+    path.write_text(yaml.safe_dump({**settings, "account": "111122223333"}), encoding="utf-8")
+    own = replace(reference, serve=None) if text == "{}" else reference
+    if "admins" not in text:
+        refuse_elsewhere(read_deployment(path), own, path.name)
+
+
+def test_a_named_account_is_that_of_every_stack_and_changes_nothing_else(
+    made: Deployments, tmp_path: Path
+) -> None:
+    """`cdk deploy` then refuses other credentials by itself; nothing is looked up, so any machine can synthesize."""
+    path = tmp_path / "deployment.yaml"
+    path.write_text(f'account: "{ACCOUNT}"\n', encoding="utf-8")
+    build_app(deployment=path, outdir=str(tmp_path / "out"), validation=False).synth()
+    named = Deployment.read(tmp_path / "out")
+    environments = {one["environment"] for one in named.artifacts.values()}
+    assert environments == {f"aws://{ACCOUNT}/us-east-2"}
+    assert "missing" not in json_of(tmp_path / "out" / "manifest.json")
+    assert named.templates.keys() == made.reference.templates.keys()
+    for stack, template in made.reference.templates.items():
+        assert resolved(named.templates[stack]) == resolved(template), stack
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ What is said about dollars before any is spent: `cost`, `run --dry-run`.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,20 @@ from experiment.description import as_json
 from experiment.finding import Misuse, Outside
 from operations import pricing as prices
 from operations.cloud.aws import Aws
-from tests.conftest import ROOT
+from tests.cdk8s_charts.objects import objects_of
+from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.operations.clients import stubbed
 from tests.operations.conftest import Say
 from tests.operations.test_verbs import _rendered
 
 TRN2 = "trn2.48xlarge, on demand, us-east-2"
+
+
+@pytest.fixture
+def no_prices() -> tuple[str, ...]:
+    """Words that leave the user's own prices out."""
+    return "--prices", "/nonexistent/prices.json"
 
 
 def product(usagetype: str, *usd: str) -> str:
@@ -49,7 +58,7 @@ def test_one_price_is_taken_and_several_or_none_leave_the_catalogue(
     }
 
     def fetched(told: dict[int, list[str]]) -> dict[str, Price]:
-        for number, _ in enumerate(items):
+        for number in range(5):  # nodes of three types, the control plane, the gateway
             asked = {"ServiceCode": ANY, "Filters": ANY}
             stub.add_response("get_products", {"PriceList": told.get(number, [])}, asked)
         return prices.fetch(items, aws, region="us-east-2", today="2026-04-01")
@@ -187,5 +196,63 @@ def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
     code, out, _ = say("cost", str(file), "--prices", "/nonexistent/prices.json")
     assert code == 0
     assert "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not" in out
+
+
+def test_interface_endpoints_are_priced_for_each_zone(
+    say: Say, variation: Callable[[Any], Path], no_prices: tuple[str, ...]
+) -> None:
+    """Eleven services in two zones, at a cent each."""
     file = variation(lambda data: data["cluster"].update(network={"interface_endpoints": True}))
-    assert "interface endpoints by the hour" in say("cost", str(file))[1]
+    without, with_them = (
+        json.loads(say("cost", *words, "--json", *no_prices)[1]) for words in ((), (str(file),))
+    )
+    assert with_them["idle_usd_per_hour"] - without["idle_usd_per_hour"] == pytest.approx(0.22)
+    (line,) = [one for one in with_them["items"] if "interface endpoint" in one["item"]]
+    assert (line["units"], line["usd_per_hour"]) == (22, 0.22)
+
+
+def test_a_load_balancer_is_priced_where_there_is_one(
+    say: Say, variation: Callable[[Any], Path], no_prices: tuple[str, ...]
+) -> None:
+    serve = {
+        "arm": "qwen-sd-vllm",
+        "certificate_arn": "arn:aws:acm:us-east-2:111122223333:certificate/0a1b2c3d",
+        "client_cidrs": ["10.0.0.0/8"],
+    }
+    file = variation(
+        lambda data: data.update(serve=serve) or data["serving"].update(api_key_secret="vllm-api-key")
+    )
+    for words, there in (((str(file),), True), ((), False)):
+        assert ("Network Load Balancer" in say("cost", *words, *no_prices)[1]) is there
+
+
+def test_every_part_of_the_price_says_where_it_is_from_and_usage_that_it_is_an_estimate(
+    say: Say, no_prices: tuple[str, ...]
+) -> None:
+    bill = json.loads(say("cost", "--json", *no_prices)[1])
+    usage = [one for one in bill["items"] if one["item"].startswith("usage")]
+    assert len(usage) == 3
+    assert {one["as_of"] for one in usage} == {"an estimate"}
+    assert 0.63 < bill["idle_usd_per_hour"] < 0.70
+
+
+def test_the_quality_questions_are_predicted_as_they_are_asked(
+    say: Say, variation: Callable[[Any], Path], no_prices: tuple[str, ...]
+) -> None:
+    """From what the reviewed manifest asks of each arm, one after the other, at 45 ms a token."""
+    (check,) = [item for item in objects_of(REFERENCE) if item["metadata"]["name"] == "qwen-lmeval"]
+    pod = check["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    hours = 0.0
+    for container in pod["initContainers"]:
+        given = dict(pairwise(container["args"]))
+        at_once = json.loads(given["--model_args"])["num_concurrent"]
+        tokens = json.loads(given["--gen_kwargs"])["max_gen_toks"]
+        hours += math.ceil(int(given["--limit"]) / at_once) * tokens * 0.045 / 3600
+    without = variation(lambda data: data["benchmark"].pop("lm_eval"))
+    asked, silent = (
+        json.loads(say("cost", *words, "--json", *no_prices)[1])["run"] for words in ((), (str(without),))
+    )
+    (part,) = [one for one in asked["parts"] if one["step"] == "quality"]
+    assert part["hours"] == pytest.approx(hours) == pytest.approx(0.64)
+    assert asked["trn2_hours"] - silent["trn2_hours"] == pytest.approx(hours, abs=0.01)
+    assert 23 < asked["usd"] - silent["usd"] < 24

@@ -72,7 +72,7 @@ def test_what_is_tried_only_or_refused_changes_nothing(world: World, say: Say) -
         clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment)
     )
     code, _, err = say("scale", "1")
-    absent = "node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
+    absent = "node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; run ./trnspec deploy "
     assert (code, err.startswith(f"trnspec scale: {absent}")) == (1, True)
 
 

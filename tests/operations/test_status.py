@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from cdk8s_charts.manifests import output_of
 from experiment import Experiment
@@ -93,9 +95,9 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
 
 
 HALFWAY = {
-    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then ./trnspec deploy experiments/qwen3-32b.yaml makes it again",
+    "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then run ./trnspec deploy experiments/qwen3-32b.yaml",
     "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
-    "REVIEW_IN_PROGRESS": "./trnspec deploy experiments/qwen3-32b.yaml goes on, ./trnspec teardown removes it",
+    "REVIEW_IN_PROGRESS": "./trnspec teardown removes it; to go on, run ./trnspec deploy experiments/qwen3-32b.yaml",
     "DELETE_FAILED": "./trnspec teardown goes on",
 }
 WELL = ("CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent")
@@ -114,6 +116,29 @@ def test_status_says_what_to_do_about_a_deployment_that_broke_off(
             assert HALFWAY[state] in problem["remedy"]
             why = f"trnspec status: stack qwen3-32b-cluster: is {state} (Subnet is full)"
             assert err == f"{why}; {problem['remedy']}\n"
+
+
+def test_in_the_account_of_a_stage_no_remedy_deploys_from_a_workstation(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """docs/pipeline.md forbids it: the pipeline's role would be taken out of the cluster."""
+    stage = f'{{account: "{DEFAULT_ACCOUNT_ID}", experiment: experiments/qwen3-32b.yaml}}'
+    monkeypatch.setattr(cloudformation, "PIPELINE", tmp_path / "pipeline.yaml")
+    for text, delivered in (
+        (f"stages: {{dev: {stage}}}", True),
+        ("stages: [", False),
+        ("stages: {dev: 1}", False),
+    ):
+        (tmp_path / "pipeline.yaml").write_text(text, encoding="utf-8")
+        for state in HALFWAY:
+            stack = cloudformation.Stack(name="qwen3-32b-network", status=state)
+            monkeypatch.setattr(cloudformation, "deployed", lambda *_, one=stack: (one,))
+            (problem,) = json.loads(say("status", "--json")[1])["problems"]
+            if state != "DELETE_FAILED":
+                assert ("./trnspec deploy" not in problem["remedy"]) is delivered
+                assert (
+                    "merge the change: the pipeline deletes an empty stack" in problem["remedy"]
+                ) is delivered
 
 
 def test_status_says_who_receives_alarms(world: World, say: Say) -> None:

@@ -7,15 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import yaml
+from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from cdk8s_charts.manifests import ManifestFile, texts, with_tags, write
 from experiment import Experiment
+from operations import deploying
 from operations.__main__ import main
+from operations.cloud import aws
+from operations.cloud.aws import Aws
 from tests.conftest import REFERENCE, ROOT
+from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -171,6 +176,47 @@ def test_help_imports_no_verb() -> None:
         name for name in done.stderr.split() if name.split(".")[0] in ("experiment", "operations", "rich")
     }
     assert rooms == {"operations", "operations.__main__"}
+
+
+ASKING = (
+    ("deploy",),
+    ("run",),
+    ("cost", "--refresh"),
+    ("status",),
+    ("scale", "1"),
+    ("teardown", "--confirm", "qwen3-32b"),
+)
+
+
+@pytest.mark.parametrize("verb", ASKING, ids=lambda words: words[0])
+def test_credentials_of_another_account_than_deployment_yaml_names_are_refused_before_anything_else(
+    verb: tuple[str, ...], account: None, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "deployment.yaml"
+    file.write_text('account: "222233334444"\n', encoding="utf-8")
+    for module in (aws, deploying):
+        monkeypatch.setattr(module, "DEPLOYMENT", file)
+    asked: list[str] = []
+
+    def client(own: Aws, service: str) -> Any:
+        asked.append(service)
+        return shared_client(service, own.region)
+
+    monkeypatch.setattr(Aws, "_boto_client", client)
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the CDK was started"))
+    code, out, err = say(*verb)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"trnspec {verb[0]}: account {DEFAULT_ACCOUNT_ID}: these credentials are not of 222233334444, which deployment.yaml "
+        "names; set AWS_PROFILE to one of that account\n"
+    )
+    assert set(asked) == {"sts"}
+    code, _, err = say(*verb, "--account", "111122223333")
+    if verb == ("deploy",):
+        line = "--account 111122223333: deployment.yaml deploys to 222233334444; change one of the two"
+        assert (code, line in err) == (2, True)
+    else:
+        assert (code, "not of 111122223333, which --account names" in err) == (1, True)
 
 
 def test_deploy_asks_the_pinned_command_line_and_refuses_before(

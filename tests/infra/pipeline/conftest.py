@@ -20,6 +20,7 @@ from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 
 GROUP = "sg-0123456789abcdef0"
+PROD_KEY = KEY.replace("111122223333", "444455556666")
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory, reference: Experiment) -
 def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> PipelineConfiguration:
     """The committed file, with a run to be no worse than, and a production account that has wishes."""
     data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    data["stages"]["prod"] |= {"kms_key": KEY, "log_days": 365}
+    data["stages"]["prod"] |= {"kms_key": PROD_KEY, "log_days": 365}
     path = tmp_path_factory.mktemp("pipeline") / "pipeline.yaml"
     path.write_text(yaml.safe_dump({**data, "benchmark": "20260401T120000Z-0dc3e1ca"}), encoding="utf-8")
     return read_pipeline(path, manifests=manifests)

@@ -22,6 +22,8 @@ from tests.infra.pipeline.iam import Request, allows
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
 
 Context = dict[str, str | None]
+DELIVERY = "999988887777"
+"""The pipeline's account."""
 IAM = f"arn:aws:iam::{ACCOUNT}"
 BOUNDARY_ARN = f"{IAM}:policy/speculation-boundary"
 EXECUTOR = f"{IAM}:role/cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-us-east-2"
@@ -40,12 +42,20 @@ _Loader.add_multi_constructor("!", lambda loader, suffix, node: {suffix: loader.
 
 
 @cache
-def statements(name: str) -> list[dict[str, Any]]:
-    """Those of `Boundary` or `Execution`, parameters filled in with their defaults."""
+def properties(name: str) -> dict[str, Any]:
+    """Of a resource in a stage's account, the other parameters filled in with their defaults."""
     template = yaml.load(BOOTSTRAP.read_text(encoding="utf-8"), Loader=_Loader)
     defaults = {key: entry["Default"] for key, entry in template["Parameters"].items()}
-    document = template["Resources"][name]["Properties"]["PolicyDocument"]
-    found: list[dict[str, Any]] = _filled(document["Statement"], defaults)
+    found: dict[str, Any] = _filled(
+        template["Resources"][name]["Properties"],
+        {**defaults, "PipelineAccount": DELIVERY, "Boundary": BOUNDARY_ARN},
+    )
+    return found
+
+
+def statements(name: str) -> list[dict[str, Any]]:
+    """Those of `Boundary` or `Execution`."""
+    found: list[dict[str, Any]] = properties(name)["PolicyDocument"]["Statement"]
     return found
 
 
@@ -239,3 +249,38 @@ def test_the_policies_fit_into_what_iam_takes_and_have_no_wildcard_over_iam() ->
         assert len(text) <= 6144, name
     actions = [action for one in statements("Execution") for action in as_list(one["Action"])]
     assert not [one for one in actions if one == "*" or (one.startswith("iam:") and "*" in one)]
+
+
+def test_the_role_that_deletes_empty_stacks_can_do_that_to_stacks_of_experiments_and_nothing_else() -> None:
+    role = properties("ClearRole")
+    (policy,) = role["Policies"]
+    stacks = f"arn:aws:cloudformation:us-east-2:{ACCOUNT}:stack"
+
+    def may(action: str, resource: str) -> bool:
+        own = policy["PolicyDocument"]["Statement"]
+        return allows(Request(action, resource), own, boundary=statements("Boundary"))
+
+    for action in ("cloudformation:DescribeStacks", "cloudformation:DeleteStack"):
+        assert may(action, f"{stacks}/qwen3-32b-network/0a1b")
+        assert not may(action, f"{stacks}/CDKToolkit/0a1b")
+        assert not may(action, f"{stacks}/speculation-policies/0a1b")
+    for action in ("CreateChangeSet", "ExecuteChangeSet", "UpdateStack", "UpdateTerminationProtection"):
+        assert not may(f"cloudformation:{action}", f"{stacks}/qwen3-32b-network/0a1b")
+    assert not may("s3:DeleteObject", "arn:aws:s3:::qwen3-32b-results/x")
+    assert role["PermissionsBoundary"] == BOUNDARY_ARN
+    (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trusted["Principal"] == {"AWS": f"arn:aws:iam::{DELIVERY}:root"}
+    assert trusted["Condition"] == {"ArnLike": {"aws:PrincipalArn": f"arn:aws:iam::{DELIVERY}:role/*-steps"}}
+
+
+def test_no_stack_can_change_the_role_that_deletes_stacks() -> None:
+    there = f"{IAM}:role/{properties('ClearRole')['RoleName']}"
+    for action in ("iam:PutRolePolicy", "iam:UpdateAssumeRolePolicy", "iam:AttachRolePolicy", "iam:PassRole"):
+        assert not deployer(action, there, iam__PermissionsBoundary=BOUNDARY_ARN)
+
+
+def test_it_is_made_in_the_account_of_a_stage_alone() -> None:
+    template = yaml.load(BOOTSTRAP.read_text(encoding="utf-8"), Loader=_Loader)
+    condition = template["Conditions"][template["Resources"]["ClearRole"]["Condition"]]
+    assert condition == {"Fn::Not": [{"Fn::Equals": [{"Ref": "PipelineAccount"}, ""]}]}
+    assert template["Parameters"]["PipelineAccount"]["Default"] == ""

@@ -16,8 +16,7 @@ from infra import ROOT
 from infra.pipeline.build_steps import dev_steps, prod_steps
 from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
 from operations import delivery
-from tests.infra.conftest import KEY
-from tests.infra.pipeline.conftest import GROUP
+from tests.infra.pipeline.conftest import GROUP, PROD_KEY
 from tests.infra.templates import Deployment, Properties, json_of
 
 Stages = dict[str, Deployment]
@@ -131,7 +130,7 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
     assert scripts == {"scripts/test", "scripts/setup", "trnspec"}
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
     called = {line.split()[3] for line in lines if "operations.delivery" in line}
-    assert called == {"start", "smoke", "compile"} == set(delivery.VERBS)
+    assert called == {"clear", "start", "smoke", "compile"} == set(delivery.VERBS)
 
 
 def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
@@ -195,14 +194,14 @@ def test_builds_that_talk_to_a_cluster_stand_in_private_subnets_and_dev_starts_n
 def test_a_stage_is_in_its_own_account_and_follows_its_wishes(
     stages: Stages, configuration: PipelineConfiguration
 ) -> None:
-    for stage, kept in ((configuration.dev, (90, None)), (configuration.prod, (365, KEY))):
+    for stage, kept in ((configuration.dev, (90, None)), (configuration.prod, (365, PROD_KEY))):
         found = stages[stage.name]
         groups = found.properties("AWS::Logs::LogGroup")
         assert len(groups) > 8
         assert {(group["RetentionInDays"], group.get("KmsKeyId")) for group in groups} == {kept}
         environments = {one["environment"] for one in found.artifacts.values()}
         assert environments == {f"aws://{stage.account}/us-east-2"}
-    assert KEY in str(stages["prod"].rights("deliveryrole"))
+    assert PROD_KEY in str(stages["prod"].rights("deliveryrole"))
 
 
 def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_after_it_was_made(
@@ -221,6 +220,26 @@ def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_a
 
 def test_nothing_is_looked_up(assembly: Path) -> None:
     assert not [path for path in assembly.rglob("manifest.json") if "missing" in json_of(path)]
+
+
+def test_empty_stacks_are_deleted_before_the_first_change_set_and_after_the_approval(
+    pipeline: Deployment, configuration: PipelineConfiguration
+) -> None:
+    for stage in pipeline.only("AWS::CodePipeline::Pipeline").properties["Stages"][-2:]:
+        orders: dict[str, list[int]] = {}
+        for one in stage["Actions"]:
+            kind = one["Configuration"].get("ActionMode", one["Name"])
+            orders.setdefault(kind, []).append(one["RunOrder"])
+        name = stage["Name"].capitalize()
+        assert max(orders[f"{name}Clear"]) < min(orders["CHANGE_SET_REPLACE"])
+        if name == "Prod":
+            assert max(orders["ApproveTrn2Nodes"]) < min(orders["ProdClear"])
+        account = getattr(configuration, stage["Name"]).account
+        assert commands(project(pipeline, f"{name}Clear")) == [
+            "scripts/setup",
+            ".venv/bin/python -m operations.delivery clear experiments/qwen3-32b.yaml --role "
+            f"arn:aws:iam::{account}:role/speculation-clear",
+        ]
 
 
 def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) -> None:

@@ -77,9 +77,13 @@ WRONG = [
         "stages: {dev: {kms_key: 'arn:aws:kms:us-west-2:222233334444:key/0'}}",
         "stages.dev: kms_key = .* is not in us-east-2",
     ),
+    (
+        "stages: {dev: {admins: ['arn:aws:iam::444455556666:role/platform']}}",
+        r"stages.dev: admins\[0\] = .* is not of account 222233334444, which this deploys to; name one that is",
+    ),
     (f"stages: {{dev: {{admins: ['{DELIVERY}']}}}}", "pipeline_role = .*-delivery': is among the admins too"),
     (
-        'stages: {dev: {account: "444455556666"}}',
+        'stages: {dev: {account: "444455556666", admins: [arn:aws:iam::444455556666:role/platform]}}',
         "are both qwen3-32b in account 444455556666, so each would overwrite the other's stacks; use two accounts",
     ),
     ("region: eu-west-1", "is in us-east-2, the pipeline in eu-west-1; use one region"),
@@ -106,7 +110,7 @@ def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here() ->
 
 
 def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(reference: Experiment) -> None:
-    line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles"
+    line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles, stack/mistral-\* to its Stacks"
     with pytest.raises(Misuse, match=line) as caught:
         refuse_unknown_roles(replace(reference, name="mistral-7b"), "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)

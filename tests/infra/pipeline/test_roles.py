@@ -147,6 +147,13 @@ def test_each_stage_is_started_by_its_own_role_only(
         assert resolved(statement["Condition"]) == {"ArnEquals": trusted}
 
 
+def test_a_stages_empty_stacks_are_deleted_by_its_own_steps_only(of_pipeline: Rights) -> None:
+    for name, account in (("dev", DEV), ("prod", PROD)):
+        request = Request("sts:AssumeRole", f"arn:aws:iam::{account}:role/speculation-clear", {TAG: None})
+        own = f"speculation-delivery-us-east-2-{name}-steps"
+        assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
+
+
 def test_the_pull_requests_role_fetches_code_by_its_own_connection_and_writes_its_log_only(
     of_pipeline: Rights, configuration: PipelineConfiguration
 ) -> None:

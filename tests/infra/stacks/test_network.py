@@ -5,7 +5,7 @@ from pathlib import Path
 
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
-from infra.settings import SERVICES
+from experiment.cost import SERVICES
 from tests.infra.templates import ROOT, Deployments, json_of
 
 

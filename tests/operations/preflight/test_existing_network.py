@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
+from experiment.cost import SERVICES
 from experiment.finding import Finding, State
 from experiment.model import Network, Serve
-from infra.settings import SERVICES
 from operations.cloud.aws import Aws
 from operations.preflight.checklist import _made
 from operations.preflight.existing_vpc import BALANCER_TAG, ExistingVpc

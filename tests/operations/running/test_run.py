@@ -14,6 +14,7 @@ import pytest
 
 from cdk8s_charts.manifests import read
 from experiment import Experiment, load
+from experiment.cost import run_price
 from experiment.finding import Finding, Refusal
 from experiment.naming import STEP, artifact_path, compile_job, weights_path
 from operations.cloud.aws import Aws
@@ -87,7 +88,8 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b", "the alarms know that it is over"
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
     assert (driver.out / "llmperf" / "a.json").exists()
-    assert answer["usd"] == pytest.approx(answer["node_hours"] * NODE_USD, abs=0.05)
+    predicted = run_price(driver.world.experiment, hours=answer["node_hours"]).usd
+    assert answer["usd"] == pytest.approx(predicted, abs=0.05), "what it took is counted as it was predicted"
     assert 0 < answer["node_hours"] < 1
     assert driver.store.current() is None
     assert f"runs/{answer['id']}/run.json" in driver.world.stored("results")

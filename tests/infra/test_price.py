@@ -1,0 +1,107 @@
+"""What bills by the hour in the synthesized templates is what the price of an experiment counts, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from experiment.cost import idle, running
+from tests.infra.templates import Deployment, Deployments, resolved
+
+WITH_A_KEY = "within"
+"""Its account has a key of its own, which is none of ours to pay for."""
+VARIANTS = ("reference", "opened", "rented", "later", "within", "joined", "beside", "sharing", "small")
+
+
+def counted(experiment: Experiment) -> dict[str, int]:
+    """Units by the first words of what is priced."""
+    found: Counter[str] = Counter()
+    for item in idle(experiment):
+        found[item.price.item.split(",")[0]] += item.units
+    return dict(found)
+
+
+def deployed(deployment: Deployment) -> dict[str, int]:
+    """The same, from the resources that CloudFormation makes."""
+
+    def all_of(type_: str) -> list[dict[str, Any]]:
+        return deployment.properties(f"AWS::{type_}")
+
+    clusters = all_of("EKS::Cluster")
+    endpoints = [one for one in all_of("EC2::VPCEndpoint") if one.get("VpcEndpointType") == "Interface"]
+    groups = [one for one in all_of("EKS::Nodegroup") if one.get("InstanceTypes")]
+    templates = {
+        f"<{one.logical_id}>": one.properties["LaunchTemplateData"]
+        for one in deployment.resources("AWS::EC2::LaunchTemplate")
+    }
+
+    def gib(reference: Any) -> int:
+        (disk,) = templates[resolved(reference)]["BlockDeviceMappings"]
+        return int(disk["Ebs"]["VolumeSize"])
+
+    found: Counter[str] = Counter()
+    for group in groups:
+        nodes = group["ScalingConfig"]["DesiredSize"]
+        found[group["InstanceTypes"][0]] += nodes
+        found["gp3 disk"] += nodes * gib(group["LaunchTemplate"]["Id"])
+    for group in all_of("AutoScaling::AutoScalingGroup"):
+        template = group["LaunchTemplate"]["LaunchTemplateId"]
+        found[templates[resolved(template)]["InstanceType"]] += int(group["DesiredCapacity"])
+        found["gp3 disk"] += gib(template)
+    found["EKS control plane"] = len(clusters)
+    found["NAT gateway"] = len(all_of("EC2::NatGateway"))
+    found["public IPv4 address"] = len(all_of("EC2::EIP"))
+    found["interface endpoint in a zone"] = sum(len(one["SubnetIds"]) for one in endpoints)
+    found["KMS key"] = len(all_of("KMS::Key"))
+    found["metric of an alarm"] = metrics_of_alarms(all_of("CloudWatch::Alarm"))
+    found["composite alarm"] = len(all_of("CloudWatch::CompositeAlarm"))
+    addons = [one["AddonName"] for one in all_of("EKS::Addon")]
+    found["usage: Container Insights"] = addons.count("amazon-cloudwatch-observability")
+    found["usage: five logs of the control plane"] = sum(
+        len(one["Logging"]["ClusterLogging"]["EnabledTypes"]) == 5 for one in clusters
+    )
+    found["usage: flow logs"] = len(all_of("EC2::FlowLog"))
+    return {name: number for name, number in found.items() if number}
+
+
+def metrics_of_alarms(alarms: list[dict[str, Any]]) -> int:
+    """A query over all cells of an arm, or of all arms, looks at as many metrics as its alarms of single cells list."""
+    found, of_arm, queries = 0, Counter[str](), []
+    for alarm in alarms:
+        listed = sum("MetricStat" in one for one in alarm.get("Metrics", ()))
+        found += listed or ("MetricName" in alarm)
+        if "-p99-tpot-" in alarm["AlarmName"]:
+            of_arm[alarm["AlarmName"].partition("-p99-tpot-")[2]] += listed
+        queries += [
+            one["Expression"] for one in alarm.get("Metrics", ()) if "SELECT" in one.get("Expression", "")
+        ]
+    for query in queries:
+        arm = query.partition("WHERE Arm = '")[2].rstrip("'")
+        found += of_arm[arm] if arm else of_arm.total()
+    return found
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_bills_is_what_is_counted(name: str, made: Deployments, request: pytest.FixtureRequest) -> None:
+    experiment: Experiment = request.getfixturevalue("experiment" if name == "reference" else name)
+    wanted = deployed(getattr(made, name))
+    if name == WITH_A_KEY:
+        assert wanted.get("KMS key") is None
+        wanted["KMS key"] = 3
+    assert counted(experiment) == wanted
+
+
+def test_a_trn2_node_bills_with_its_disk(made: Deployments, experiment: Experiment) -> None:
+    trn2, disk, *rest = running(experiment)
+    assert tuple(rest) == idle(experiment)
+    (template,) = [
+        one["LaunchTemplateData"] for one in made.reference.properties("AWS::EC2::LaunchTemplate", "nodes")
+    ]
+    assert trn2.price.item.startswith(f"{template['InstanceType']},")
+    assert (disk.price.item, disk.units) == (
+        "gp3 disk, a GiB",
+        template["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"],
+    )
