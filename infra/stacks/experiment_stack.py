@@ -8,8 +8,8 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import cluster_name, stack_name
-from infra.constructs.conventions import conventions
+from experiment.naming import PROTECTED, cluster_name, stack_name
+from infra.constructs.conventions import tag
 
 
 class ExperimentStack(cdk.Stack):
@@ -18,14 +18,16 @@ class ExperimentStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, part: str, *, experiment: Experiment, description: str) -> None:
+        name = stack_name(experiment, part)
         super().__init__(
             scope,
-            part,
-            stack_name=stack_name(experiment, part),
+            name,  # what CDK names by a construct's path, such as a VPC, then says whose it is
+            stack_name=name,
             description=f"{experiment.name}: {description}",
             env=cdk.Environment(region=experiment.cluster.region),
-            tags={**conventions(scope).tags, "experiment": experiment.name},
+            termination_protection=part in PROTECTED,
         )
+        tag(self, {"experiment": experiment.name})
 
     def network(self, experiment: Experiment, made: ec2.IVpc | None) -> ec2.IVpc:
         """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""
