@@ -12,7 +12,7 @@ from pathlib import Path
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
 from experiment.finding import Misuse  # noqa: E402
-from infra.synthesis import DEPLOYMENT, app_of, configure  # noqa: E402
+from infra.synthesis import DEPLOYMENT, app_of, configure, synthesize  # noqa: E402
 
 
 def main() -> int:
@@ -33,12 +33,12 @@ def main() -> int:
                     f"{name} is {os.environ[name]}; this deploys to {region}, the experiment's cluster.region"
                 )
                 print(told, file=sys.stderr)
-        app_of(configuration).synth()
+        code = synthesize(app_of(configuration))
     except Misuse as error:
         print(error, file=sys.stderr)
         return 2
     gc.freeze()  # or the interpreter would look once more, on its way out
-    return 0
+    return code
 
 
 sys.exit(main())

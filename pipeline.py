@@ -7,16 +7,17 @@ gc.disable()  # as in app.py
 
 from experiment.finding import Misuse  # noqa: E402
 from infra.pipeline.pipeline_app import build_pipeline  # noqa: E402
+from infra.synthesis import synthesize  # noqa: E402
 
 
 def main() -> int:
     try:
-        build_pipeline().synth()
+        code = synthesize(build_pipeline())
     except Misuse as error:
         print(error, file=sys.stderr)
         return 2
     gc.freeze()
-    return 0
+    return code
 
 
 sys.exit(main())

@@ -214,6 +214,10 @@ def stack_name(experiment: Experiment, part: str) -> str:
     return f"{experiment.name}-{part}"
 
 
+PROTECTED = ("storage", "cluster")
+"""Parts whose stacks CloudFormation deletes only after their termination protection is lifted, as a teardown does."""
+
+
 def control_plane_log_group(experiment: Experiment) -> str:
     """Where EKS writes the logs of the control plane: it chooses the name.
 

@@ -8,6 +8,8 @@ The input is which experiment (cdk.json, or `-c experiment=`), and the settings 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 
 DEPLOYMENT = ROOT / NAME
 _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
-_NO_TRACES = "aws:cdk:disable-creation-stack-traces"
-"""Where in JavaScript a construct was made; `cdk --debug` still asks for it. Not in cdk.json, where the command line warns
-of keys that begin with `aws:`."""
+_OF_CDK = {"aws:cdk:disable-creation-stack-traces": True, "aws:cdk:enable-path-metadata": True}
+"""No trace of where in JavaScript a construct was made, for which `cdk --debug` still asks; and at every resource the path of its
+construct, as the command line asks for too. Not in cdk.json, where the command line warns of keys that begin with `aws:`."""
+_VALIDATION = "CDK_VALIDATION"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +125,8 @@ def app_of(
     configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
 ) -> cdk.App:
     """The app of a configuration. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
-    `validation` says whether the synth checks the templates against CloudFormation's schemas, which takes most of its
-    time; otherwise CDK_VALIDATION does."""
+    `validation` says whether the synth checks the templates by CloudFormation's schemas and the rules of cdk-nag, which
+    takes most of its time; otherwise CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
 
     from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
@@ -137,14 +140,33 @@ def app_of(
     return app
 
 
+def synthesize(app: cdk.App) -> int:
+    """The exit code: 1 where the validation found something, which the CDK has then told."""
+    try:
+        app.synth()
+    except RuntimeError as error:
+        if not str(error).startswith("ValidationFailed"):
+            raise
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:
     """An empty app, which starts jsii: that takes a second."""
     import aws_cdk as cdk
 
-    return cdk.App(
-        context={_NO_TRACES: True, **context},
+    if validation is None:
+        validation = os.environ.get(_VALIDATION) != "false"
+    app = cdk.App(
+        context={**_OF_CDK, **context},
         outdir=outdir,
         analytics_reporting=False,
         tree_metadata=False,  # for IDEs
         builtin_cloud_formation_validation=validation,
     )
+    if validation:
+        from infra.nag import Rules  # takes a second to import
+
+        cdk.Validations.of(app).add_plugins(Rules(app))
+    return app

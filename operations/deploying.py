@@ -65,6 +65,7 @@ def command(
             _refuse_under_a_run(experiment, aws)
             cloudformation.refuse_moved(experiment, aws)
             refuse_unfit(experiment, aws)
+            cloudformation.let_replace(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"
     if not npx.exists():
         raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")

@@ -221,7 +221,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
         for stack in reversed(going):
             print(f"    {stack.name}: deleting", file=sys.stderr)
             roles = _roles(stack, aws) if experiment.cluster.existing else set()
-            why = _delete(stack, aws, clock)
+            why = _delete(stack, experiment, aws, clock)
             if why is not None:
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
@@ -296,9 +296,10 @@ def of_gitops(experiment: Experiment, aws: Aws, there: list[Stack]) -> str:
     return ""
 
 
-def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
     """Why a stack is still there, with the remedy; nothing when it is gone."""
     try:
+        cloudformation.lift_protection(stack, experiment, aws)
         aws.client("cloudformation").delete_stack(StackName=stack.name)
         return _await(stack, aws, clock)
     except AwsError as error:

@@ -8,12 +8,13 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
 from experiment.model import INSTALLABLE
 from experiment.naming import container_insights_log_groups
-from infra.constructs.kept_logs import log_group
+from infra.constructs.acknowledged import EKS_POLICY, NO_RESOURCE, acknowledge
 from infra.pins import ADDON_VERSIONS
 
 OBSERVABILITY = "amazon-cloudwatch-observability"
@@ -98,7 +99,7 @@ class ManagedAddons(Construct):
             nodes.node.add_dependency(*before)
         # The add-on would make these groups itself, without a limit on how long they keep logs.
         groups = [
-            log_group(self, name.rpartition("/")[2], name=name)
+            logs.LogGroup(self, name.rpartition("/")[2], log_group_name=name)
             for name in container_insights_log_groups(experiment)
             if OBSERVABILITY in wanted
         ]
@@ -130,12 +131,14 @@ class ManagedAddons(Construct):
 
     def _network_plugin_role(self, pods: iam.IPrincipal) -> iam.Role:
         """Network interfaces and addresses of nodes: AWS keeps that list with the plugin's releases."""
-        return iam.Role(
+        role = iam.Role(
             self,
             "NetworkPluginRole",
             assumed_by=pods,
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKS_CNI_Policy")],
         )
+        acknowledge(role, "IAM4", EKS_POLICY, ".*/AmazonEKS_CNI_Policy")
+        return role
 
     def _observability_role(self, pods: iam.IPrincipal, experiment: Experiment) -> iam.Role:
         """The agent and Fluent Bit write to the log groups of this cluster, from which CloudWatch takes the metrics.
@@ -169,9 +172,13 @@ class ManagedAddons(Construct):
                 conditions={"StringEquals": {"cloudwatch:namespace": "ContainerInsights"}},
             ),
         ]
-        return iam.Role(
+        role = iam.Role(
             self,
             "ObservabilityRole",
             assumed_by=pods,
             inline_policies={"write": iam.PolicyDocument(statements=statements)},
         )
+        streams = r"Resource::.*:log-group:/aws/containerinsights/.*:log-stream:\*"
+        acknowledge(role, "IAM5", "the agent names its streams after nodes and pods", streams)
+        acknowledge(role, "IAM5", f"{NO_RESOURCE}; metrics go to one namespace", r"Resource::\*")
+        return role

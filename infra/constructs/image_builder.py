@@ -9,13 +9,13 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs_
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from infra import ROOT, settings
+from infra.constructs.acknowledged import SOURCE, acknowledge
 from infra.constructs.images import Image
-from infra.constructs.kept_logs import log_group
 
 _ENDED = ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"]
 _BUILD = {
@@ -85,7 +85,7 @@ class ImageBuilder(Construct):
     def _project(
         self, image: Image, source: s3_assets.Asset, repository: ecr.Repository
     ) -> codebuild.Project:
-        logs = log_group(self, f"{image.construct_id}BuildLogs")
+        group = logs.LogGroup(self, f"{image.construct_id}BuildLogs")
         project = codebuild.Project(
             self,
             f"{image.construct_id}Project",
@@ -100,17 +100,24 @@ class ImageBuilder(Construct):
                 "DOCKERFILE": codebuild.BuildEnvironmentVariable(value=image.dockerfile),
             },
             timeout=cdk.Duration.minutes(50),  # before CloudFormation gives up
-            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=logs)),
+            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
             grant_report_group_permissions=False,
         )
         repository.grant_pull_push(project)
+        acknowledge(project, "IAM5", SOURCE, r"Action::s3:.*\*")
+        acknowledge(project, "IAM5", "logging in to the registry knows no resource", r"Resource::\*")
+        own = "the sources of one asset, and the streams of the project's own log group"
+        acknowledge(project, "IAM5", own, r"Resource::.+\*")
+        acknowledge(
+            project, "CB4", "the project stores nothing; its result is an image, which the registry encrypts"
+        )
         return project
 
     def _function(
         self, project: codebuild.Project, image: Image, repository: ecr.Repository
     ) -> lambda_.Function:
         """A function a project, so that each may start and see its own builds only."""
-        logs = log_group(self, f"{image.construct_id}StarterLogs")
+        group = logs.LogGroup(self, f"{image.construct_id}StarterLogs")
         function = lambda_.Function(
             self,
             f"{image.construct_id}Starter",
@@ -119,8 +126,8 @@ class ImageBuilder(Construct):
             handler="build_image.handle",
             code=lambda_.Code.from_asset(str(ROOT / "infra" / "handlers"), exclude=["__pycache__"]),
             timeout=cdk.Duration.seconds(30),
-            log_group=logs,
-            role=self._starter_role(project, image, repository, logs),
+            log_group=group,
+            role=self._starter_role(project, image, repository, group),
         )
         project.on_state_change(
             f"{image.construct_id}Ended",
@@ -130,10 +137,10 @@ class ImageBuilder(Construct):
         return function
 
     def _starter_role(
-        self, project: codebuild.Project, image: Image, repository: ecr.Repository, logs: logs_.LogGroup
+        self, project: codebuild.Project, image: Image, repository: ecr.Repository, group: logs.LogGroup
     ) -> iam.Role:
         rights = (
-            (["logs:CreateLogStream", "logs:PutLogEvents"], logs.log_group_arn),
+            (["logs:CreateLogStream", "logs:PutLogEvents"], group.log_group_arn),
             (["codebuild:StartBuild", "codebuild:BatchGetBuilds"], project.project_arn),
             (["ecr:DescribeImages"], repository.repository_arn),
         )

@@ -1,42 +1,35 @@
-"""Log groups that are deleted with their stack, and keep, encrypt and send their logs as the account wants it."""
+"""Log groups are deleted with their stack, and keep, encrypt and send their logs as the account wants it."""
 
 from __future__ import annotations
 
 import aws_cdk as cdk
+import jsii
 from aws_cdk import aws_logs as logs
-from constructs import Construct
+from constructs import IConstruct
 
-from infra.constructs.conventions import conventions
 from infra.deployment_file import Lasting
 
 
-def log_group(scope: Construct, construct_id: str, *, name: str | None = None) -> logs.LogGroup:
-    """A log group of our own."""
-    group = logs.LogGroup(scope, construct_id, log_group_name=name, removal_policy=cdk.RemovalPolicy.DESTROY)
-    resource = group.node.default_child
-    assert isinstance(resource, logs.CfnLogGroup)
-    _keep(resource, conventions(scope))
-    return group
+@jsii.implements(cdk.IAspect)
+class KeptLogs:
+    """For every log group of a scope, those that CDK makes by itself included."""
 
+    def __init__(self, said: Lasting) -> None:
+        self._said = said
 
-def keep_logs(construct: Construct) -> None:
-    """For every log group inside `construct`, those that CDK made by itself included."""
-    said = conventions(construct)
-    for child in construct.node.find_all():
-        if isinstance(child, logs.CfnLogGroup):
-            _keep(child, said)
-            child.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
-
-
-def _keep(group: logs.CfnLogGroup, said: Lasting) -> None:
-    group.retention_in_days = said.log_days
-    if said.kms_key:
-        group.kms_key_id = said.kms_key
-    if said.log_destination:
-        logs.CfnSubscriptionFilter(
-            group,
-            "Sent",
-            destination_arn=said.log_destination,
-            filter_pattern="",  # everything
-            log_group_name=group.ref,
-        )
+    def visit(self, node: IConstruct) -> None:
+        """Called by the synth for every construct."""
+        if not isinstance(node, logs.CfnLogGroup):
+            return
+        node.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
+        node.retention_in_days = self._said.log_days
+        if self._said.kms_key:
+            node.kms_key_id = self._said.kms_key
+        if self._said.log_destination:
+            logs.CfnSubscriptionFilter(
+                node,
+                "Sent",
+                destination_arn=self._said.log_destination,
+                filter_pattern="",  # everything
+                log_group_name=node.ref,
+            )

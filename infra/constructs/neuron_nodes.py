@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
@@ -19,6 +20,7 @@ from experiment.naming import (
     role_label,
 )
 from infra import settings
+from infra.constructs.logical_ids import logical_id
 from infra.constructs.node_launch import group_resource, launch_template, node_role, root_volume
 
 _Template = ec2.CfnLaunchTemplate
@@ -132,6 +134,13 @@ class NeuronNodes(Construct):
         )
         efa.add_ingress_rule(efa, ec2.Port.all_traffic(), "EFA from the group itself")
         efa.add_egress_rule(efa, ec2.Port.all_traffic(), "EFA to the group itself")
+        # CDK names a rule after the path of its group, in which the stack was once called `nodes`.
+        stack = self.node.scopes.index(cdk.Stack.of(self))
+        outer = [scope.node.id for scope in self.node.scopes[1:stack]]
+        group = logical_id(*outer, "nodes", self.node.id, efa.node.id)
+        for kind, way in ((ec2.CfnSecurityGroupIngress, "from"), (ec2.CfnSecurityGroupEgress, "to")):
+            (rule,) = (one for one in efa.node.children if isinstance(one, kind))
+            rule.override_logical_id(logical_id(self.node.id, efa.node.id, f"{way} {group}:ALL TRAFFIC"))
         groups.append(efa.security_group_id)
         return {
             "network_interfaces": [

@@ -15,6 +15,7 @@ from experiment.catalogue.node_images import images_of
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SYSTEM_NODES, SYSTEM_VOLUME_GIB
 from experiment.naming import NODE_ROLE_LABEL, role_label, system_nodegroup
+from infra.constructs.acknowledged import EKS_POLICY, acknowledge
 from infra.constructs.conventions import conventions
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
@@ -29,12 +30,14 @@ _Template = ec2.CfnLaunchTemplate
 def node_role(scope: Construct, experiment: Experiment) -> iam.Role:
     """A role that a node group can use."""
     policies = (*POLICIES, *([OF_NETWORK_PLUGIN] if experiment.cluster.existing else ()))
-    return iam.Role(
+    role = iam.Role(
         scope,
         "Role",
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
         managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in policies],
     )
+    acknowledge(role, "IAM4", EKS_POLICY, *(f".*/{name}" for name in policies))
+    return role
 
 
 def metadata_options() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:

@@ -13,7 +13,7 @@ from experiment import Experiment
 from experiment.catalogue.prices import WAY_IN_INSTANCE_TYPE
 from experiment.cost import WAY_IN_VOLUME_GIB
 from experiment.naming import way_in_name
-from infra.constructs.conventions import conventions
+from infra.constructs.acknowledged import NO_RESOURCE, acknowledge
 from infra.constructs.node_launch import metadata_options, root_volume
 
 _IMAGE = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
@@ -68,7 +68,7 @@ class WayIn(Construct):
                 ],
             ),
         )
-        autoscaling.CfnAutoScalingGroup(
+        group = autoscaling.CfnAutoScalingGroup(
             self,
             "Group",
             auto_scaling_group_name=name,
@@ -81,10 +81,14 @@ class WayIn(Construct):
             ),
             tags=[
                 autoscaling.CfnAutoScalingGroup.TagPropertyProperty(
-                    key=key, value=value, propagate_at_launch=True
+                    key="Name", value=name, propagate_at_launch=True
                 )
-                for key, value in {**conventions(self).tags, "Name": name}.items()
             ],
+        )
+        acknowledge(
+            group,
+            "AS3",
+            "a group of one that nothing depends on but a kubectl from outside; its users notice when it is missing",
         )
         cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")
 
@@ -93,6 +97,7 @@ class WayIn(Construct):
         # None of these actions has a resource type:
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsessionmanagermessagegatewayservice.html
         role.add_to_policy(iam.PolicyStatement(sid="Sessions", actions=list(_SESSIONS), resources=["*"]))
+        acknowledge(role, "IAM5", NO_RESOURCE, r"Resource::\*")
         return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
 
 

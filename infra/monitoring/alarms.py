@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT, Metric
 from experiment import Experiment
@@ -21,11 +21,12 @@ from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
 from infra.monitoring.container_insights import NODE_COUNT
+from infra.monitoring.details import cell_dimensions
 from infra.monitoring.promql import series, value
-from infra.monitoring.widgets import cell_dimensions
 
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
+_GREATEST = "MAX(METRICS())"
 MOST_ERRORS = 0.05
 """Share of failed requests. A healthy arm fails none; one in twenty is more than chance."""
 QUIET_PERIODS = 3
@@ -45,15 +46,27 @@ schedules that gave up, in one of three cases: with its queue, with a queue that
 (https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
 
 
+class Source(NamedTuple):
+    """A metric in full, and its statistic."""
+
+    namespace: str
+    name: str
+    dimensions: dict[str, str]
+    statistic: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class MetricAlarm:
-    """An alarm over one number, the last of `queries`."""
+    """An alarm over one number."""
 
     name: str
     message: str
     """What it means and what to do, for the person who gets the mail."""
-    queries: tuple[dict[str, Any], ...]
-    """As `MetricDataQuery` of CloudFormation."""
+    sources: tuple[Source, ...] = ()
+    """What `expression` is made from; where there is none, the one metric that is watched."""
+    expression: str = ""
+    """Of metric math or of Metrics Insights."""
+    label: str | None = None
     promql: str = ""
     """The same number to Prometheus; empty where it cannot know it, or another alarm of the arm asks for it already."""
     comparison: Literal["GreaterThanThreshold", "LessThanThreshold"] = "GreaterThanThreshold"
@@ -66,22 +79,12 @@ class MetricAlarm:
     notifies: bool = True
     """False where only a composite alarm uses its state."""
 
-    type = "AWS::CloudWatch::Alarm"
     parts = ()
 
     @property
-    def properties(self) -> dict[str, Any]:
-        """As CloudFormation takes them."""
-        return {
-            "AlarmName": self.name,
-            "AlarmDescription": f"{self.message} Missing data: {self.missing}, {self.missing_because}.",
-            "Metrics": [{"ReturnData": True, **query} for query in self.queries],
-            "ComparisonOperator": self.comparison,
-            "Threshold": self.threshold,
-            "EvaluationPeriods": self.periods,
-            "DatapointsToAlarm": self.breaching,
-            "TreatMissingData": self.missing,
-        }
+    def description(self) -> str:
+        """With the way of missing data, which the number alone does not say."""
+        return f"{self.message} Missing data: {self.missing}, {self.missing_because}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +95,7 @@ class CompositeAlarm:
     message: str
     parts: tuple[str, ...]
 
-    type = "AWS::CloudWatch::CompositeAlarm"
     notifies = True
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """As CloudFormation takes them."""
-        return {
-            "AlarmName": self.name,
-            "AlarmDescription": self.message,
-            "AlarmRule": " AND ".join(f'ALARM("{part}")' for part in self.parts),
-        }
 
 
 Alarm = MetricAlarm | CompositeAlarm
@@ -149,7 +142,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
     for number, start in enumerate(range(0, len(cells), MOST_METRICS_IN_ALARM), start=1):
         # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
         portion = [
-            _statistic(
+            Source(
                 metrics_namespace(experiment),
                 TPOT.cloudwatch_name,
                 cell_dimensions(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency),
@@ -160,7 +153,9 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
         yield MetricAlarm(
             name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
             message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
-            queries=_greatest(portion, "worst", f"worst p99 of {arm.name}"),
+            sources=tuple(portion),
+            expression=_GREATEST,
+            label=f"worst p99 of {arm.name}",
             promql="" if number > 1 else value(experiment, TPOT, "p99", arm=arm.name),
             threshold=limit,
             missing_because="without requests none is slow",
@@ -169,12 +164,12 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
 
 def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     """A run is on, and no request finishes."""
-    run = (("Experiment", experiment.name),)
+    run = {"Experiment": experiment.name}
     metric = metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run, RUN_ACTIVE.statistic
     active = MetricAlarm(
         name=f"{experiment.name}-run-is-on",
         message="Not a fault: a benchmark run is on.",
-        queries=({"Id": "active", **_statistic(*metric)},),
+        sources=(Source(*metric),),
         promql=f"max(last_over_time({series(experiment, RUN_ACTIVE)}[{FORGOTTEN_S}s]))",
         threshold=0,
         periods=1,
@@ -197,12 +192,12 @@ def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
 def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
     """A Trn2 node is paid for, and no request finishes."""
     silence = _silence(experiment, "no-requests-for-long", IDLE_PERIODS)
-    cluster = (("ClusterName", cluster_name(experiment)),)
+    cluster = {"ClusterName": cluster_name(experiment)}
     metric = INSIGHTS, NODE_COUNT.name, cluster, NODE_COUNT.statistic
     paid = MetricAlarm(
         name=f"{experiment.name}-paid-nodes",
         message="Not a fault: Trn2 nodes stand.",
-        queries=({"Id": "nodes", **_statistic(*metric)},),
+        sources=(Source(*metric),),
         promql=NODE_COUNT.promql,
         threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
@@ -221,13 +216,14 @@ def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
 
 def failed_switch_off(experiment: Experiment) -> MetricAlarm:
     """A schedule that sets the nodes to 0 could not."""
-    group = (("ScheduleGroup", schedule_group(experiment)),)
-    counts = [_statistic("AWS/Scheduler", name, group, "Sum") for name in _FAILED]
+    group = {"ScheduleGroup": schedule_group(experiment)}
     return MetricAlarm(
         name=f"{experiment.name}-switch-off-failed",
         message="A schedule could not set the Trn2 nodes to 0. It tries again for up to two hours, and they may bill on: run "
         "./trnspec scale 0. What it gave up is in the queue of the nodes stack, with the reason.",
-        queries=_greatest(counts, "failed", "switch-offs that failed"),
+        sources=tuple(Source("AWS/Scheduler", name, group, "Sum") for name in _FAILED),
+        expression=_GREATEST,
+        label="switch-offs that failed",
         threshold=0,
         periods=1,
         breaching=1,
@@ -263,22 +259,6 @@ def _over_all_cells(
     where, labels = (f" WHERE Arm = '{arm.name}'", {"arm": arm.name}) if arm else ("", {})
     query = f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}"
     return {
-        "queries": ({"Id": "q", "Expression": query, "Period": PERIOD_S},),
+        "expression": query,
         "promql": value(experiment, metric, statistic, **labels),
     }
-
-
-def _statistic(
-    namespace: str, name: str, dimensions: tuple[tuple[str, str], ...], statistic: str
-) -> dict[str, Any]:
-    metric = {
-        "Namespace": namespace,
-        "MetricName": name,
-        "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions],
-    }
-    return {"MetricStat": {"Metric": metric, "Period": PERIOD_S, "Stat": statistic}}
-
-
-def _greatest(statistics: list[dict[str, Any]], name: str, label: str) -> tuple[dict[str, Any], ...]:
-    hidden = [{"Id": f"m{place}", **one, "ReturnData": False} for place, one in enumerate(statistics)]
-    return (*hidden, {"Id": name, "Expression": "MAX(METRICS())", "Label": label})

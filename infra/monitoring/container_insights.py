@@ -8,7 +8,7 @@ That they arrive is not run on AWS.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmark.metrics import PERIOD_S
 
@@ -75,9 +75,3 @@ SERVICE_PODS = InsightsMetric(
     "service_number_of_running_pods", "running replicas", "Maximum", ("Service", "Namespace", "ClusterName")
 )
 INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, NEURON_POD, SERVICE_PODS)
-
-
-def insights_line(metric: InsightsMetric, values: dict[str, str], **rendering: Any) -> list[Any]:
-    """The full metric, then how it is drawn; `values` holds at least its dimensions."""
-    names = [text for name in metric.dimensions for text in (name, values[name])]
-    return [NAMESPACE, metric.name, *names, {"label": metric.title, "stat": metric.statistic, **rendering}]

@@ -22,8 +22,8 @@ from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.cost import arm_usd_per_hour
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import container_insights as insights
+from infra.monitoring.details import DETAILS, FURTHER, HEADLINES, baselines, compared
 from infra.monitoring.promql import series, value
-from infra.monitoring.rows import DETAILS, FURTHER, HEADLINES, baselines, compared
 
 _COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
 _HOURLY = (

@@ -9,6 +9,7 @@ that may deploy, which nothing before the approval should be. The library behind
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -17,12 +18,15 @@ from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_codepipeline as codepipeline
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import pipelines
 from constructs import Construct
 
 from infra import settings
-from infra.constructs.kept_logs import log_group
+from infra.constructs.acknowledged import BUILD_LOGS, OWN_LOGS, acknowledge
+from infra.constructs.conventions import follow
+from infra.deployment_file import Lasting
 from infra.pipeline import build_steps as plan
 from infra.pipeline.build_steps import ClusterStep, build_spec
 from infra.pipeline.pipeline_file import AROUND_MINUTES, PipelineConfiguration, StageConfiguration
@@ -51,7 +55,7 @@ class PullRequestChecks(Construct):
     def __init__(self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration) -> None:
         super().__init__(scope, construct_id)
         owner, repository = configuration.repository.split("/")
-        logs = log_group(self, "Logs")
+        group = logs.LogGroup(self, "Logs")
         project = codebuild.Project(
             self,
             "Project",
@@ -73,10 +77,12 @@ class PullRequestChecks(Construct):
                 build_image=codebuild.LinuxBuildImage.STANDARD_7_0, compute_type=codebuild.ComputeType.MEDIUM
             ),
             timeout=cdk.Duration.hours(1),
-            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=logs)),
+            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
             grant_report_group_permissions=False,
         )
         self._connect(project, configuration.pull_request_connection)
+        acknowledge(project, "IAM5", OWN_LOGS, BUILD_LOGS)
+        acknowledge(project, "CB4", "the project stores nothing; its result is a log")
 
     def _connect(self, project: codebuild.Project, connection: str) -> None:
         """Through the connection, so that no token is stored
@@ -110,7 +116,8 @@ class PipelineStack(cdk.Stack):
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
         )
         self._configuration = configuration
-        self._logs = log_group(self, "Logs")
+        follow(self, Lasting())
+        self._logs = logs.LogGroup(self, "Logs")
         self._source = pipelines.CodePipelineSource.connection(
             configuration.repository,
             configuration.branch,
@@ -126,6 +133,7 @@ class PipelineStack(cdk.Stack):
         for found in pipeline.node.find_all():
             if isinstance(found, iam.Role):
                 self._narrow(found, found.node.path)
+                _acknowledge(found, found.node.path)
             elif isinstance(found, codebuild.CfnProject):
                 self._install_from_lock(found, found.node.path)
 
@@ -285,4 +293,30 @@ class PipelineStack(cdk.Stack):
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
         for sid, assumed in (("StartSteps", starter), ("DeleteEmptyStacks", plan.clear_role(stage))):
             role.add_to_policy(iam.PolicyStatement(sid=sid, actions=["sts:AssumeRole"], resources=[assumed]))
+        _acknowledge(role, "/Build/")
         return role
+
+
+def _acknowledge(role: iam.Role, path: str) -> None:
+    """What CDK grants a role of the pipeline, by what it does there."""
+    if re.search(r"/(Pipeline/Role$|Source/|Build/|UpdatePipeline/|Assets/)", path):
+        artifacts = "CDK's grant on the one bucket and key of the pipeline's artifacts, whose keys are not known beforehand"
+        names = r"Action::(s3|kms):.*\*", r"Resource::<Artifacts\w*\.Arn>/\*"
+        acknowledge(role, "IAM5", artifacts, *names)
+    if "/Build/" in path or "/UpdatePipeline/" in path:
+        acknowledge(role, "IAM5", OWN_LOGS, BUILD_LOGS)
+        reports = "CDK lets a pipeline's builds publish test reports; the group is the build's own"
+        acknowledge(role, "IAM5", reports, r"Resource::arn:aws:codebuild:.*:report-group/<.*>-\*")
+    if "/UpdatePipeline/" in path:
+        deploys = (
+            "a condition admits roles that carry the tag of the bootstrap, in the pipeline's own account"
+        )
+        acknowledge(role, "IAM5", deploys, r"Resource::arn:\*:iam::\d{12}:role/\*")
+        reads = "CDK reads the state of its own stack and whether the bucket of the bootstrap exists"
+        acknowledge(role, "IAM5", reads, r"Resource::\*")
+    if "/Assets/" in path:
+        builds = "CDK lets publishing see, start and stop builds; a statement beside it denies the last two"
+        acknowledge(role, "IAM5", builds, r"Resource::\*")
+        logs = "one role publishes all assets, and CDK names their logs when it knows how many there are"
+        groups = r"Resource::arn:aws:(logs|codebuild):.*:(log-group:/aws/codebuild|report-group)/\*"
+        acknowledge(role, "IAM5", logs, groups)

@@ -11,6 +11,7 @@ from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
@@ -30,7 +31,15 @@ from experiment.naming import (
     schedule_group,
 )
 from infra import ROOT
-from infra.constructs.kept_logs import log_group
+from infra.constructs.acknowledged import (
+    BUILD_LOGS,
+    NO_RESOURCE,
+    NODE_GROUP_ID,
+    OWN_LOGS,
+    SOURCE,
+    UNKNOWN_KEYS,
+    acknowledge,
+)
 from infra.constructs.way_in import reach_endpoint
 from infra.deployment import Made, add_stacks
 from infra.pipeline.build_steps import PREPARE_STAGE, ClusterStep, build_spec, project_name
@@ -153,6 +162,16 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("Markers", ["s3:GetObject"], f"{checkpoints}/*/{COMPLETE}", f"{artifacts}/*/{COMPLETE}")
         self._allow("ListMarkers", ["s3:ListBucket"], checkpoints, artifacts)
         self._allow("Key", ["kms:Decrypt", "kms:GenerateDataKey"], key.key_arn)
+        metrics = f"{NO_RESOURCE}; a condition names one namespace"
+        schedules = "schedules of one group, which holds nothing but what turns the nodes off"
+        for reason, named in (
+            (NODE_GROUP_ID, r"arn:.*:nodegroup/.*-trn2-[a-z0-9-]+/\*"),
+            (schedules, r"arn:.*:schedule/.*-off/\*"),
+            (UNKNOWN_KEYS, r"arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
+            (UNKNOWN_KEYS, r"arn:.*:s3:::.*-(artifacts|checkpoints)-.*/\*(/COMPLETE)?"),
+            (metrics, r"\*"),
+        ):
+            acknowledge(self._role, "IAM5", reason, f"Resource::{named}")
 
 
 class DeliveryStack(ExperimentStack):
@@ -177,6 +196,12 @@ class DeliveryStack(ExperimentStack):
             exclude=["*", *(f"!{name}" for name in SOURCES), "**/__pycache__"],
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
+        # By name: what the builds need on top is granted in this stack, not in the one before the cluster.
+        role = iam.Role.from_role_name(self, "Role", delivery_role_name(stage.experiment))
+        acknowledge(role, "IAM5", SOURCE, r"Action::s3:.*\*")
+        acknowledge(role, "IAM5", OWN_LOGS, BUILD_LOGS)
+        interfaces = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
+        acknowledge(role, "IAM5", interfaces, r"Resource::.*:network-interface/\*")
         self._common: dict[str, Any] = {
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
@@ -199,18 +224,20 @@ class DeliveryStack(ExperimentStack):
                     inwards="kubectl of the delivery",
                 )
             ],
-            # By name: what the builds need on top is granted in this stack, not in the one before the cluster.
-            "role": iam.Role.from_role_name(self, "Role", delivery_role_name(stage.experiment)),
+            "role": role,
             "concurrent_build_limit": 1,
             "grant_report_group_permissions": False,
         }
         projects = [self._project(stage, step) for step in steps]
+        # Of one role, CDK grants it with the first project.
+        network = "describing the network, and interfaces in it, know no resource; CodeBuild needs both inside a VPC"
+        acknowledge(projects[0], "IAM5", network, r"Resource::\*")
         self._add_starter(configuration, stage, projects)
 
     def _project(self, stage: StageConfiguration, step: ClusterStep) -> codebuild.Project:
         name = step.name.capitalize()
-        logs = log_group(self, f"{name}Logs")
-        return codebuild.Project(
+        group = logs.LogGroup(self, f"{name}Logs")
+        project = codebuild.Project(
             self,
             name,
             project_name=project_name(stage, step),
@@ -219,9 +246,12 @@ class DeliveryStack(ExperimentStack):
                 build_spec(step.commands, install=(*PREPARE_STAGE, "scripts/setup"))
             ),
             timeout=cdk.Duration.minutes(step.minutes),
-            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=logs)),
+            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
             **self._common,
         )
+        results = "the project stores nothing; results go to the experiment's own bucket and key"
+        acknowledge(project, "CB4", results)
+        return project
 
     def _add_starter(
         self,

@@ -8,13 +8,14 @@ from typing import cast
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import cluster_name, control_plane_log_group
+from infra.constructs.acknowledged import EKS_POLICY, acknowledge
 from infra.constructs.addons import ManagedAddons
 from infra.constructs.conventions import encryption_key
-from infra.constructs.kept_logs import log_group
 from infra.constructs.node_launch import add_system_nodes
 from infra.constructs.way_in import WayIn
 from infra.deployment_file import Lasting
@@ -37,7 +38,9 @@ class ClusterStack(ExperimentStack):
         super().__init__(scope, "cluster", experiment=experiment, description="EKS cluster")
         vpc = self.network(experiment, made)
         # EKS would make this group itself, without a limit on how long it keeps logs.
-        control_plane_logs = log_group(self, "ControlPlaneLogs", name=control_plane_log_group(experiment))
+        control_plane_logs = logs.LogGroup(
+            self, "ControlPlaneLogs", log_group_name=control_plane_log_group(experiment)
+        )
         control_plane = self._control_plane(experiment, vpc)
         control_plane.node.add_dependency(control_plane_logs)
         for principal in lasting.admins:
@@ -88,6 +91,7 @@ class ClusterStack(ExperimentStack):
             # The add-ons come as managed ones, which would conflict with unmanaged copies.
             bootstrap_self_managed_addons=False,
         )
+        acknowledge(control_plane, "IAM4", EKS_POLICY, ".*/AmazonEKSClusterPolicy")
         resource = control_plane.node.default_child
         assert isinstance(resource, eks.CfnCluster)
         # EKS's own choice is EXTENDED: a forgotten cluster then costs six times as much from the end of standard support.

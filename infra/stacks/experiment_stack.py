@@ -8,8 +8,8 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import cluster_name, stack_name
-from infra.constructs.conventions import conventions
+from experiment.naming import PROTECTED, cluster_name, stack_name
+from infra.constructs.conventions import conventions, tag
 
 
 class ExperimentStack(cdk.Stack):
@@ -19,15 +19,16 @@ class ExperimentStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, part: str, *, experiment: Experiment, description: str) -> None:
-        said = conventions(scope)
+        name = stack_name(experiment, part)
         super().__init__(
             scope,
-            part,
-            stack_name=stack_name(experiment, part),
+            name,  # what CDK names by a construct's path, such as a VPC, then says whose it is
+            stack_name=name,
             description=f"{experiment.name}: {description}",
-            env=cdk.Environment(account=said.account or None, region=experiment.cluster.region),
-            tags={**said.tags, "experiment": experiment.name},
+            env=cdk.Environment(account=conventions(scope).account or None, region=experiment.cluster.region),
+            termination_protection=part in PROTECTED,
         )
+        tag(self, {"experiment": experiment.name})
 
     def network(self, experiment: Experiment, made: ec2.IVpc | None) -> ec2.IVpc:
         """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -19,6 +21,7 @@ from experiment.naming import (
     namespace,
     watchers_group,
 )
+from infra.constructs.acknowledged import NO_RESOURCE, UNKNOWN_KEYS, acknowledge
 from infra.constructs.addons import pod_identity
 from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import ExperimentStack
@@ -48,14 +51,23 @@ class IdentityStack(ExperimentStack):
         if cluster is None and lasting.pipeline_role is not None:
             admit_pipeline(self, lasting.pipeline_role, experiment=experiment, cluster=joined)
         key, cluster_name, pods = store.key.key_arn, joined.cluster_name, pod_identity()
-        for account, statements in (
+        for account, below, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
-            (SERVING_ACCOUNT, [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")]),
+            (
+                SERVING_ACCOUNT,
+                ("Checkpoints.*/", "Artifacts.*/"),
+                [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")],
+            ),
             # Store weights and list what is there; nothing can be deleted.
-            (FETCH_ACCOUNT, [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)]),
+            (
+                FETCH_ACCOUNT,
+                ("Checkpoints.*/", *(f"{re.escape(one.removeprefix('s3://'))}/" for one in _own(experiment))),
+                [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)],
+            ),
             # And store the profile of an arm, whose server its pod starts once more, beside the results of runs.
             (
                 COMPILE_ACCOUNT,
+                ("Checkpoints.*/", "Artifacts.*/", f"Results.*/{RESULTS_PREFIX}profile-"),
                 [
                     *_read(weights),
                     *_read(artifacts),
@@ -64,11 +76,18 @@ class IdentityStack(ExperimentStack):
                     _upload_with(key),
                 ],
             ),
-            (BENCHMARK_ACCOUNT, [*_measure(results, experiment), _upload_with(key)]),
+            (
+                BENCHMARK_ACCOUNT,
+                (f"Results.*/{RESULTS_PREFIX}", f"Results.*/{PLANS_PREFIX}"),
+                [*_measure(results, experiment), _upload_with(key)],
+            ),
         ):
             inner = Construct(self, account.capitalize())
             role = iam.Role(inner, "Role", assumed_by=pods)
             iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)
+            acknowledge(role, "IAM5", UNKNOWN_KEYS, *(rf"Resource::.*{one}\*" for one in below))
+            if account == BENCHMARK_ACCOUNT:
+                acknowledge(role, "IAM5", f"{NO_RESOURCE}; a condition names one namespace", r"Resource::\*")
             eks.CfnPodIdentityAssociation(
                 inner,
                 "Association",
@@ -124,10 +143,14 @@ def _measure(results: str, experiment: Experiment) -> Statements:
     ]
 
 
+def _own(experiment: Experiment) -> list[str]:
+    return sorted({weights.address for weights in experiment.weights if weights.address})
+
+
 def _read_own(experiment: Experiment) -> Statements:
     """Weights that the experiment takes from other buckets: those folders and no others."""
     found = []
-    for address in sorted({weights.address for weights in experiment.weights if weights.address}):
+    for address in _own(experiment):
         bucket, _, folder = address.removeprefix("s3://").partition("/")
         arn = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
         listed = {"StringLike": {"s3:prefix": [f"{folder}/*"]}}

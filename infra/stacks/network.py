@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
 from experiment.cost import SERVICES
 from infra import settings
-from infra.constructs.kept_logs import log_group
 from infra.stacks.experiment_stack import ExperimentStack
 
 MOST_ZONES = 6
@@ -53,7 +53,7 @@ class NetworkStack(ExperimentStack):
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         if experiment.cluster.network.interface_endpoints:
             self._add_interface_endpoints(experiment)
-        group = log_group(self, "FlowLogs")
+        group = logs.LogGroup(self, "FlowLogs")
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
 
     def _add_interface_endpoints(self, experiment: Experiment) -> None:

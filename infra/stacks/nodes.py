@@ -4,6 +4,7 @@ rental."""
 from __future__ import annotations
 
 import json
+import re
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -21,6 +22,7 @@ from experiment.naming import (
     off_role_name,
     schedule_group,
 )
+from infra.constructs.acknowledged import NODE_GROUP_ID, acknowledge
 from infra.constructs.addons import ManagedAddons
 from infra.constructs.neuron_nodes import NeuronNodes
 from infra.constructs.node_launch import add_system_nodes
@@ -47,6 +49,11 @@ class TimeToLive(Construct):
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=cdk.Duration.days(14),
+        )
+        acknowledge(
+            self._failures,
+            "SQS3",
+            "it is the dead-letter queue, of schedules, which the rule does not know",
         )
         self._target = self._switch_off()
         first, again = off_expressions(experiment)
@@ -112,6 +119,7 @@ class TimeToLive(Construct):
             ("KeepWhatFailed", "sqs:SendMessage", self._failures.queue_arn),
         ):
             role.add_to_policy(iam.PolicyStatement(sid=sid, actions=[action], resources=[resource]))
+        acknowledge(role, "IAM5", NODE_GROUP_ID, rf"Resource::.*:{re.escape(group)[:-2]}\*")
         return role
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as cloudwatch_actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
@@ -12,9 +15,11 @@ from constructs import Construct
 from experiment import Experiment
 from experiment.naming import notices_topic
 from infra.constructs.conventions import encryption_key
+from infra.constructs.logical_ids import logical_id
 from infra.deployment_file import Lasting
-from infra.monitoring.alarms import Alarm, alarms
-from infra.monitoring.pages import Page, dashboard_pages, service_page
+from infra.monitoring.alarms import Alarm, MetricAlarm, alarms
+from infra.monitoring.dashboards import add_dashboards
+from infra.monitoring.graphs import PERIOD, calculated
 from infra.stacks.experiment_stack import ExperimentStack
 
 _CLOUDWATCH = "cloudwatch.amazonaws.com"
@@ -31,23 +36,8 @@ class ObservabilityStack(ExperimentStack):
             sns.Subscription(
                 topic, email, topic=topic, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=email
             )
-        decided = alarms(experiment)
-        _add_alarms(made, decided, topic.topic_arn)
-        here = f"arn:{self.partition}:cloudwatch:{self.region}:{self.account}:alarm"
-        pages = dashboard_pages(experiment, alarm_arns=[f"{here}:{alarm.name}" for alarm in decided])
-        for number, page in enumerate(pages, start=1):
-            self._add_dashboard("Dashboard" if number == 1 else f"Dashboard{number}", page)
-        if (service := service_page(experiment)) is not None:
-            self._add_dashboard("ServiceDashboard", service)
+        add_dashboards(self, experiment, _add_alarms(made, alarms(experiment), topic))
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
-
-    def _add_dashboard(self, construct_id: str, page: Page) -> None:
-        cdk.CfnResource(
-            self,
-            construct_id,
-            type="AWS::CloudWatch::Dashboard",
-            properties={"DashboardName": page.name, "DashboardBody": page.body},
-        )
 
 
 def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
@@ -81,17 +71,60 @@ def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
     return topic
 
 
-def _add_alarms(scope: Construct, decided: tuple[Alarm, ...], topic: str) -> None:
-    """As CloudFormation takes them: its words are those of the dashboards, and the typed classes would only rename them."""
-    told: dict[str, Any] = {"AlarmActions": [topic], "OKActions": [topic]}
-    made: dict[str, cdk.CfnResource] = {}
+def _add_alarms(scope: Construct, decided: tuple[Alarm, ...], topic: sns.Topic) -> list[cloudwatch.AlarmBase]:
+    told = cloudwatch_actions.SnsAction(topic)
+    made: dict[str, cloudwatch.AlarmBase] = {}
     for alarm in decided:
-        made[alarm.name] = cdk.CfnResource(
-            scope,
-            alarm.name,
-            type=alarm.type,
-            properties={**alarm.properties, **(told if alarm.notifies else {})},
+        if isinstance(alarm, MetricAlarm):
+            made[alarm.name] = _metric_alarm(scope, alarm)
+        else:
+            parts = (
+                cloudwatch.AlarmRule.from_alarm(made[part], cloudwatch.AlarmState.ALARM)
+                for part in alarm.parts
+            )
+            made[alarm.name] = cloudwatch.CompositeAlarm(
+                scope,
+                alarm.name,
+                composite_alarm_name=alarm.name,
+                alarm_description=alarm.message,
+                alarm_rule=cloudwatch.AlarmRule.all_of(*parts),
+            )
+        if alarm.notifies:
+            made[alarm.name].add_alarm_action(told)
+            made[alarm.name].add_ok_action(told)
+        resource = made[alarm.name].node.default_child
+        assert isinstance(resource, cdk.CfnResource)
+        resource.override_logical_id(logical_id(scope.node.id, alarm.name))
+    return [*made.values()]
+
+
+def _metric_alarm(scope: Construct, alarm: MetricAlarm) -> cloudwatch.Alarm:
+    metrics = [
+        cloudwatch.Metric(
+            namespace=one.namespace,
+            metric_name=one.name,
+            dimensions_map=one.dimensions,
+            statistic=one.statistic,
+            period=PERIOD,
         )
-        for part in alarm.parts:
-            # A composite's rule names them, which CloudFormation does not see.
-            made[alarm.name].add_resource_dependency(made[part])
+        for one in alarm.sources
+    ]
+    using = {f"m{place}": one for place, one in enumerate(metrics)}
+    watched = calculated(alarm.expression, alarm.label, using) if alarm.expression else metrics[0]
+    return cloudwatch.Alarm(
+        scope,
+        alarm.name,
+        alarm_name=alarm.name,
+        alarm_description=alarm.description,
+        metric=watched,
+        comparison_operator=cloudwatch.ComparisonOperator[_member(alarm.comparison)],
+        threshold=alarm.threshold,
+        evaluation_periods=alarm.periods,
+        datapoints_to_alarm=alarm.breaching,
+        treat_missing_data=cloudwatch.TreatMissingData[_member(alarm.missing)],
+    )
+
+
+def _member(word: str) -> str:
+    """Of an enumeration, by the word that CloudWatch has for it."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", word).upper()

@@ -15,9 +15,9 @@ from constructs import Construct
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, output_of, tags_in_names
 from experiment import Experiment
 from infra import ROOT
+from infra.constructs.acknowledged import acknowledge
 from infra.constructs.helm_charts import install_autoscaling, install_neuron_software
 from infra.constructs.images import Image, images_in
-from infra.constructs.kept_logs import keep_logs
 from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import ExperimentStack
 
@@ -39,7 +39,18 @@ class KubectlAccess(Construct):
             kubectl_layer=KubectlV35Layer(self, "Kubectl"),
             private_subnets=vpc.private_subnets,
         )
-        keep_logs(provider)
+        functions = "the kubectl provider is CDK's construct, which gives its functions these policies"
+        acknowledge(
+            provider,
+            "IAM4",
+            functions,
+            ".*/service-role/AWSLambda(Basic|VPCAccess)ExecutionRole",
+            ".*/AmazonEC2ContainerRegistryReadOnly",
+            ".*/AmazonElasticContainerRegistryPublicReadOnly.*",
+        )
+        versions = "CDK's provider framework may call any version of the one function that it wraps"
+        acknowledge(provider, "IAM5", versions, r"Resource::.*Handler.*:\*")
+        acknowledge(provider, "L1", "the runtime is chosen by the CDK release that brings the handler's code")
         role = provider.role
         assert role is not None, "only an imported provider may lack its role"
         self.entry = eks.AccessEntry(

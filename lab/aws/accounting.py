@@ -37,6 +37,7 @@ def create(stack: StackTemplate, cloudformation: Any) -> None:
             TemplateBody=stack.body,
             Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
             Tags=[{"Key": key, "Value": value} for key, value in stack.tags.items()],
+            EnableTerminationProtection=stack.protected,
         )
     except ClientError as error:
         raise Refusal(f"stack {stack.name}: {error.response['Error']['Message']}") from error

@@ -36,6 +36,8 @@ class StackTemplate:
     template: Mapping[str, Any]
     """The same, parsed."""
     tags: Mapping[str, str]
+    protected: bool = False
+    """From deletion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,8 @@ def _read_stack(folder: Path, artifact: str, entry: Mapping[str, Any]) -> StackT
     properties = entry["properties"]
     body = (folder / properties["templateFile"]).read_text(encoding="utf-8")
     name, tags = properties.get("stackName", artifact), properties.get("tags", {})
-    return StackTemplate(name=name, body=body, template=json.loads(body), tags=tags)
+    protected = properties.get("terminationProtection", False)
+    return StackTemplate(name=name, body=body, template=json.loads(body), tags=tags, protected=protected)
 
 
 def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:

@@ -45,7 +45,7 @@ from moto.utilities.utils import get_partition
 from werkzeug.exceptions import HTTPException
 
 from lab.aws.assembly import ACCOUNT
-from lab.aws.moto_removal import removing
+from lab.aws.moto_removal import protection_honoured, removing
 
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
@@ -203,8 +203,14 @@ def _as_eks_says(properties: Properties) -> dict[str, Any]:
     return {**small(properties), **{name.lower(): value for name, value in own.items()}}
 
 
+def _alarm(properties: Properties, api: Api) -> Made:
+    _call(api("cloudwatch"), "put_metric_alarm", properties)
+    (found,) = api("cloudwatch").describe_alarms(AlarmNames=[properties["AlarmName"]])["MetricAlarms"]
+    return found["AlarmName"], {"Arn": found["AlarmArn"]}
+
+
 _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
-    "AWS::CloudWatch::Alarm": ("AlarmName", _by("cloudwatch", "put_metric_alarm", "AlarmName")),
+    "AWS::CloudWatch::Alarm": ("AlarmName", _alarm),
     "AWS::EC2::SecurityGroupEgress": ("", _egress),
     "AWS::EKS::Cluster": ("Name", make_cluster),
     "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
@@ -391,7 +397,8 @@ def extended_moto(client_of: ClientOf) -> Iterator[None]:
     try:
         for owner, name, replacement in replaced:
             setattr(owner, name, replacement)
-        yield
+        with protection_honoured():
+            yield
     finally:
         for owner, name, original in originals:
             setattr(owner, name, original)

@@ -1,10 +1,17 @@
 """What moto's CloudFormation does not delete with a stack, by the API call that CloudFormation would make; everything else goes
-as moto does it. Policies, rules, routes and schedules go with what they belong to."""
+as moto does it. Policies, rules, routes and schedules go with what they belong to. And termination protection, which moto keeps
+and does not honour."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from moto.cloudformation.exceptions import ValidationError
+from moto.cloudformation.models import CloudFormationBackend
+from moto.cloudformation.responses import CloudFormationResponse
+from moto.core.responses import ActionResult
 
 Api = Callable[[str], Any]
 
@@ -60,6 +67,33 @@ _GONE: Mapping[str, Callable[[str, Api], object]] = {
     "AWS::Scheduler::ScheduleGroup": lambda name, api: api("scheduler").delete_schedule_group(Name=name),
 }
 _BEFORE: Mapping[str, Callable[[str, Api], object]] = {"AWS::IAM::Role": _policies}
+
+
+@contextmanager
+def protection_honoured() -> Iterator[None]:
+    """A protected stack is not deleted, and UpdateTerminationProtection is answered."""
+    remove = CloudFormationBackend.delete_stack
+
+    def delete_stack(self: CloudFormationBackend, name_or_stack_id: str) -> None:
+        for stack in self.stacks.values():
+            if name_or_stack_id in (stack.name, stack.stack_id) and stack.enable_termination_protection:
+                raise ValidationError(
+                    message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled"
+                )
+        remove(self, name_or_stack_id)
+
+    def update(response: CloudFormationResponse) -> ActionResult:
+        (stack,) = response.cloudformation_backend.describe_stacks(response._get_param("StackName"))
+        stack.enable_termination_protection = response._get_bool_param("EnableTerminationProtection")
+        return ActionResult({"StackId": stack.stack_id})
+
+    CloudFormationBackend.delete_stack = delete_stack  # type: ignore[method-assign]
+    CloudFormationResponse.update_termination_protection = update  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        CloudFormationBackend.delete_stack = remove  # type: ignore[method-assign]
+        del CloudFormationResponse.update_termination_protection  # type: ignore[attr-defined]
 
 
 def removing(remove: Callable[..., None], client_of: Callable[[str, str], Any]) -> Callable[..., None]:

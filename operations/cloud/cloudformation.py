@@ -15,7 +15,7 @@ from cdk8s_charts.manifests import output_of
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Misuse, Refusal
-from experiment.naming import cluster_name, stack_name
+from experiment.naming import PROTECTED, cluster_name, stack_name
 from infra.deployment_file import parse
 from operations.cloud.aws import Aws, AwsError
 from operations.options import FILES, ROOT
@@ -88,6 +88,8 @@ class Stack:
     status: str
     reason: str = ""
     outputs: Mapping[str, str] = field(default_factory=dict)
+    protected: bool = False
+    """From deletion."""
 
     @property
     def by_gitops(self) -> bool:
@@ -160,6 +162,20 @@ def empty(experiment: Experiment, aws: Aws) -> list[Stack]:
     return [stack for stack in found if stack.status in _EMPTY]
 
 
+def lift_protection(stack: Stack, experiment: Experiment, aws: Aws) -> None:
+    """Of a stack that our own deployment protects; where somebody else protected one, it is theirs to say."""
+    if stack.protected and stack.name in {stack_name(experiment, part) for part in PROTECTED}:
+        client = aws.client("cloudformation")
+        client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
+
+
+def let_replace(experiment: Experiment, aws: Aws) -> None:
+    """The CDK protects a stack before it makes it, and cannot delete it then when the first deployment failed."""
+    for stack in deployed(experiment, aws):
+        if stack.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED"):
+            lift_protection(stack, experiment, aws)
+
+
 def failures(name: str, aws: Aws) -> list[str]:
     """What CloudFormation could not delete of a stack, newest first."""
     events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
@@ -172,8 +188,8 @@ def failures(name: str, aws: Aws) -> list[str]:
 
 _REMEDIES = {
     "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then {deploy}",
-    "ROLLBACK_FAILED": "its first deployment failed and left something: aws cloudformation delete-stack --stack-name {name} "
-    "--region {region}, then {deploy}",
+    "ROLLBACK_FAILED": "its first deployment failed and left something: fix what its events name, then {deploy}; a pipeline needs it "
+    "deleted before: aws cloudformation delete-stack --stack-name {name} --region {region}",
     "CREATE_FAILED": "its first deployment failed: fix what its events name, then {deploy}",
     "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
@@ -207,6 +223,7 @@ def _stack(entry: dict[str, Any]) -> Stack:
         status=entry["StackStatus"],
         reason=" ".join(entry.get("StackStatusReason", "").split()),
         outputs={one["OutputKey"]: one.get("OutputValue", "") for one in entry.get("Outputs", ())},
+        protected=entry.get("EnableTerminationProtection", False),
     )
 
 

@@ -208,7 +208,7 @@ def _synthesized(path: Path) -> State:
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()
-        return {stack.stack_name: stack.template for stack in assembly.stacks_recursively}
+        return {stack.stack_name: without_paths(stack.template) for stack in assembly.stacks_recursively}
 
 
 def _add_delivery(state: State) -> None:
@@ -231,14 +231,27 @@ def _pipeline(file: Path) -> State:
     found = {}
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         for stack in build_pipeline(file=file, outdir=outdir).synth().stacks_recursively:
-            name, resources = stack.hierarchical_id, stack.template["Resources"]
-            if "/" not in name or "/delivery" in name:
-                found[name] = without_hashes(stack.template)
+            template = without_paths(stack.template)
+            *around, name = stack.hierarchical_id.split("/")
+            if around:  # the part that the stack is, by which earlier states of the repository named it
+                name = stack.stack_name.removeprefix(f"{stack.tags.get('experiment')}-")
+            name, resources = "/".join([*around, name]), template["Resources"]
+            if not around or "/delivery" in name:
+                found[name] = without_hashes(template)
             elif name.endswith(("/cluster", "/observability")):
                 found[name] = {
                     "Resources": {key: one for key, one in resources.items() if one["Type"] in people}
                 }
     return found
+
+
+def without_paths(template: State) -> State:
+    """Where in the code a resource is made says nothing about what is made."""
+    resources = {
+        name: {key: value for key, value in one.items() if key != "Metadata"}
+        for name, one in template["Resources"].items()
+    }
+    return {**template, "Resources": resources}
 
 
 def without_hashes(template: Any) -> Any:

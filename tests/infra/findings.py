@@ -1,4 +1,4 @@
-"""The reports of cdk-nag and cfn-lint as plain data, and what of the former we keep: `acknowledged.yaml`."""
+"""What cdk-nag and cfn-lint say, as plain data."""
 
 from __future__ import annotations
 
@@ -6,77 +6,48 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 
-KEPT: dict[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("acknowledged.yaml").read_text(encoding="utf-8")
-)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One rule at one construct."""
-
-    rule: str
-    """Without the pack's name, e.g. `IAM5`."""
-    what: str
-    """What the rule names, e.g. `Resource::*`; empty for most rules."""
-    path: str
-    """Construct path."""
-
-
-def findings(report: Path) -> list[Finding]:
-    """Every finding of cdk-nag; CDK's own annotations stand beside them."""
-    plugins = json.loads(report.read_text(encoding="utf-8"))["pluginReports"]
-    (plugin,) = [one for one in plugins if one["pluginName"] == "AwsSolutions"]
-    found = []
-    for violation in plugin["violations"]:
-        name = re.fullmatch(r"AwsSolutions-(\w+?)(?:\[(.*)\])?", violation["ruleName"], re.DOTALL)
-        assert name is not None, violation["ruleName"]
-        found += [
-            Finding(name[1], name[2] or "", construct["constructPath"])
-            for construct in violation["violatingConstructs"]
-        ]
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Acknowledged:
-    """One finding that is kept, wherever the stacks have it."""
-
-    rule: str
-    place: str
-    what: str
-    reason: str
-
-    def covers(self, finding: Finding) -> bool:
-        """Whether this is that finding; its path may have a stage in front and a resource behind."""
-        named = finding.rule == self.rule and re.fullmatch(self.what, finding.what)
-        return bool(named and re.search(rf"(^|/){self.place}(/|$)", finding.path))
-
-
-def acknowledged(which: str) -> list[Acknowledged]:
-    """Of the `experiment` or of the `pipeline`."""
+def findings(assembly: Path) -> list[tuple[str, str]]:
+    """Rule and construct of all that the rules found and nobody has acknowledged."""
+    reports = json.loads((assembly / "validation-report.json").read_text(encoding="utf-8"))["pluginReports"]
     return [
-        Acknowledged(rule=entry["rule"], place=place, what=what, reason=entry["reason"])
-        for entry in KEPT[which]
-        for place, named in entry["places"].items()
-        for what in named or [""]
+        (violation["ruleName"], construct["constructPath"])
+        for report in reports
+        if report["pluginName"] == "AwsSolutions"
+        for violation in report["violations"]
+        for construct in violation["violatingConstructs"]
     ]
 
 
-def disagreements(found: Iterable[Finding], which: str) -> list[Finding | Acknowledged]:
-    """What is found and not acknowledged exactly once, and what is acknowledged and not found, or without a reason."""
-    kept = acknowledged(which)
-    covering = {finding: [entry for entry in kept if entry.covers(finding)] for finding in found}
-    used = {entry for entries in covering.values() for entry in entries}
-    unlike = [finding for finding, entries in covering.items() if len(entries) != 1]
-    return [*unlike, *(entry for entry in kept if entry not in used or len(entry.reason) <= 10)]
+def acknowledged(assembly: Path) -> Iterator[tuple[str, str, str]]:
+    """Construct, id and reason of every acknowledgement of one of these rules, as the assembly tells them."""
+    for path in assembly.rglob("*.metadata.json"):
+        for construct, entries in json.loads(path.read_text(encoding="utf-8")).items():
+            for entry in entries:
+                if entry["type"] == "aws:cdk:acknowledged-rules":
+                    for id_, reason in entry["data"].items():
+                        if id_.startswith("AwsSolutions::"):
+                            yield construct.strip("/"), id_.removeprefix("AwsSolutions::"), reason
+
+
+_STACK = re.compile(
+    r"(.*/)?[\w-]+-(network|storage|cluster|nodes|identity|workloads|observability|delivery-role|delivery)(?=/)"
+)
+
+
+def unused(assembly: Path, used: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Acknowledgements that cover nothing in any of the deployments."""
+
+    def below(construct: str) -> str:
+        return _STACK.sub(r"\2", construct, count=1)
+
+    there = {(below(construct), id_) for construct, id_, _ in acknowledged(assembly)}
+    assert there
+    return there - {(below(construct), id_) for construct, id_ in used}
 
 
 def lint(templates: Iterable[Path], *, region: str) -> list[dict[str, Any]]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aws_cdk.assertions import Template
+
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "111122223333"
 REGION = "us-east-2"
 STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability")
-_NAMES = (*STACKS, "deliveryrole", "delivery", "pipeline")
 _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
     "AWS::Region": REGION,
@@ -54,18 +55,22 @@ class Deployment:
     """What the manifest of the assembly says of each stack."""
 
     @classmethod
-    def read(cls, outdir: Path, prefix: str = "") -> Deployment:
-        """What stands in a cloud assembly, by short names of stacks."""
-        artifacts = json_of(outdir / "manifest.json")["artifacts"].values()
-        owners = {one["properties"].get("templateFile"): one for one in artifacts if "properties" in one}
+    def read(cls, outdir: Path) -> Deployment:
+        """What stands in a cloud assembly, by the parts that the stacks are."""
         templates, assets, found = {}, {}, {}
-        for path in sorted(outdir.glob("*.template.json")):
-            name = path.name.split(".")[0]
-            short = next(stack for stack in _NAMES if name.removeprefix(prefix).startswith(stack))
-            templates[short] = json_of(path)
-            assets[short] = json_of(path.with_name(f"{name}.assets.json"))
-            found[short] = owners[path.name]
+        for name, one in json_of(outdir / "manifest.json")["artifacts"].items():
+            if one["type"] == "aws:cloudformation:stack":
+                said = one["properties"]
+                part = said.get("stackName", name).removeprefix(f"{said.get('tags', {}).get('experiment')}-")
+                path = outdir / said["templateFile"]
+                templates[part] = json_of(path)
+                assets[part] = json_of(path.with_name(path.name.replace(".template.", ".assets.")))
+                found[part] = one
         return cls(templates, assets, found)
+
+    def template(self, stack: str) -> Template:
+        """For the assertions of the CDK."""
+        return Template.from_json(self.templates[stack])
 
     def resources(self, type_: str | None = None, stack: str | None = None, **chosen: Any) -> list[Resource]:
         """Every resource, or those of a type or a stack, or with these properties."""

@@ -312,8 +312,9 @@ def test_cloudformation_validation_has_no_finding_in_what_exists(
     # Without validation there is no such file; a plugin that finds nothing may be left out.
     reports = json_of(outdir / "validation-report.json")["pluginReports"]
     assert [one["violations"] for one in reports if one["violations"]] == []
+    name = load(file).name
     assert sorted(path.name for path in outdir.glob("*.template.json")) == [
-        f"{one}.template.json" for one in stacks
+        f"{name}-{one}.template.json" for one in stacks
     ]
 
 
@@ -335,3 +336,46 @@ def test_cloudformation_validation_has_no_finding_and_two_synths_give_the_same_b
     assert len(templates) == 7
     assert [one for one in templates if (first / one).read_bytes() != (second / one).read_bytes()] == []
     assert sorted(path.name for path in second.glob("*.template.json")) == sorted(templates)
+
+
+UNACKNOWLEDGED = """
+import sys
+from infra.constructs import acknowledged, way_in
+way_in.acknowledge = lambda *_: None
+sys.argv = ["app.py"]
+exec(open("app.py", encoding="utf-8").read())
+"""
+
+
+@pytest.mark.slow
+def test_a_finding_of_cdk_nag_that_nobody_acknowledged_fails_the_synth_with_its_rule_and_its_place(
+    tmp_path: Path,
+) -> None:
+    """Of `cdk synth`, as a user runs it, and of the app alone; `cdk synth --no-validation` leaves it out."""
+    app = tmp_path / "app.py"
+    app.write_text(UNACKNOWLEDGED, encoding="utf-8")
+    python = [sys.executable, str(app)]
+    cdk = [
+        str(ROOT / "node_modules" / ".bin" / "cdk"),
+        "synth",
+        "--quiet",
+        "--no-notices",
+        "--app",
+        " ".join(python),
+    ]
+    # Inside pytest the CDK would raise the report instead of printing it.
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "CDK_"))}
+    environment = {**own, "PYTHONPATH": str(ROOT), "CDK_OUTDIR": str(tmp_path / "cdk.out")}
+    for command, code in (
+        (python, 1),
+        ([*cdk, "--output", str(tmp_path / "out")], 1),
+        ([*cdk, "--no-validation"], 0),
+    ):
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
+        )
+        told = ended.stdout + ended.stderr
+        assert ended.returncode == code, told
+        assert ("AwsSolutions-IAM5[Resource::*]" in told) == bool(code)
+        assert ("qwen3-32b-cluster/WayIn/Role/DefaultPolicy/Resource" in told) == bool(code)
+        assert "Traceback" not in told

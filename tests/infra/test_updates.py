@@ -20,6 +20,7 @@ from tests.infra.conftest import ADMIN, SECOND_ADMIN, changed
 from tests.infra.templates import REGION, ROOT, Deployment, Deployments, Resource, json_of, resolved
 
 DEPLOYED = ROOT / "tests" / "data" / "deployed" / "2026-11-22.json"
+BEFORE_PATHS = DEPLOYED.with_name("2026-11-23.json")
 RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
 
 
@@ -131,6 +132,51 @@ def test_the_end_of_a_rental_stands_before_its_first_node(made: Deployments) -> 
     group = made.reference.only("AWS::EKS::Nodegroup", "nodes")
     ends = made.reference.resources("AWS::Scheduler::Schedule")
     assert {end.logical_id for end in ends} <= set(group.waits_for)
+
+
+RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
+"""EC2 refuses one that stands already, whatever its description."""
+
+
+def _claims(resource: Resource) -> set[str]:
+    """What there cannot be twice: a name, a rule of a security group."""
+    if resource.type in RULES:
+        rule = {key: value for key, value in resource.properties.items() if key != "Description"}
+        return {f"{resource.type} {resolved(rule)}"}
+    names = map(str, _names(resource).values())
+    return {
+        f"{resource.type} {name}" for name in names if not name.startswith("<")
+    }  # not the name of another
+
+
+def moved(before: Deployment, after: Deployment) -> set[str]:
+    """Types of what has another logical id than it had: CloudFormation makes it anew, and deletes the old one after that."""
+    old, new = _by_id(before), _by_id(after)
+    gone, came = old.keys() - new.keys(), new.keys() - old.keys()
+    taken = set().union(*(_claims(old[place]) for place in old))
+    assert [place for place in came if _claims(new[place]) & taken] == [], "refused: it exists"
+    return {old[place].type for place in gone}
+
+
+def before_paths(which: str) -> Deployment:
+    """The `reference` experiment, or the stage `dev`, as deployed before the paths of constructs carried its name."""
+    return Deployment(json_of(BEFORE_PATHS)[which], {}, {})
+
+
+def test_the_experiments_name_in_the_path_of_a_construct_makes_nothing_again(made: Deployments) -> None:
+    before = before_paths("reference")
+    assert made_again(before, made.reference) == []
+    assert moved(before, made.reference) == set()
+    (vpc,) = made.reference.properties("AWS::EC2::VPC")
+    assert vpc["Tags"] == [{"Key": "Name", "Value": "qwen3-32b-network/Vpc"}]
+
+
+def test_what_may_not_be_deleted_by_mistake_is_protected(made: Deployments) -> None:
+    for found in (made.reference, made.joined):
+        protected = {
+            part for part, one in found.artifacts.items() if one["properties"].get("terminationProtection")
+        }
+        assert protected == {"storage", "cluster"} & found.artifacts.keys()
 
 
 def _keeps(resource: Resource) -> bool:

@@ -48,7 +48,12 @@ def _instead(answer: Callable[[], dict[str, Any]]) -> Callable[..., Any]:
 
 
 def make_stacks(
-    name: str, *parts: str, region: str = REGION, tag: str = "", outputs: Mapping[str, str] | None = None
+    name: str,
+    *parts: str,
+    region: str = REGION,
+    tag: str = "",
+    outputs: Mapping[str, str] | None = None,
+    protected: tuple[str, ...] = ("storage", "cluster"),
 ) -> None:
     """Stacks as this project deploys them, with one topic and these outputs in each."""
     template: dict[str, Any] = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
@@ -59,6 +64,7 @@ def make_stacks(
             StackName=f"{name}-{part}",
             TemplateBody=json.dumps(template),
             Tags=[{"Key": "experiment", "Value": tag or name}],
+            EnableTerminationProtection=part in protected,
         )
 
 

@@ -16,6 +16,7 @@ from moto.eks.models import eks_backends
 
 from experiment import Experiment, load
 from experiment.model import Network
+from lab.aws.moto_removal import protection_honoured
 from operations.__main__ import main
 from operations.cloud import access
 from operations.cloud.aws import Aws
@@ -49,7 +50,10 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def account(credentials: None) -> Iterator[None]:
     """An empty account; moto answers in this process, and nothing leaves it."""
-    with mock_aws(config={"core": {"mock_credentials": False, "reset_boto3_session": False}}):
+    with (
+        mock_aws(config={"core": {"mock_credentials": False, "reset_boto3_session": False}}),
+        protection_honoured(),
+    ):
         yield
 
 

@@ -15,7 +15,7 @@ from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError, translate
 from operations.cloud.cloudformation import Stack
 from operations.preflight.account import what_was_left
-from tests.operations.clients import make_stacks, stack_names
+from tests.operations.clients import make_stacks, shared_client, stack_names
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -103,6 +103,39 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     assert kept.keys() == ({"qwen3-32b-cluster"} if why else set())
     assert not why or why in kept["qwen3-32b-cluster"]
     assert "qwen3-32b-network" not in stack_names()
+
+
+def standing() -> dict[str, bool]:
+    """The stacks, and whether they are protected."""
+    found = shared_client("cloudformation").describe_stacks()["Stacks"]
+    return {one["StackName"].removeprefix("qwen3-32b-"): one["EnableTerminationProtection"] for one in found}
+
+
+def test_protection_is_lifted_once_the_operator_has_confirmed_and_of_our_own_stacks_alone(
+    world: World, say: Say
+) -> None:
+    make_stacks("qwen3-32b", "network", "storage", "cluster", protected=("network", "storage", "cluster"))
+    all_of_them = {"network": True, "storage": True, "cluster": True}
+    for words in ((), ("--dry-run",), ("--confirm", "qwen3")):
+        say("teardown", *words)
+        assert standing() == all_of_them
+    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, standing()) == (1, {"network": True, "storage": True}), "somebody protected the network"
+    assert UNPROTECT in err
+
+
+def test_a_first_deployment_that_failed_is_unprotected_so_that_the_next_one_can_replace_it(
+    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CDK deletes such a stack, which it has protected before it made it."""
+    deploy("storage", "cluster")
+    real = cloudformation.deployed(world.experiment, aws)
+    failed = tuple(
+        replace(one, status="ROLLBACK_COMPLETE") if one.name.endswith("cluster") else one for one in real
+    )
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: failed)
+    cloudformation.let_replace(world.experiment, aws)
+    assert standing() == {"storage": True, "cluster": False}
 
 
 DENIED = (

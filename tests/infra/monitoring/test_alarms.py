@@ -3,15 +3,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from aws_cdk.assertions import Match
 
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT, Metric
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import Objectives, SearchedLoad
-from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
+from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, Source, alarms
 from tests.infra.templates import Deployments, resolved
 
 BY_CLOUDWATCH_NAME = {metric.cloudwatch_name: metric for metric in BY_NAME.values()}
@@ -43,19 +43,17 @@ def metric(experiment: Experiment, name: str) -> MetricAlarm:
     return alarm
 
 
-def metrics(experiment: Experiment) -> Iterator[dict[str, Any]]:
+def metrics(experiment: Experiment) -> Iterator[Source]:
     """Every metric that an alarm names in full."""
     for alarm in made(experiment).values():
-        for query in alarm.queries if isinstance(alarm, MetricAlarm) else ():
-            if "MetricStat" in query:
-                yield query["MetricStat"]["Metric"]
+        yield from alarm.sources if isinstance(alarm, MetricAlarm) else ()
 
 
 def mean_over_all_cells(alarm: MetricAlarm, of: Metric) -> None:
     """Of one arm, by a query that names every dimension."""
-    (query,) = alarm.queries
-    parsed = INSIGHTS_QUERY.fullmatch(query["Expression"])
+    parsed = INSIGHTS_QUERY.fullmatch(alarm.expression)
     assert parsed
+    assert alarm.sources == ()
     assert parsed.group(1, 2, 3) == ("AVG", of.cloudwatch_name, "SpeculativeDecoding/qwen3-32b")
     assert tuple(re.findall(r"\w+", parsed[4])) == of.dimensions
     assert parsed.group(5, 6) == ("Arm", "qwen-sd-vllm")
@@ -77,9 +75,9 @@ def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
     # Silence is an alarm only while a run is on, or a node is paid.
     assert found["no-data"].parts == ("qwen3-32b-run-is-on", "qwen3-32b-no-requests")
     assert found["paid-node-idle"].parts == ("qwen3-32b-paid-nodes", "qwen3-32b-no-requests-for-long")
-    (active,) = metric(experiment, "run-is-on").queries
-    assert active["MetricStat"]["Metric"]["MetricName"] == RUN_ACTIVE.cloudwatch_name
-    assert active["MetricStat"]["Stat"] == "Minimum", "in a period in which it ended, a run is not on"
+    (active,) = metric(experiment, "run-is-on").sources
+    assert active.name == RUN_ACTIVE.cloudwatch_name
+    assert active.statistic == "Minimum", "in a period in which it ended, a run is not on"
     mean_over_all_cells(metric(experiment, "error-rate-qwen-sd-vllm"), ERRORS)
 
 
@@ -89,14 +87,11 @@ def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(opened: Experi
     for alarm in alarms(many):
         if isinstance(alarm, CompositeAlarm):
             continue
-        assert len([query for query in alarm.queries if "MetricStat" in query]) <= 10
-        assert [query.get("ReturnData", True) for query in alarm.queries].count(True) == 1
-        for expression in (query["Expression"] for query in alarm.queries if "Expression" in query):
-            assert expression == "MAX(METRICS())" or INSIGHTS_QUERY.fullmatch(expression)
+        assert len(alarm.sources) <= 10
+        one = len(alarm.sources) == 1 and not alarm.expression
+        assert one or alarm.expression == "MAX(METRICS())" or INSIGHTS_QUERY.fullmatch(alarm.expression)
     watched = {
-        tuple(one["Value"] for one in found["Dimensions"])
-        for found in metrics(many)
-        if found["MetricName"] == TPOT.cloudwatch_name
+        tuple(found.dimensions.values()) for found in metrics(many) if found.name == TPOT.cloudwatch_name
     }
     assert watched == {
         ("opened", arm.name, name, str(one))
@@ -125,23 +120,23 @@ def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective
 
 def test_every_metric_is_one_that_somebody_publishes(experiment: Experiment) -> None:
     for found in metrics(experiment):
-        names = tuple(one["Name"] for one in found["Dimensions"])
-        match found["Namespace"]:
+        names = tuple(found.dimensions)
+        match found.namespace:
             case "ContainerInsights":
-                assert (found["MetricName"], names) == ("cluster_node_count", ("ClusterName",))
+                assert (found.name, names) == ("cluster_node_count", ("ClusterName",))
             case "AWS/Scheduler":
-                assert found["MetricName"] in SCHEDULER_METRICS
-                assert found["Dimensions"] == [{"Name": "ScheduleGroup", "Value": "qwen3-32b-off"}]
+                assert found.name in SCHEDULER_METRICS
+                assert found.dimensions == {"ScheduleGroup": "qwen3-32b-off"}
             case namespace:
                 assert namespace == "SpeculativeDecoding/qwen3-32b"
-                assert names == BY_CLOUDWATCH_NAME[found["MetricName"]].dimensions
+                assert names == BY_CLOUDWATCH_NAME[found.name].dimensions
 
 
 def test_each_attempt_that_fails_is_counted_and_not_only_those_after_which_a_schedule_gives_up(
     experiment: Experiment,
 ) -> None:
     alarm = metric(experiment, "switch-off-failed")
-    counted = {one["MetricStat"]["Metric"]["MetricName"] for one in alarm.queries if "MetricStat" in one}
+    counted = {one.name for one in alarm.sources}
     assert counted == SCHEDULER_METRICS
     assert (alarm.periods, alarm.threshold) == (1, 0)
 
@@ -204,12 +199,66 @@ def test_what_is_deployed_is_what_was_decided(made: Deployments, experiment: Exp
         properties = deployed[name].properties
         assert bool(properties.get("AlarmActions")) == bool(properties.get("OKActions")) == alarm.notifies
         assert properties["AlarmDescription"].startswith(alarm.message)
-        assert len(deployed[name].waits_for) == len(alarm.parts)
         if isinstance(alarm, CompositeAlarm):
-            assert properties["AlarmRule"] == " AND ".join(f'ALARM("{part}")' for part in alarm.parts)
+            parts = (f'ALARM("<{deployed[part].logical_id}.Arn>")' for part in alarm.parts)
+            assert resolved(properties["AlarmRule"]) == f"({' AND '.join(parts)})"
         else:
             assert properties["TreatMissingData"] == alarm.missing
             assert properties["EvaluationPeriods"] * 300 <= 86_400
+
+
+def test_an_alarm_watches_one_metric_a_query_or_the_greatest_of_several(made: Deployments) -> None:
+    template = made.reference.template("observability")
+    said = {"EvaluationPeriods": 12, "DatapointsToAlarm": 12, "TreatMissingData": "notBreaching"}
+    template.has_resource_properties(
+        "AWS::CloudWatch::Alarm",
+        {
+            "AlarmName": "qwen3-32b-paid-nodes",
+            "Namespace": "ContainerInsights",
+            "MetricName": "cluster_node_count",
+            "Dimensions": [{"Name": "ClusterName", "Value": "qwen3-32b"}],
+            "Statistic": "Maximum",
+            "Period": 300,
+            "ComparisonOperator": "GreaterThanThreshold",
+            "Threshold": 2,
+            **said,
+        },
+    )
+    query = 'SELECT AVG(Errors) FROM SCHEMA("SpeculativeDecoding/qwen3-32b", "Experiment", "Arm", "Class", "Concurrency")'
+    template.has_resource_properties(
+        "AWS::CloudWatch::Alarm",
+        {
+            "AlarmName": "qwen3-32b-error-rate-qwen-vllm",
+            "Metrics": [
+                {
+                    "Id": "expr_1",
+                    "Expression": f"{query} WHERE Arm = 'qwen-vllm'",
+                    "Period": 300,
+                    "ReturnData": True,
+                }
+            ],
+            "Threshold": 0.05,
+            "EvaluationPeriods": 3,
+            "DatapointsToAlarm": 2,
+        },
+    )
+    counted = [
+        Match.object_like(
+            {"MetricStat": Match.object_like({"Stat": "Sum", "Period": 300}), "ReturnData": False}
+        )
+    ]
+    template.has_resource_properties(
+        "AWS::CloudWatch::Alarm",
+        {
+            "AlarmName": "qwen3-32b-switch-off-failed",
+            "Metrics": [
+                Match.object_like({"Expression": "MAX(METRICS())", "ReturnData": True}),
+                *counted * 4,
+            ],
+            "Threshold": 0,
+            "EvaluationPeriods": 1,
+        },
+    )
 
 
 def test_cloudwatch_may_publish_to_the_topic_under_its_key(made: Deployments) -> None:

@@ -18,6 +18,7 @@ from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
 from operations import delivery
 from tests.infra.pipeline.conftest import GROUP, PROD_KEY
 from tests.infra.templates import Deployment, Properties, json_of
+from tests.infra.test_updates import before_paths, made_again, moved
 
 Stages = dict[str, Deployment]
 PROJECT = "AWS::CodeBuild::Project"
@@ -201,13 +202,13 @@ def test_a_stage_is_in_its_own_account_and_follows_its_wishes(
         assert {(group["RetentionInDays"], group.get("KmsKeyId")) for group in groups} == {kept}
         environments = {one["environment"] for one in found.artifacts.values()}
         assert environments == {f"aws://{stage.account}/us-east-2"}
-    assert PROD_KEY in str(stages["prod"].rights("deliveryrole"))
+    assert PROD_KEY in str(stages["prod"].rights("delivery-role"))
 
 
 def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_after_it_was_made(
     assembly: Path,
 ) -> None:
-    stage = Deployment.read(assembly / "assembly-dev", "dev")
+    stage = Deployment.read(assembly / "assembly-dev")
     assert {"network", "cluster"}.isdisjoint(stage.templates)
     projects = stage.properties(PROJECT, "delivery")
     assert projects
@@ -215,7 +216,7 @@ def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_a
     rules = stage.properties("AWS::EC2::SecurityGroupIngress")
     assert not [one for one in rules if one["GroupId"] == GROUP], "no rule of the cluster's group is changed"
     assert stage.only("AWS::EKS::AccessEntry", "identity").properties["ClusterName"] == "team"
-    assert [name for name in stage.artifacts["identity"]["dependencies"] if "deliveryrole" in name]
+    assert [name for name in stage.artifacts["identity"]["dependencies"] if "delivery-role" in name]
 
 
 def test_nothing_is_looked_up(assembly: Path) -> None:
@@ -272,3 +273,10 @@ def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewe
         "ApproverRoles": ["GITHUB_ADMIN"],
     }
     assert not found["Environment"].get("PrivilegedMode")
+
+
+def test_the_experiments_name_in_the_path_of_a_construct_makes_no_data_again(stages: Stages) -> None:
+    """New are a permission, and a policy under a name of its own, which CDK names after the path."""
+    before = before_paths("dev")
+    assert made_again(before, stages["dev"]) == []
+    assert moved(before, stages["dev"]) == {"AWS::Lambda::Permission", "AWS::IAM::Policy"}

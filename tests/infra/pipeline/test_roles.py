@@ -14,7 +14,7 @@ from tests.infra.templates import Deployment, as_list, resolved
 
 PIPELINE, DEV, PROD = "111122223333", "222233334444", "444455556666"
 TAG = "iam:ResourceTag/aws-cdk:bootstrap-role"
-STEPS = ("deliveryrole", "delivery")
+STEPS = ("delivery-role", "delivery")
 Rights = dict[str, list[dict[str, Any]]]
 """Statements by role."""
 FORBIDDEN = """

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from infra.nag import Rules
 from infra.pipeline.pipeline_file import BOOTSTRAP
-from tests.infra.findings import Finding, acknowledged, disagreements, lint
+from tests.infra.findings import findings, lint, unused
 
 LEFT_TO_CDK = {"E3703 Prefer using Fn::Sub over Fn::Join with an empty delimiter"}
 """A matter of style, in what CDK writes."""
-_EXPERIMENT = re.compile(
-    r"pipeline/(dev|prod)/(network|storage|cluster|nodes|identity|workloads|observability)\b.*"
-)
 
 
-def test_every_finding_is_acknowledged_once_with_a_reason_and_every_acknowledgement_matches(
-    rule_findings: list[Finding],
+def test_every_finding_is_acknowledged_with_a_reason_and_every_acknowledgement_covers_one(
+    assembly: Path, rules: Rules
 ) -> None:
-    in_pipeline = [finding for finding in rule_findings if finding.path.startswith("pipeline/")]
-    ours = [finding for finding in in_pipeline if not _EXPERIMENT.fullmatch(finding.path)]
-    assert len(ours) > 40
-    assert disagreements(ours, "pipeline") == []
-
-
-def test_a_stage_in_an_existing_cluster_has_no_finding_that_is_not_acknowledged(
-    rule_findings: list[Finding],
-) -> None:
-    kept = [*acknowledged("pipeline"), *acknowledged("experiment")]
-    found = [one for one in rule_findings if one.path.startswith("dev/")]
-    assert len(found) > 30
-    assert [one for one in found if not any(entry.covers(one) for entry in kept)] == []
+    """Of the pipeline and of what a stage has beside an experiment, whose stacks have tests/infra/test_rules.py."""
+    assert findings(assembly) == []
+    assert len([path for path, _ in rules.used if path.startswith("pipeline/")]) > 40
+    ours = {one for one in unused(assembly, rules.used) if one[0].startswith(("pipeline/", "delivery"))}
+    assert ours == set()
 
 
 @pytest.mark.slow

@@ -94,10 +94,10 @@ def test_roles_nodes_and_buckets_stand_before_the_first_pod(
 ) -> None:
     """A pod is given its role when it starts; and what goes first on the way down comes last on the way up."""
     artifacts = made.reference.artifacts
-    before = {"storage", "identity", "nodes", "cluster", "network"}
+    before = {f"qwen3-32b-{part}" for part in ("storage", "identity", "nodes", "cluster", "network")}
     assert before <= set(artifacts["workloads"]["dependencies"])
-    assert "cluster" in artifacts["nodes"]["dependencies"], "add-ons come before the Trn2 nodes"
-    names = {part: one["properties"]["stackName"] for part, one in artifacts.items()}
+    assert "qwen3-32b-cluster" in artifacts["nodes"]["dependencies"], "add-ons come before the Trn2 nodes"
+    names = {part: one["displayName"] for part, one in artifacts.items()}
     assert names == {part: f"{experiment.name}-{part}" for part in made.reference.templates}
 
 
