@@ -17,7 +17,8 @@ from moto.eks.models import eks_backends
 from experiment import Experiment, load
 from experiment.model import Network
 from lab.aws.moto_removal import protection_honoured
-from operations.__main__ import main
+from operations import console
+from operations.__main__ import VERBS, main
 from operations.cloud import access
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
@@ -26,6 +27,7 @@ from tests.operations.api_server import ApiServer, serving
 from tests.operations.clients import shared_client
 from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver, driver_of
+from tests.operations.enforcement import Enforcement, enforcing, operator
 from tests.operations.world import World
 
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
@@ -33,6 +35,23 @@ gc.set_threshold(50_000, 20, 20)
 Say = Callable[..., tuple[int, str, str]]
 GROUP, VPC = "sg-0123456789abcdef0", "vpc-0123456789abcdef0"
 SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
+
+
+@pytest.fixture(autouse=True)
+def enforcement(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enforcement]:
+    """Whatever the product calls is called by an operator with the policies of the verb that is under way, or of every verb
+    where a test calls parts of the product. What is refused fails the test."""
+    carried_out = console.carried_out
+
+    def as_operator(name: str, act: Callable[[], Any], **how: Any) -> int:
+        verb = name.partition(" ")[2]
+        with state.acting_as(operator(verb) if verb in VERBS else state.caller):
+            return carried_out(name, act, **how)
+
+    monkeypatch.setattr(console, "carried_out", as_operator)
+    with enforcing() as state, state.acting_as(operator()):
+        yield state
+    assert state.denied == []
 
 
 @pytest.fixture

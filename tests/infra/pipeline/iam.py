@@ -2,7 +2,8 @@
 
 Explicit deny goes before allow; wildcards, NotAction and NotResource count; a permissions boundary must allow as well. It
 is conservative: a condition that it does not know is taken as met where it stands with an Allow, and as not met with a
-Deny. A reference to something of the same template is taken as that thing and matches nothing else. It knows no resource
+Deny; `unknown_keys` names such conditions. A reference to something of the same template is taken as that thing and matches
+nothing else. It knows no resource
 policies, no session policies and no organisation's policies; order of evaluation:
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
@@ -14,9 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from tests.infra.templates import resolved
+import yaml
+
+from tests.infra.templates import ACCOUNT, resolved
 
 Statement = Mapping[str, Any]
 
@@ -38,6 +42,65 @@ def allows(
     if not _passes(request, own):
         return False
     return boundary is None or _passes(request, list(boundary))
+
+
+def unknown_keys(request: Request, policies: Iterable[Statement]) -> set[str]:
+    """Condition keys of the statements about this request that its context does not have."""
+    about = [one for one in policies if _speaks_of(one, request)]
+    keys = {key for one in about for tests in one.get("Condition", {}).values() for key in tests}
+    return keys - request.context.keys()
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, suffix, node: {suffix: loader.construct_scalar(node)})
+
+
+@cache
+def template_of(file: Path) -> dict[str, Any]:
+    """A template as it is committed."""
+    found: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
+    return found
+
+
+@cache
+def filled_in(file: Path, name: str, **parameters: str) -> dict[str, Any]:
+    """The properties of a resource of a committed template, its parameters filled in: as given, or by default. Pseudo parameters
+    are those of account 111122223333, but for those that are given as `AWS__Region`."""
+    template = template_of(file)
+    defaults = {key: entry["Default"] for key, entry in template["Parameters"].items()}
+    pseudo = {
+        "AWS::Partition": "aws",
+        "AWS::AccountId": ACCOUNT,
+        "AWS::Region": "us-east-2",
+        "AWS::URLSuffix": "amazonaws.com",
+    }
+    given = {key.replace("__", "::"): value for key, value in parameters.items()}
+    found: dict[str, Any] = _filled(template["Resources"][name]["Properties"], {**pseudo, **defaults, **given})
+    return found
+
+
+def committed(file: Path, name: str, **parameters: str) -> list[dict[str, Any]]:
+    """The statements of a managed policy of such a template."""
+    found: list[dict[str, Any]] = filled_in(file, name, **parameters)["PolicyDocument"]["Statement"]
+    return found
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    match value:
+        case {"Ref": name}:
+            return values[name].split(",") if "," in values[name] else values[name]
+        case {"Sub": text}:
+            # `${!x}` is what CloudFormation leaves to IAM.
+            put = re.sub(r"\$\{([\w:]+)\}", lambda found: values[found[1]], text)
+            return put.replace("${!", "${")
+        case list():
+            return [_filled(item, values) for item in value]
+        case dict():
+            return {key: _filled(inner, values) for key, inner in value.items()}
+    return value
 
 
 def _passes(request: Request, statements: list[Statement]) -> bool:
@@ -72,13 +135,13 @@ def _met(statement: Statement, request: Request, *, unknown: bool) -> bool:
 
 
 def _holds(operator: str, actual: str | None, values: list[str]) -> bool:
-    """String and ARN operators, which the policies here use; a negated one holds where the key is absent."""
-    name = operator.removeprefix("ForAnyValue:")
+    """The operators that the policies here use; a negated one, and one with IfExists, holds where the key is absent."""
+    name = operator.removeprefix("ForAnyValue:").removesuffix("IfExists")
     negated = "Not" in name
-    assert name.replace("Not", "") in ("StringEquals", "StringLike", "ArnEquals", "ArnLike"), operator
+    assert name.replace("Not", "") in ("StringEquals", "StringLike", "ArnEquals", "ArnLike", "Bool"), operator
     if actual is None:
-        return negated
-    exact = name in ("StringEquals", "StringNotEquals")
+        return negated or operator.endswith("IfExists")
+    exact = name in ("StringEquals", "StringNotEquals", "Bool")
     found = any(actual == value if exact else _like(value, actual) for value in values)
     return found is not negated
 

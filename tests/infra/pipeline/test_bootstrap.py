@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from itertools import product
 from typing import Any
 
 import botocore.session
 import pytest
-import yaml
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from infra.pipeline.pipeline_file import BOOTSTRAP
-from tests.infra.pipeline.iam import Request, allows
+from tests.infra.pipeline.iam import Request, allows, committed, filled_in
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
 
 Context = dict[str, str | None]
@@ -34,43 +32,14 @@ BALANCERS_ROLE = f"{SERVICE_ROLES}/elasticloadbalancing.amazonaws.com/AWSService
 EVERYTHING = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML with CloudFormation's short forms."""
-
-
-_Loader.add_multi_constructor("!", lambda loader, suffix, node: {suffix: loader.construct_scalar(node)})
-
-
-@cache
 def properties(name: str) -> dict[str, Any]:
     """Of a resource in a stage's account, the other parameters filled in with their defaults."""
-    template = yaml.load(BOOTSTRAP.read_text(encoding="utf-8"), Loader=_Loader)
-    defaults = {key: entry["Default"] for key, entry in template["Parameters"].items()}
-    found: dict[str, Any] = _filled(
-        template["Resources"][name]["Properties"],
-        {**defaults, "PipelineAccount": DELIVERY, "Boundary": BOUNDARY_ARN},
-    )
-    return found
+    return filled_in(BOOTSTRAP, name, PipelineAccount=DELIVERY, Boundary=BOUNDARY_ARN)
 
 
 def statements(name: str) -> list[dict[str, Any]]:
     """Those of `Boundary` or `Execution`."""
-    found: list[dict[str, Any]] = properties(name)["PolicyDocument"]["Statement"]
-    return found
-
-
-def _filled(value: Any, defaults: dict[str, str]) -> Any:
-    match value:
-        case {"Ref": name}:
-            return defaults[name].split(",") if "," in defaults[name] else defaults[name]
-        case {"Sub": text}:
-            pseudo = {"AWS::Partition": "aws", "AWS::AccountId": ACCOUNT, **defaults}
-            return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo[found[1]], text)
-        case list():
-            return [_filled(item, defaults) for item in value]
-        case dict():
-            return {key: _filled(inner, defaults) for key, inner in value.items()}
-    return value
+    return committed(BOOTSTRAP, name, PipelineAccount=DELIVERY)
 
 
 def deployer(action: str, resource: str, **context: str | None) -> bool:
