@@ -137,7 +137,7 @@ def operator(verb: str | None = None) -> Caller:
 
 @dataclass
 class Enforcement:
-    """Who calls at present, and what was refused to whom."""
+    """Who calls at present, and what was refused to whom, or could not be judged."""
 
     caller: Caller | None = None
     denied: list[str] = field(default_factory=list)
@@ -163,8 +163,12 @@ def enforcing() -> Iterator[Enforcement]:
         caller = state.caller
         if caller is None or not (caller.always or _by_product()):
             return real(client, operation, parameters)
-        for request in requests(client, operation, parameters, caller):
-            _judge(state, caller, request, client, operation)
+        try:
+            for request in requests(client, operation, parameters, caller):
+                _judge(state, caller, request, client, operation)
+        except AssertionError as error:  # which the product would take for a strange answer
+            state.denied.append(str(error))
+            raise
         try:
             return real(client, operation, parameters)
         except ClientError as error:
@@ -197,7 +201,7 @@ def _by_product() -> bool:
 
 
 def _judge(state: Enforcement, caller: Caller, request: Request, client: Any, operation: str) -> None:
-    own = caller.statements(client.meta.region_name)
+    own = caller.statements(_region(client))
     assert not (unknown := unknown_keys(request, [*own, *(caller.boundary or ())])), (request, unknown)
     if allows(request, own, boundary=caller.boundary):
         state.allowed.add(request.action)
@@ -214,9 +218,15 @@ def _judge(state: Enforcement, caller: Caller, request: Request, client: Any, op
     )
 
 
+def _region(client: Any) -> str:
+    """A service without regions is asked by who deployed into the reference's."""
+    name = str(client.meta.region_name)
+    return "us-east-2" if name == "aws-global" else name
+
+
 def requests(client: Any, operation: str, parameters: Mapping[str, Any], caller: Caller) -> Iterator[Request]:
     """What a call asks IAM for; what it does on the caller's behalf, too."""
-    service, region = client.meta.service_model.service_name, client.meta.region_name
+    service, region = client.meta.service_model.service_name, _region(client)
     prefix = _PREFIXES.get(service, service)
     action = f"{prefix}:{_ACTIONS.get(f'{prefix}:{operation}', operation)}"
     if action == "sts:GetCallerIdentity":
