@@ -26,6 +26,7 @@ from experiment.naming import (
     cluster_name,
     metrics_namespace,
     neuron_nodegroup,
+    neuron_nodegroups,
     notices_topic,
     off_role_name,
     schedule_group,
@@ -138,7 +139,13 @@ class DeliveryRoleStack(ExperimentStack):
         written = [f"{results}/{prefix}*" for prefix in (RESULTS_PREFIX, PLANS_PREFIX, STATE_PREFIX)]
         schedule = [f"scheduler:{verb}Schedule" for verb in ("Create", "Update", "Get", "Delete")]
         tagging = [f"s3:{verb}ObjectTagging" for verb in ("Get", "Put", "Delete")]
-        self._allow("Nodes", ["eks:DescribeNodegroup", "eks:UpdateNodegroupConfig"], group)
+        standing = self.format_arn(
+            service="eks", resource="nodegroup", resource_name=f"{name}/{neuron_nodegroups(experiment)}*/*"
+        )
+        cluster = self.format_arn(service="eks", resource="cluster", resource_name=name)
+        self._allow("Nodes", ["eks:UpdateNodegroupConfig"], group)
+        # Where the described group does not exist, a run says which one does.
+        self._allow("SeeNodes", ["eks:DescribeNodegroup", "eks:ListNodegroups"], standing, cluster)
         self._allow("TurnOff", schedule, schedules)
         self._allow(
             "TurnOffRole", ["iam:PassRole"], off, where={"iam:PassedToService": "scheduler.amazonaws.com"}
@@ -161,6 +168,9 @@ class DeliveryRoleStack(ExperimentStack):
         )
         self._allow("Markers", ["s3:GetObject"], f"{checkpoints}/*/{COMPLETE}", f"{artifacts}/*/{COMPLETE}")
         self._allow("ListMarkers", ["s3:ListBucket"], checkpoints, artifacts)
+        differences = f"{artifacts}/*/neuron_config_differences.json"
+        self._allow("ReadEngines", ["s3:GetObject"], f"{artifacts}/*/neuron_config.json", differences)
+        self._allow("CompareEngines", ["s3:PutObject"], differences)
         self._allow("Key", ["kms:Decrypt", "kms:GenerateDataKey"], key.key_arn)
         metrics = f"{NO_RESOURCE}; a condition names one namespace"
         schedules = "schedules of one group, which holds nothing but what turns the nodes off"

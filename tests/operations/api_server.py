@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,6 +58,8 @@ class ApiServer:
     """Objects of dry runs."""
     lingering: set[str] = field(default_factory=set)
     """Pods that are not gone with their Job at once."""
+    rights: Callable[[str, str, str], bool] | None = None
+    """Whether the caller may do a verb with a resource (`pods`, `pods/log`) in a namespace, or in all: `""`."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "") -> dict[str, Any]:

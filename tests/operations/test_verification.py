@@ -124,7 +124,7 @@ def api(reference: Experiment) -> ApiServer:
     return as_assumed(reference)
 
 
-def _verify(
+def proved(
     experiment: Experiment,
     api: ApiServer,
     play: Play,
@@ -213,7 +213,7 @@ def test_each_departure_fails_its_check_alone_and_has_a_remedy(
     depart: Depart, check: str, why: str, remedy: str, reference: Experiment, api: ApiServer
 ) -> None:
     depart(api)
-    findings = _verify(reference, api, PASSES)
+    findings = proved(reference, api, PASSES)
     (one,) = checks.failed(findings)
     assert (one.check, why in one.why, remedy in one.remedy) == (check, True, True), one
     assert any(other.check in on_node.CHECKS for other in findings) is (check in (SIZE, DAEMON))
@@ -231,7 +231,7 @@ def test_devices_that_are_published_late_are_waited_for_until_several_looks_in_a
         if seconds == 250:  # the driver starts again
             del api.objects["resourceslices", "", "one"]
 
-    findings = _verify(reference, api, PASSES, told=told, meanwhile=meanwhile)
+    findings = proved(reference, api, PASSES, told=told, meanwhile=meanwhile)
     assert checks.failed(findings) == []
     assert [line for line in told if line.startswith("waiting")] == [
         "waiting for device-attributes, ip-10-0-1-2: 0 devices published, 16 expected; for 10 minutes at most",
@@ -243,7 +243,7 @@ def test_devices_that_are_published_late_are_waited_for_until_several_looks_in_a
 def test_waiting_for_a_daemon_ends_after_ten_minutes(reference: Experiment, api: ApiServer) -> None:
     seen: list[int] = []
     _daemon(status=NOT_READY)(api)
-    (one,) = checks.failed(_verify(reference, api, PASSES, meanwhile=seen.append))
+    (one,) = checks.failed(proved(reference, api, PASSES, meanwhile=seen.append))
     assert one.check == DAEMON
     assert seen[-1] in range(checks.SETTLE_S, checks.SETTLE_S + 30)
 
@@ -251,7 +251,7 @@ def test_waiting_for_a_daemon_ends_after_ten_minutes(reference: Experiment, api:
 def test_what_no_waiting_changes_is_not_waited_for(reference: Experiment, api: ApiServer) -> None:
     seen: list[int] = []
     _allocatable(memory="1800Gi")(api)
-    assert checks.failed(_verify(reference, api, PASSES, meanwhile=seen.append))
+    assert checks.failed(proved(reference, api, PASSES, meanwhile=seen.append))
     assert seen[-1] < 60
 
 
@@ -266,7 +266,7 @@ def test_daemons_of_others_are_a_warning_on_our_nodes_and_nothing_elsewhere(
         body = daemon(name, ready=False, place=place, node=node)
         api.put("pods", body["metadata"]["name"], body, namespace=place)
     seen: list[int] = []
-    findings = _verify(reference, api, PASSES, meanwhile=seen.append)
+    findings = proved(reference, api, PASSES, meanwhile=seen.append)
     assert (checks.failed(findings), seen[-1] < 60) == ([], True)
     warned = {one.where: one.why for one in findings if one.state is State.WARNING}
     assert warned.keys() == {"security/scanner", "amazon-cloudwatch/neuron-monitor"}
@@ -281,9 +281,9 @@ def test_the_device_plugin_must_offer_every_device(reference: Experiment) -> Non
     api = as_assumed(plugin)
     _without("deviceclasses")(api)
     _without("resourceslices")(api)
-    assert checks.failed(_verify(plugin, api, PASSES)) == []
+    assert checks.failed(proved(plugin, api, PASSES)) == []
     _node(status={"allocatable": {"aws.amazon.com/neuron": None}})(api)
-    assert "0 of 16" in checks.failed(_verify(plugin, api, PASSES))[0].why
+    assert "0 of 16" in checks.failed(proved(plugin, api, PASSES))[0].why
 
 
 def test_quantities_are_read_and_what_is_none_is_refused() -> None:
@@ -294,7 +294,7 @@ def test_quantities_are_read_and_what_is_none_is_refused() -> None:
 
 
 def test_a_proof_that_passes_leaves_no_job(reference: Experiment, api: ApiServer) -> None:
-    findings = _verify(reference, api, PASSES)
+    findings = proved(reference, api, PASSES)
     assert checks.failed(findings) == []
     proved = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
     assert proved == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
@@ -324,7 +324,7 @@ DIED = "ended before runtime-starts, scratch-space (exit code 134, Error)"
 def test_each_way_of_failing_is_told_with_a_remedy_and_leaves_no_job(
     play: Play, check: str, found: str, reference: Experiment, api: ApiServer
 ) -> None:
-    bad = checks.failed(_verify(reference, api, play))
+    bad = checks.failed(proved(reference, api, play))
     assert {one.where for one in bad} == {arm.name for arm in reference.arms}
     assert all((one.check, found in one.why, bool(one.remedy)) == (check, True, True) for one in bad), bad
     assert api.of("jobs") == []
@@ -334,7 +334,7 @@ def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: 
     for key in [key for key in api.objects if key[0] == "cronjobs"]:
         del api.objects[key]
     with pytest.raises(Refusal, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
-        _verify(reference, api, PASSES)
+        proved(reference, api, PASSES)
 
 
 def test_nodes_that_nobody_asked_for_are_not_waited_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,10 @@ from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags, with_
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import (
+    BENCHMARK_ACCOUNT,
     BENCHMARK_NAME,
+    COMPILE_ACCOUNT,
+    FETCH_ACCOUNT,
     LMEVAL_CHECK,
     LMEVAL_NAME,
     NODE_ROLE_LABEL,
@@ -63,6 +67,8 @@ class World:
     """Rendered manifests; without any, objects of their shape are made up."""
     ticks: dict[str, int] = field(default_factory=dict)
     on_tick: list[Callable[[], None]] = field(default_factory=list)
+    as_pod: Callable[[str], AbstractContextManager[None]] = nullcontext
+    """With the rights of a service account."""
 
     @property
     def region(self) -> str:
@@ -252,7 +258,8 @@ class World:
             failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
             job["status"] = {"conditions": [failed]}
             return
-        self._finish(name)
+        with self.as_pod(_account(name)):
+            self._finish(name)
         self.api.objects.pop(("pods", self.experiment.name, f"{name}-pod"), None)
         job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
 
@@ -349,6 +356,12 @@ class World:
         return f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{off_role_name(self.experiment)}"
 
 
+def _account(job: str) -> str:
+    """The service account of a Job's pod."""
+    kinds = {"fetch-": FETCH_ACCOUNT, "compile-": COMPILE_ACCOUNT, "profile-": COMPILE_ACCOUNT}
+    return _starts(job, kinds) or BENCHMARK_ACCOUNT
+
+
 def _starts(name: str, table: dict[str, str]) -> str | None:
     return next((value for prefix, value in table.items() if name.startswith(prefix)), None)
 
@@ -372,7 +385,7 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "metadata": {"name": "the-plan"},
         "data": {"plan.json": _plan_text(experiment)},
     }
-    asking = [{"name": f"{LMEVAL_CHECK}{arm.name}"} for arm in experiment.served_arms]
+    asking = [{"name": f"{LMEVAL_CHECK}{arm.name}", "image": "${BENCHMARK_IMAGE}"} for arm in experiment.served_arms]
     pod = {
         "initContainers": asking,
         "containers": [{"name": "publish", "image": "${BENCHMARK_IMAGE}"}],

@@ -1,0 +1,239 @@
+"""The pipeline's steps and an operator's run from their command lines to the end, each call judged by the policies of who makes
+it: of the build's role inside its boundary, of the pods, of the operator; and what they do in the cluster by their groups.
+
+By evaluators of our own, `iam.py` and `Rbac`; not by AWS.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto import mock_aws
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
+from cdk8s_charts.manifests import ManifestFile, texts, write
+from experiment import Experiment
+from experiment.finding import Finding
+from infra.pipeline.build_steps import ClusterStep, dev_steps, prod_steps
+from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
+from operations import delivery
+from operations.__main__ import main
+from operations.cloud import access
+from operations.cloud.aws import Aws
+from operations.running import context, launch
+from tests.infra.conftest import KEY
+from tests.infra.pipeline.iam import committed
+from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
+from tests.operations.api_server import KINDS, ApiServer
+from tests.operations.clients import shared_client
+from tests.operations.clock import FakeClock
+from tests.operations.direct import DirectKubernetes
+from tests.operations.enforcement import OPERATOR, Caller, Enforcement, enforcing, template_of
+from tests.operations.test_verification import PASSES, as_assumed, proved
+from tests.operations.world import World, manifests
+
+ROLE = "qwen3-32b-us-east-2-delivery"
+_CHANGED = {
+    "": ("configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"),
+    "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
+    "batch": ("cronjobs", "jobs"),
+    "networking.k8s.io": ("ingresses", "networkpolicies"),
+    "policy": ("poddisruptionbudgets",),
+}
+EDIT = [
+    *(
+        {
+            "apiGroups": [group],
+            "resources": [*kinds],
+            "verbs": [*"get list watch create update patch delete".split()],
+        }
+        for group, kinds in _CHANGED.items()
+    ),
+    {
+        "apiGroups": [""],
+        "resources": ["events", "namespaces", "pods/log", "resourcequotas"],
+        "verbs": ["get", "list"],
+    },
+]
+"""What of AmazonEKSEditPolicy a run could need, in the namespaces of the access entry:
+https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
+
+
+class Rbac:
+    """What an access entry gives: EKS's policy in its namespaces, and rendered ClusterRoles that are bound to its groups."""
+
+    def __init__(self, entry: dict[str, Any], files: tuple[ManifestFile, ...]) -> None:
+        (policy,) = entry["AccessPolicies"]
+        assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSEditPolicy")
+        objects = [item for file in files for item in file.objects]
+        bound = {
+            item["roleRef"]["name"]
+            for item in objects
+            if item["kind"] == "ClusterRoleBinding"
+            and {"Group"} == {one["kind"] for one in item["subjects"]}
+            and {one["name"] for one in item["subjects"]} <= {*entry["KubernetesGroups"]}
+        }
+        self._namespaces = policy["AccessScope"]["Namespaces"]
+        self._everywhere = [
+            rule
+            for item in objects
+            if item["kind"] == "ClusterRole" and item["metadata"]["name"] in bound
+            for rule in item["rules"]
+        ]
+        self.refused: list[str] = []
+
+    def __call__(self, verb: str, resource: str, namespace: str) -> bool:
+        group = KINDS[resource.partition("/")[0]][0]
+        rules = [*self._everywhere, *(EDIT if namespace in self._namespaces else ())]
+        for rule in rules:
+            if group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]:
+                return True
+        self.refused.append(f"{verb} {resource} in {namespace!r}")
+        return False
+
+
+def caller(name: str, deployment: Deployment, *stacks: str, always: bool = False) -> Caller:
+    """A role as it is deployed in moto's account, inside the committed boundary."""
+    statements = deployment.rights(*stacks)[name]
+    purposes = "Checkpoints|Artifacts|Results"
+    text = json.dumps(resolved(statements))
+    text = re.sub(
+        rf"<[^<>]*Store({purposes})[^<>]*>",
+        lambda found: f"arn:aws:s3:::qwen3-32b-{found[1].lower()}-{ACCOUNT}-us-east-2",
+        text,
+    )
+    own: tuple[dict[str, Any], ...] = tuple(_here(json.loads(re.sub(r"<[^<>]*StoreKey[^<>]*>", KEY, text))))
+    arn = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{name}"
+    boundary = tuple(_here(committed(BOOTSTRAP, "Boundary")))
+    return Caller(arn, lambda _: own, boundary, key=_here(KEY), always=always)
+
+
+def _here(value: Any) -> Any:
+    """In moto's account, whichever one it was made for."""
+    return json.loads(re.sub(f"{ACCOUNT}|222233334444|444455556666", DEFAULT_ACCOUNT_ID, json.dumps(value)))
+
+
+class Account:
+    """A deployed experiment in moto, and the commands that are called in it."""
+
+    def __init__(self, experiment: Experiment, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.api, self.folder = ApiServer(), folder
+        self.world = World(experiment, self.api)
+        write(texts(experiment, self.world.deploy(), folder / "manifests"))
+        clock = FakeClock(self.world.tick)
+        patch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
+        patch.setattr(access, "Kubernetes", lambda **how: DirectKubernetes(self.api, how["namespace"]))
+        for module in (launch, delivery):
+            patch.setattr(module, "Clock", lambda: clock)
+        patch.setattr(launch, "_report", lambda _: None)
+        patch.setattr(launch, "Context", partial(context.Context, verify=self._verify))
+
+    def _verify(self, experiment: Experiment, *_: Any, **__: Any) -> list[Finding]:
+        """On nodes as they should be, which this world does not have, with the same rights."""
+        there = as_assumed(experiment)
+        there.rights = self.api.rights
+        return proved(experiment, there, PASSES)
+
+    def call(self, command: str, account: str) -> int:
+        """A command of a build, in moto's account and with the manifests of this world."""
+        words = shlex.split(command.replace(account, DEFAULT_ACCOUNT_ID))
+        if words[:3] == ["aws", "s3", "cp"]:
+            return self._copy(words[-2])
+        begins = words.index("operations.delivery") + 1 if "operations.delivery" in words else 1
+        words = [*words[begins:], "--manifests", str(self.folder / "manifests")]
+        if "--out" in words:
+            words[words.index("--out") + 1] = str(self.folder / "out")
+        return (main if command.startswith("./trnspec") else delivery.main)(words)
+
+    def _copy(self, address: str) -> int:
+        """`aws s3 cp --recursive`."""
+        name, _, prefix = address.removeprefix("s3://").partition("/")
+        s3 = self.world.client("s3")
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=name, Prefix=f"{prefix}/"):
+            for entry in page.get("Contents", ()):
+                s3.get_object(Bucket=name, Key=entry["Key"])
+        return 0
+
+
+@pytest.fixture
+def enforcement(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enforcement]:
+    with (
+        mock_aws(config={"core": {"mock_credentials": False, "reset_boto3_session": False}}),
+        enforcing() as state,
+    ):
+        yield state
+
+
+def act(
+    steps: tuple[ClusterStep, ...],
+    account: Account,
+    stage: StageConfiguration,
+    deployment: Deployment,
+    state: Enforcement,
+) -> list[int]:
+    """Every command of these steps but the gate's, which asks nobody; returns the exit codes."""
+    entry = deployment.only("AWS::EKS::AccessEntry", PrincipalArn=_principal(deployment)).properties
+    account.api.rights = rbac = Rbac(entry, stage.files)
+    role = caller(ROLE, deployment, "deliveryrole", "delivery")
+    codes = []
+    for command in (one for step in steps for one in step.commands if " gate " not in one):
+        always = command.startswith("aws ")
+        with state.acting_as(Caller(**{**vars(role), "always": always})):
+            codes.append(account.call(command, stage.account))
+    assert (state.denied, rbac.refused) == ([], [])
+    return codes
+
+
+def _principal(deployment: Deployment) -> Any:
+    entries = deployment.properties("AWS::EKS::AccessEntry")
+    (found,) = [one["PrincipalArn"] for one in entries if ROLE in str(resolved(one["PrincipalArn"]))]
+    return resolved(found)
+
+
+def pods(deployment: Deployment, state: Enforcement) -> Any:
+    """Acts with the role that Pod Identity gives to a service account."""
+
+    def acting(account: str) -> AbstractContextManager[None]:
+        association = deployment.only("AWS::EKS::PodIdentityAssociation", "identity", ServiceAccount=account)
+        role = association.properties["RoleArn"]["Fn::GetAtt"][0]
+        return state.acting_as(caller(role, deployment, "identity", always=True))
+
+    return acting
+
+
+@pytest.mark.parametrize("stage_name", ["dev", "prod"])
+def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
+    stage_name: str,
+    configuration: PipelineConfiguration,
+    stages: dict[str, Deployment],
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = getattr(configuration, stage_name)
+    steps = prod_steps(configuration) if stage_name == "prod" else dev_steps(stage)
+    account = Account(stage.experiment, tmp_path, monkeypatch)
+    account.world.as_pod = pods(stages[stage_name], enforcement)
+    account.world.store("results", f"runs/{configuration.baseline_run}/summary.json", {})
+    assert [*act(steps, account, stage, stages[stage_name], enforcement)] == [0] * (
+        4 if stage_name == "prod" else 1
+    )
+    if stage_name == "prod":
+        assert [step.name for step in steps] == ["compile", "smoke", "benchmark"]
+        assert (tmp_path / "out" / "summary.json").exists()
+        assert list((tmp_path / "out" / "engines").iterdir()), "how the engines differ comes home"
+        assert enforcement.allowed >= {
+            "eks:UpdateNodegroupConfig",
+            "iam:PassRole",
+            "kms:Decrypt",
+            "s3:PutObject",
+        }
+        assert account.world.nodes == 0
