@@ -296,8 +296,8 @@ def test_quantities_are_read_and_what_is_none_is_refused() -> None:
 def test_a_proof_that_passes_leaves_no_job(reference: Experiment, api: ApiServer) -> None:
     findings = proved(reference, api, PASSES)
     assert checks.failed(findings) == []
-    proved = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
-    assert proved == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
+    passed = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
+    assert passed == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
     assert api.of("jobs") == []
 
 

@@ -385,7 +385,9 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "metadata": {"name": "the-plan"},
         "data": {"plan.json": _plan_text(experiment)},
     }
-    asking = [{"name": f"{LMEVAL_CHECK}{arm.name}", "image": "${BENCHMARK_IMAGE}"} for arm in experiment.served_arms]
+    asking = [
+        {"name": f"{LMEVAL_CHECK}{arm.name}", "image": "${BENCHMARK_IMAGE}"} for arm in experiment.served_arms
+    ]
     pod = {
         "initContainers": asking,
         "containers": [{"name": "publish", "image": "${BENCHMARK_IMAGE}"}],

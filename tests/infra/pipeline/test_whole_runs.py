@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import ManifestFile, texts, write
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.finding import Finding
 from infra.pipeline.build_steps import ClusterStep, dev_steps, prod_steps
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
@@ -29,16 +30,17 @@ from operations.__main__ import main
 from operations.cloud import access
 from operations.cloud.aws import Aws
 from operations.running import context, launch
-from tests.infra.conftest import KEY
+from tests.conftest import REFERENCE
+from tests.infra.conftest import KEY, changed
 from tests.infra.pipeline.iam import committed
-from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
+from tests.infra.templates import ACCOUNT, Deployment, resolved
 from tests.operations.api_server import KINDS, ApiServer
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
 from tests.operations.direct import DirectKubernetes
 from tests.operations.enforcement import OPERATOR, Caller, Enforcement, enforcing, template_of
 from tests.operations.test_verification import PASSES, as_assumed, proved
-from tests.operations.world import World, manifests
+from tests.operations.world import World
 
 ROLE = "qwen3-32b-us-east-2-delivery"
 _CHANGED = {
@@ -53,7 +55,7 @@ EDIT = [
         {
             "apiGroups": [group],
             "resources": [*kinds],
-            "verbs": [*"get list watch create update patch delete".split()],
+            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
         }
         for group, kinds in _CHANGED.items()
     ),
@@ -237,3 +239,61 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
             "s3:PutObject",
         }
         assert account.world.nodes == 0
+
+
+def test_a_run_whose_node_group_was_replaced_ends_with_the_line_that_names_the_other(
+    configuration: PipelineConfiguration,
+    stages: dict[str, Deployment],
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And not with a right that is missing."""
+    stage = configuration.prod
+    account = Account(stage.experiment, tmp_path, monkeypatch)
+    groups = eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters[stage.experiment.name].nodegroups
+    standing = groups.pop(account.world.group.nodegroup_name)
+    standing.nodegroup_name = "qwen3-32b-trn2-b-spot"
+    groups[standing.nodegroup_name] = standing
+    monkeypatch.setattr(World, "group", standing)
+    (run,) = [step for step in prod_steps(configuration) if step.name == "compile"]
+    assert act((run,), account, stage, stages["prod"], enforcement) == [1]
+    assert (
+        "node group qwen3-32b-trn2-b-spot: stands, and the experiment now describes"
+        in capsys.readouterr().err
+    )
+
+
+def operator(*verbs: str) -> Caller:
+    """Somebody with the committed policies of these verbs, for the names that they have by default."""
+    here = {"AWS__AccountId": DEFAULT_ACCOUNT_ID}
+    statements = tuple(
+        statement
+        for name, policy in template_of(OPERATOR)["Resources"].items()
+        if {*verbs} & {*policy["Metadata"]["Verbs"]}
+        for statement in committed(OPERATOR, name, **here)
+    )
+    return Caller(f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/operator", lambda _: statements)
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [("qwen3-32b", {"run": 0, "status": 0, "scale": 0}), ("other", {"status": 3, "run": 3, "scale": 3})],
+)
+def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
+    name: str,
+    codes: dict[str, int],
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = changed(load(REFERENCE), name)
+    Account(experiment, tmp_path, monkeypatch)
+    monkeypatch.setattr("operations.options.load", lambda _: experiment)
+    for verb, code in codes.items():
+        out = [f"--out={tmp_path / 'out'}", f"--manifests={tmp_path / 'manifests'}"] if verb == "run" else []
+        with enforcement.acting_as(operator(verb)):
+            assert main([verb, str(REFERENCE), *(["0"] if verb == "scale" else out)]) == code, verb
+    assert bool(enforcement.denied) is (name == "other")
+    assert (tmp_path / "out" / "summary.json").exists() is (name != "other")
