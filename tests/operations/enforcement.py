@@ -52,6 +52,7 @@ _ARNS = {
     "cloudformation:GetTemplate": _STACK,
     "cloudformation:ListStackResources": _STACK,
     "cloudformation:UpdateTerminationProtection": _STACK,
+    "codebuild:BatchGetBuilds": "arn:aws:codebuild:{region}:{account}:project/{project}",
     "codebuild:StartBuild": "arn:aws:codebuild:{region}:{account}:project/{projectName}",
     "ec2:DescribeVpcAttribute": "arn:aws:ec2:{region}:{account}:vpc/{VpcId}",
     "ec2:GetManagedPrefixListEntries": "arn:aws:ec2:{region}:aws:prefix-list/{PrefixListId}",
@@ -143,6 +144,8 @@ class Enforcement:
     denied: list[str] = field(default_factory=list)
     allowed: set[str] = field(default_factory=set)
     """Actions that somebody needed."""
+    roles: dict[str, Caller] = field(default_factory=dict)
+    """Who a caller is once it has taken on a role, by ARN."""
 
     @contextmanager
     def acting_as(self, caller: Caller | None) -> Iterator[None]:
@@ -169,6 +172,7 @@ def enforcing() -> Iterator[Enforcement]:
         except AssertionError as error:  # which the product would take for a strange answer
             state.denied.append(str(error))
             raise
+        state.caller = state.roles.get(parameters.get("RoleArn", ""), caller)
         try:
             return real(client, operation, parameters)
         except ClientError as error:
@@ -232,6 +236,8 @@ def requests(client: Any, operation: str, parameters: Mapping[str, Any], caller:
     if action == "sts:GetCallerIdentity":
         return  # needs no right: https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
     known = {"region": region, "account": DEFAULT_ACCOUNT_ID, **parameters}
+    if "ids" in parameters:  # of builds, each `project:id`
+        known["project"] = parameters["ids"][0].partition(":")[0]
     yield Request(action, resource_of(action, known), {**_BY_EVERYBODY, **_context(action, parameters)})
     if action == "ssm:StartSession":
         yield Request(action, f"arn:aws:ssm:{region}::document/{parameters['DocumentName']}", _BY_EVERYBODY)

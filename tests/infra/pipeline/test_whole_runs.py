@@ -23,7 +23,7 @@ from moto.eks.models import eks_backends
 from cdk8s_charts.manifests import ManifestFile, texts, write
 from experiment import Experiment, load
 from experiment.finding import Finding
-from infra.pipeline.build_steps import ClusterStep, dev_steps, prod_steps
+from infra.pipeline.build_steps import ClusterStep, dev_steps, prod_steps, project_name, start_command
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
 from operations import delivery
 from operations.__main__ import main
@@ -112,6 +112,9 @@ def caller(name: str, deployment: Deployment, *stacks: str, always: bool = False
         lambda found: f"arn:aws:s3:::qwen3-32b-{found[1].lower()}-{ACCOUNT}-us-east-2",
         text,
     )
+    for project in deployment.resources("AWS::CodeBuild::Project"):
+        named = f"arn:aws:codebuild:us-east-2:{ACCOUNT}:project/{project.properties.get('Name')}"
+        text = text.replace(f"<{project.logical_id}.Arn>", named)
     own: tuple[dict[str, Any], ...] = tuple(_here(json.loads(re.sub(r"<[^<>]*StoreKey[^<>]*>", KEY, text))))
     arn = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{name}"
     boundary = tuple(_here(committed(BOOTSTRAP, "Boundary")))
@@ -239,6 +242,31 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
             "s3:PutObject",
         }
         assert account.world.nodes == 0
+
+
+def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role_that_it_takes_on(
+    configuration: PipelineConfiguration,
+    pipeline: Deployment,
+    stages: dict[str, Deployment],
+    enforcement: Enforcement,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, step = configuration.prod, prod_steps(configuration)[0]
+    monkeypatch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
+    shared_client("codebuild").create_project(
+        name=project_name(stage, step),
+        source={"type": "S3", "location": "bucket/key"},
+        artifacts={"type": "NO_ARTIFACTS"},
+        environment={"type": "LINUX_CONTAINER", "image": "x", "computeType": "BUILD_GENERAL1_SMALL"},
+        serviceRole=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/service-role/x",
+    )
+    starter = caller(stage.starter_role, stages["prod"], "delivery", always=True)
+    enforcement.roles[starter.arn] = starter
+    words = shlex.split(start_command(stage, step).replace(stage.account, DEFAULT_ACCOUNT_ID))
+    with enforcement.acting_as(caller(configuration.caller_role(stage), pipeline, always=True)):
+        code = delivery.main(words[words.index("start") :])
+    assert (code, enforcement.denied) == (0, [])
+    assert enforcement.allowed == {"sts:AssumeRole", "codebuild:StartBuild", "codebuild:BatchGetBuilds"}
 
 
 def test_a_run_whose_node_group_was_replaced_ends_with_the_line_that_names_the_other(
