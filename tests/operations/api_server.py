@@ -205,7 +205,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def plural(kind: str) -> str:
     """As paths of requests have it."""
-    return next(one for one in (kind, f"{kind}s", f"{kind}es", f"{kind[:-1]}ies") if one in KINDS)
+    name = kind.lower()
+    return next(one for one in (name, f"{name}s", f"{name}es", f"{name[:-1]}ies") if one in KINDS)
 
 
 def _version(kind: str) -> str:
