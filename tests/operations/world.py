@@ -67,7 +67,7 @@ class World:
     """Rendered manifests; without any, objects of their shape are made up."""
     ticks: dict[str, int] = field(default_factory=dict)
     on_tick: list[Callable[[], None]] = field(default_factory=list)
-    as_pod: Callable[[str], AbstractContextManager[None]] = nullcontext
+    as_pod: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """With the rights of a service account."""
 
     @property
