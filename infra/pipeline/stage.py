@@ -137,7 +137,6 @@ class DeliveryRoleStack(ExperimentStack):
             for purpose in ("results", "checkpoints", "artifacts")
         )
         written = [f"{results}/{prefix}*" for prefix in (RESULTS_PREFIX, PLANS_PREFIX, STATE_PREFIX)]
-        topic = self.format_arn(service="sns", resource=notices_topic(experiment))
         schedule = [f"scheduler:{verb}Schedule" for verb in ("Create", "Update", "Get", "Delete")]
         tagging = [f"s3:{verb}ObjectTagging" for verb in ("Get", "Put", "Delete")]
         standing = self.format_arn(
@@ -152,7 +151,6 @@ class DeliveryRoleStack(ExperimentStack):
             "TurnOffRole", ["iam:PassRole"], off, where={"iam:PassedToService": "scheduler.amazonaws.com"}
         )
         self._allow("ProveTurnOff", ["iam:SimulatePrincipalPolicy"], off)
-        self._allow("WhoReceivesAlarms", ["sns:ListSubscriptionsByTopic"], topic)
         self._allow("Results", ["s3:GetObject", "s3:PutObject"], *written)
         self._allow("LetGoOfTheRun", ["s3:DeleteObject"], f"{results}/{ACTIVE_RUN}")
         # The whole bucket: only a caller that may list without a prefix learns that an object is absent
