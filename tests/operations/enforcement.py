@@ -43,7 +43,7 @@ _STACK = "arn:aws:cloudformation:{region}:{account}:stack/{StackName}/0a1b"
 _CLUSTER = "arn:aws:eks:{region}:{account}:cluster/{clusterName}"
 _SCHEDULE = "arn:aws:scheduler:{region}:{account}:schedule/{GroupName}/{Name}"
 _GROUP = "arn:aws:eks:{region}:{account}:nodegroup/{clusterName}/{nodegroupName}/0a1b"
-_ENTRY = "arn:aws:eks:{region}:{account}:access-entry/{clusterName}/role/{account}/a/0a1b"
+_ENTRY = "arn:aws:eks:{region}:{account}:access-entry/{clusterName}/role/{account}/{principal}/0a1b"
 _OBJECT = "arn:aws:s3:::{Bucket}/{Key}"
 _ARNS = {
     "cloudformation:DeleteStack": _STACK,
@@ -236,6 +236,8 @@ def requests(client: Any, operation: str, parameters: Mapping[str, Any], caller:
     if action == "sts:GetCallerIdentity":
         return  # needs no right: https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
     known = {"region": region, "account": DEFAULT_ACCOUNT_ID, **parameters}
+    if "principalArn" in parameters:
+        known["principal"] = parameters["principalArn"].rpartition("/")[2]
     if "ids" in parameters:  # of builds, each `project:id`
         known["project"] = parameters["ids"][0].partition(":")[0]
     yield Request(action, resource_of(action, known), {**_BY_EVERYBODY, **_context(action, parameters)})

@@ -26,7 +26,6 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
 POLICIES = list(template_of(OPERATOR)["Resources"])
 NOT_BY_NAME = {
     "cloudformation:UpdateTerminationProtection": "by teardown, of stacks that are protected",
-    "eks:DeleteAccessEntry": "by teardown, of nodes in a cluster that stays",
     "iam:PassRole": "by EventBridge Scheduler, of the role in a schedule",
     "kms:Decrypt": "by S3",
     "kms:GenerateDataKey": "by S3",
