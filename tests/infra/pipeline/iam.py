@@ -3,8 +3,7 @@
 Explicit deny goes before allow; wildcards, NotAction and NotResource count; a permissions boundary must allow as well. It
 is conservative: a condition that it does not know is taken as met where it stands with an Allow, and as not met with a
 Deny; `unknown_keys` names such conditions. A reference to something of the same template is taken as that thing and matches
-nothing else. It knows no resource
-policies, no session policies and no organisation's policies; order of evaluation:
+nothing else. It knows no resource policies, no session policies and no organisation's policies; order of evaluation:
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
 
@@ -75,10 +74,13 @@ def filled_in(file: Path, name: str, **parameters: str) -> dict[str, Any]:
         "AWS::Partition": "aws",
         "AWS::AccountId": ACCOUNT,
         "AWS::Region": "us-east-2",
+        "AWS::StackName": "policies",
         "AWS::URLSuffix": "amazonaws.com",
     }
     given = {key.replace("__", "::"): value for key, value in parameters.items()}
-    found: dict[str, Any] = _filled(template["Resources"][name]["Properties"], {**pseudo, **defaults, **given})
+    found: dict[str, Any] = _filled(
+        template["Resources"][name]["Properties"], {**pseudo, **defaults, **given}
+    )
     return found
 
 

@@ -16,7 +16,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from infra.pipeline.pipeline_file import BOOTSTRAP
-from tests.infra.pipeline.iam import Request, allows, committed, filled_in
+from tests.infra.pipeline.iam import Request, allows, committed, filled_in, template_of
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
 
 Context = dict[str, str | None]
@@ -249,7 +249,7 @@ def test_no_stack_can_change_the_role_that_deletes_stacks() -> None:
 
 
 def test_it_is_made_in_the_account_of_a_stage_alone() -> None:
-    template = yaml.load(BOOTSTRAP.read_text(encoding="utf-8"), Loader=_Loader)
+    template = template_of(BOOTSTRAP)
     condition = template["Conditions"][template["Resources"]["ClearRole"]["Condition"]]
     assert condition == {"Fn::Not": [{"Fn::Equals": [{"Ref": "PipelineAccount"}, ""]}]}
     assert template["Parameters"]["PipelineAccount"]["Default"] == ""
