@@ -45,12 +45,12 @@ def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: S
     code, out, err = run("--dry-run")
     assert code == 1
     assert (
-        "because nodes are set to 0 at 2026-04-01T22:00:00Z by their schedule, before 3.39 hours are over"
+        "because nodes are set to 0 at 2026-04-01T22:00:00Z by their schedule, before 4.35 hours are over"
         in out
     )
     for words in (
         "qwen3-32b: the nodes are set to 0 at 2026-04-01T22:00:00Z (every day at 22:00 UTC)",
-        "2.3 Trn2 hours are predicted, until 2026-04-01T23:15",
+        "2.9 Trn2 hours are predicted, until 2026-04-01T23:5",
         "start it after 22:30 UTC, or change cluster.off_at_utc, render and deploy",
         "or give --hours 0.9, and a later run goes on from where it gets",
     ):
