@@ -199,7 +199,7 @@ def act(
     """Every command of these steps but the gate's, which asks nobody; returns the exit codes."""
     entry = deployment.only("AWS::EKS::AccessEntry", PrincipalArn=_principal(deployment)).properties
     account.api.rights = rbac = Rbac(entry, stage.files)
-    role = caller(ROLE, deployment, "deliveryrole", "delivery")
+    role = caller(ROLE, deployment, "delivery-role", "delivery")
     codes = []
     for command in (one for step in steps for one in step.commands if " gate " not in one):
         always = command.startswith("aws ")
