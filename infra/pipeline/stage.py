@@ -175,10 +175,13 @@ class DeliveryRoleStack(ExperimentStack):
         metrics = f"{NO_RESOURCE}; a condition names one namespace"
         schedules = "schedules of one group, which holds nothing but what turns the nodes off"
         for reason, named in (
-            (NODE_GROUP_ID, r"arn:.*:nodegroup/.*-trn2-[a-z0-9-]+/\*"),
+            (NODE_GROUP_ID, r"arn:.*:nodegroup/.*-trn2-[a-z0-9-]*\*?/\*"),
             (schedules, r"arn:.*:schedule/.*-off/\*"),
             (UNKNOWN_KEYS, r"arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
-            (UNKNOWN_KEYS, r"arn:.*:s3:::.*-(artifacts|checkpoints)-.*/\*(/COMPLETE)?"),
+            (
+                UNKNOWN_KEYS,
+                r"arn:.*:s3:::.*-(artifacts|checkpoints)-.*/\*(/COMPLETE|/neuron_config(_differences)?\.json)?",
+            ),
             (metrics, r"\*"),
         ):
             acknowledge(self._role, "IAM5", reason, f"Resource::{named}")

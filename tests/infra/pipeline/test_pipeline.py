@@ -216,7 +216,7 @@ def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_a
     rules = stage.properties("AWS::EC2::SecurityGroupIngress")
     assert not [one for one in rules if one["GroupId"] == GROUP], "no rule of the cluster's group is changed"
     assert stage.only("AWS::EKS::AccessEntry", "identity").properties["ClusterName"] == "team"
-    assert [name for name in stage.artifacts["identity"]["dependencies"] if "delivery-role" in name]
+    assert [name for name in stage.artifacts["identity"]["dependencies"] if "deliveryrole" in name]
 
 
 def test_nothing_is_looked_up(assembly: Path) -> None:
