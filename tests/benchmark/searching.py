@@ -182,7 +182,7 @@ def _measured(requests: int) -> Iterator[tuple[str, bool]]:
                 yield said, False
                 continue
             by_rate = queued(PLAIN, CROSSES)
-            truth = CROSSING if kind == "concurrency" else crossing_of(by_rate, sizes(count, 20.0, False)[0])
+            truth = CROSSING if kind == "concurrency" else crossing_of(by_rate, 1200, skip=200)
             yield f"\n{kind} {between}, {count} requests a cell, the truth is {truth:.1f}:\n{said}", True
             yield from _against(found, truth, kind)
             yield from _spent(journal.read(Path(folder)), kind)
@@ -223,8 +223,11 @@ def _spent(raw: RawRun, kind: str) -> Iterator[tuple[str, bool]]:
     known = next(count for count in range(3, len(cells) + 1) if _known(_until(raw, cells[:count])))
     yield f"{kind}: all crossings are known after {known} of the cells", True
     alone, repeated = sum(share[cell] for cell in searched), sum(share.values())
-    told = f"{kind}: {len(searched)} cells with the objective's, {alone:.0%} of the grid's requests, {repeated:.0%} with the first cell's repetition"
-    yield told, last == REPEATED and len(searched) <= MOST_CELLS and repeated <= MOST_OF_GRID
+    told = f"{kind}: {len(searched)} cells with the objective's, a grid has {len(GRID)}"
+    if kind == "concurrency":  # at a rate a cell has as many as arrive in its time
+        told += f"; {alone:.0%} of the grid's requests, {repeated:.0%} with the first cell's repetition"
+    few = kind == "rate" or repeated <= MOST_OF_GRID
+    yield told, last == REPEATED and len(searched) <= MOST_CELLS and few
 
 
 def _until(raw: RawRun, cells: list[tuple[Load, int]]) -> RawRun:

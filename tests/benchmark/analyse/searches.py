@@ -182,11 +182,13 @@ def drawn_arrivals_s(dice: random.Random, rate: float, size: int) -> list[float]
     return [size / rate / sum(drawn) * at for at in accumulate(drawn)]
 
 
-def crossing_of(heights: Heights, size: int, low: float = 4, high: float = 64) -> float:
-    """The rate at which the mean over many draws is 0: the requests under way of a short set are not those of an endless one."""
+def crossing_of(heights: Heights, size: int, low: float = 4, high: float = 64, *, skip: int = 0) -> float:
+    """The rate at which the mean over many draws is 0: the requests under way of a short set are not those of an endless one, which
+    the first `skip` of each draw are left out for."""
     for _ in range(12):
         middle, dice = math.sqrt(low * high), random.Random(size)
-        mean = sum(sum(heights(dice, middle, 0.0, size)) for _ in range(150))
+        draws = -(-10_000 // size)
+        mean = sum(sum(heights(dice, middle, 0.0, size)[skip:]) for _ in range(draws))
         low, high = (middle, high) if mean > 0 else (low, middle)
     return math.sqrt(low * high)
 
