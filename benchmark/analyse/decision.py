@@ -20,7 +20,6 @@ from benchmark.analyse.gains import (
     USD,
     Gain,
     dollars,
-    listed,
     mean,
     named,
     names,
@@ -34,6 +33,7 @@ from benchmark.analyse.load_words import doubt, headline
 from benchmark.analyse.withheld import is_withheld
 from benchmark.metrics import TPOT
 from benchmark.plan import Load
+from core.words import listed
 
 Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
 """The treatment; the treatment for some classes; the baseline; time speaks for one and dollars for the other; the treatment,

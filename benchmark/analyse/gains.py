@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmark.analyse.comparison import VERDICT_WORDS
+from core.words import listed
 
 USD = ("usd_before", "usd_after")
 IN_THIS_START = " in this start of the servers"
@@ -94,14 +95,7 @@ def mean(gains: Sequence[Gain], what: str) -> float | None:
 
 def names(gains: Sequence[Gain]) -> str:
     """Their classes."""
-    return listed([gain.class_ or "all classes" for gain in gains])
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    if len(names) > _MOST_NAMES:
-        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return listed([gain.class_ or "all classes" for gain in gains], most=_MOST_NAMES)
 
 
 def named(gain: Gain, more: str = "") -> str:

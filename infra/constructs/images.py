@@ -31,7 +31,7 @@ IMAGES = (
         placeholder="BENCHMARK_IMAGE",
         construct_id="BenchmarkImage",
         dockerfile="images/tools/Dockerfile",
-        sources=("images/tools/requirements.txt", "benchmark", "store"),
+        sources=("images/tools/requirements.txt", "core", "benchmark", "store"),
     ),
     Image(
         placeholder="LMEVAL_IMAGE",

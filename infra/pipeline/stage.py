@@ -48,7 +48,7 @@ from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfigurati
 from infra.stacks.experiment_stack import ExperimentStack
 
 SOURCES = (
-    "benchmark", "cdk8s_charts", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
+    "benchmark", "cdk8s_charts", "core", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
     "cdk.json", "package.json", "package-lock.json", "requirements.txt", "requirements-dev.txt",
 )  # fmt: skip
 """Of the repository, what the steps run."""

@@ -98,7 +98,7 @@ _CODES = {"ec2": "UnauthorizedOperation"} | dict.fromkeys(
     ("cloudformation", "cloudwatch", "iam", "s3", "sts"), "AccessDenied"
 )
 _ABSENT = ("NoSuchKey", "404")
-_PRODUCT = tuple(f"{ROOT}/{room}/" for room in ("operations", "store", "benchmark"))
+_PRODUCT = tuple(f"{ROOT}/{room}/" for room in ("operations", "store", "benchmark", "core"))
 _NOT_THE_OPERATORS = f"{ROOT}/operations/delivery.py"
 """What starts builds is a role of the pipeline's account."""
 

@@ -47,12 +47,12 @@ from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, sort_out
 from benchmark.analyse.comparison import verdict
 from benchmark.analyse.decision import interval
-from benchmark.analyse.gains import listed
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun
 from benchmark.plan import Arm, Plan
+from core.words import listed
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""

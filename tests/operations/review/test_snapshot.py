@@ -21,7 +21,7 @@ from operations.review.snapshot import arm_facts, described, without_hashes
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
 
-ROOMS = ["experiment", "cdk8s_charts", "infra", "benchmark", "store", "images", "operations"]
+ROOMS = ["core", "experiment", "cdk8s_charts", "infra", "benchmark", "store", "images", "operations"]
 SETTINGS = "cdk.json", "deployment.yaml", "requirements.txt"
 FILE = "experiments/qwen3-32b.yaml"
 LAB = "experiments/lab-tiny.yaml"

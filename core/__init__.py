@@ -1,0 +1,1 @@
+"""What every room needs once: words, numbers of things, a terminal's width."""
