@@ -86,10 +86,10 @@ def _common(arm: Arm) -> dict[str, Any]:
 def serve_config(arm: Arm) -> dict[str, Any]:
     """What a server that loads a compiled artifact may be told.
 
-    The 0.9.1 fork reads the artifact's own `neuron_config.json` and then sets each override on it as it stands, without
+    The 0.9.1 fork reads the artifact's own `neuron_config.json` and then sets each override on it unchanged, without
     turning JSON into objects: a sampling configuration would become a dict where the runner reads attributes. So the
     values that are objects stay in the artifact, and only plain ones are repeated. The plugins build the configuration
-    anew and ignore it, or find the compiled graph by it, so they are told all of it again.
+    again and ignore it, or find the compiled graph by it, so they are told all of it again.
     """
     if arm.runtime.dialect != "nxdi-v0":
         return compile_config(arm)

@@ -79,7 +79,7 @@ def whole_text(path: Path, *, most_bytes: int) -> str:
 
 
 def parse(path: Path) -> tuple[Any, dict[str, int], list[Finding]]:
-    """The document, the line of every path in it, and keys that stand twice (YAML would keep the last silently).
+    """The document, the line of every path in it, and keys that appear twice (YAML would keep the last silently).
 
     Raises `Misuse` with the one finding that keeps the file from being read.
     """
@@ -149,7 +149,7 @@ def _walk(
     if depth > _DEEPEST:
         raise _unreadable("nests without end", "remove the alias that contains itself")
     if len(lines) > _MOST_VALUES:
-        raise _unreadable(f"means more than {_MOST_VALUES} keys and values", "write fewer aliases")
+        raise _unreadable(f"expands to more than {_MOST_VALUES} keys and values", "write fewer aliases")
     if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
         raise _unreadable(
             f"has a number of {len(node.value)} characters{_place(node.start_mark)}", "put text in quotes"
@@ -166,7 +166,7 @@ def _walk(
             _walk(key, path, lines, doubled, depth + 1)
             inner = f"{path}.{key.value}" if path else str(key.value)
             if inner in seen:
-                doubled[inner] = Finding(inner, None, "the key stands twice", "keep one of them")
+                doubled[inner] = Finding(inner, None, "the key appears twice", "keep one of them")
             seen.add(inner)
             lines[inner] = key.start_mark.line + 1
             _walk(value, inner, lines, doubled, depth + 1)
@@ -292,7 +292,7 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
         remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
         return Finding(path, None, "unknown key", remedy)
     if kind == "missing" and path == "version":
-        why = "is missing, so nobody can tell which release wrote the file"
+        why = "is missing, so it is not known which release wrote the file"
         return Finding(path, None, why, "add `version: 1`")
     if kind == "missing":
         return Finding(path, None, "is required and missing", "add it")
@@ -322,10 +322,17 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
         )
         return Finding(path, value, "must be a list", f"write {listed}")
     if kind == "string_pattern_mismatch":
-        return Finding(path, value, "has another form", f"write {FORMS[detail['ctx']['pattern']]}")
-    message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    message = message.replace(" after validation", "")
-    return Finding(path, value, message[0].lower() + message[1:], "write such a value")
+        return Finding(path, value, "has an invalid format", f"write {FORMS[detail['ctx']['pattern']]}")
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = (
+        message.replace(" after validation", "")
+        .replace("a valid integer", "an integer")
+        .replace("a valid ", "a ")
+    )
+    bound = kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+    return Finding(
+        path, value, message[0].lower() + message[1:], "use a value in that range" if bound else "change it"
+    )
 
 
 def known_keys(path: tuple[int | str, ...]) -> list[str]:

@@ -169,4 +169,4 @@ def _twice(path: str, values: Sequence[DraftReference | int]) -> Iterator[Findin
     for place, value in enumerate(values):
         if value in values[:place]:
             shown = value if isinstance(value, int) else value.model
-            yield Finding(f"{path}[{place}]", shown, "stands twice in this sweep", "name each value once")
+            yield Finding(f"{path}[{place}]", shown, "appears twice in this sweep", "name each value once")

@@ -73,12 +73,12 @@ class Lasting:
             )
         if not (existing or self.admins):
             found.append(
-                f"{where}: admins is empty, so nobody can use kubectl, ./trnspec run or ./trnspec verify on the cluster; write the "
+                f"{where}: admins is empty, so no one can use kubectl, ./trnspec run or ./trnspec verify on the cluster; write the "
                 "ARN of your IAM role there"
             )
         if not self.alarm_email:
             found.append(
-                f"{where}: alarm_email is empty, so no alarm reaches anybody; write an address there"
+                f"{where}: alarm_email is empty, so no one receives the alarms; write an address there"
             )
         if self.workloads == "gitops":
             found.append(
@@ -112,7 +112,7 @@ def judge(data: Mapping[str, Any], where: str) -> Lasting:
                 found[key] = _READERS[key](data[key], place)
             if key == "pipeline_role" and found.get(key) in found.get("admins", ()):
                 raise Misuse(
-                    f"{place} = {found[key]!r}: is among the admins too, and EKS keeps one access entry a principal; remove it "
+                    f"{place} = {found[key]!r}: is among the admins too, and EKS allows one access entry for each principal; remove it "
                     "from one of the two"
                 )
         except Misuse as error:

@@ -149,7 +149,8 @@ def _format_of(entry: dict[str, Any]) -> str:
     known = "; ".join(f"{at}, {given}" for at, _, given, _ in _FORMATS.values())
     keys = shortened(", ".join(sorted(entry)), 200)
     raise Unusable(
-        f"is no known log, its first entry has {keys or 'no key'}", f"known by two keys each: {known}"
+        f"is not a known log format, its first entry has {keys or 'no key'}",
+        f"known by two keys each: {known}",
     )
 
 

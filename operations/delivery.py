@@ -141,8 +141,8 @@ class Starter:
             while build["buildStatus"] == "IN_PROGRESS":
                 if self._clock.now() >= until:
                     raise Refusal(
-                        f"{name}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
-                        "there bills until its own time-out: look at its log, then retry the stage"
+                        f"{name}: still {phase} after {minutes} minutes; it continues in that account and is billed until "
+                        "its own time-out: read its log, then retry the stage"
                     )
                 self._clock.sleep(POLL_S)
                 builds: list[dict[str, Any]] = self._code_build().batch_get_builds(ids=[name])["builds"]
@@ -198,7 +198,7 @@ def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> in
         print_json({"experiment": experiment.name, "problems": [one.as_json() for one in found]})
     else:
         lines = [one.line() for one in found]
-        print("\n".join(lines) or f"{experiment.name}: stands as it was reviewed")
+        print("\n".join(lines) or f"{experiment.name}: is deployed as it was reviewed")
     return 1 if found else 0
 
 
@@ -217,7 +217,7 @@ def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object |
         for container in pod_containers(item):
             wanted, other = container["image"], theirs.get(container["name"])
             if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
-                why = f"container {container['name']} has {other or 'no image'}, reviewed was {wanted}"
+                why = f"container {container['name']} has {other or 'no image'}, the review had {wanted}"
                 yield Finding(f"{kind} {name}", None, why, _APPLY)
         yield from _health(kind, name, found)
 
@@ -264,7 +264,7 @@ def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], No
     if markers.uncompiled(experiment, aws):
         return False
     for key in markers.free(experiment, aws):
-        say(f"    artifact {key}: belongs to an arm again and stays")
+        say(f"    artifact {key}: is used again by an arm: kept")
     return True
 
 

@@ -205,8 +205,8 @@ def unmarked(experiment: Experiment, aws: Aws) -> str:
     name = ", ".join(found)
     return (
         f"{experiment.name}: its workloads stack would uninstall Helm release {name} of namespace kube-system, which version 0.2 may "
-        f"have taken over from somebody else; ask the cluster's owner, run helm uninstall {name} --namespace kube-system if nobody "
-        "uses it, then run this again"
+        f"have taken over from another owner; ask the cluster's owner, run helm uninstall {name} --namespace kube-system if it "
+        "is not used, then run this again"
     )
 
 
@@ -292,7 +292,7 @@ def of_gitops(experiment: Experiment, aws: Aws, there: list[Stack]) -> str:
                         f"(argocd app delete {experiment.name}), then run ./trnspec teardown again"
                     )
         except Refusal as error:
-            warn(f"whether objects of GitOps are left is not known ({error})")
+            warn(f"it is not known whether objects of GitOps are left ({error})")
     return ""
 
 
@@ -309,7 +309,7 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
                 f"--no-enable-termination-protection --region {aws.region}, then run ./trnspec teardown again"
             )
         if error.code == "ValidationError":  # e.g. while another change of it is under way
-            return f"{error}; wait for that to end, then run ./trnspec teardown again"
+            return f"{error}; wait until that ends, then run ./trnspec teardown again"
         if NOT_ALLOWED.fullmatch(error.code):
             return str(error)
         raise
@@ -323,7 +323,7 @@ def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
             why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
             return f"not deleted: {why}; remove what it names, then run ./trnspec teardown again"
         if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
-            return f"is {now.status}; wait for that to end, then run ./trnspec teardown again"
+            return f"is {now.status}; wait until that ends, then run ./trnspec teardown again"
         if waited >= PATIENCE_S:
             return f"still {now.status} after {PATIENCE_S // 60} minutes; run ./trnspec teardown again later"
         clock.sleep(POLL_S)
@@ -360,7 +360,7 @@ def _print(told: dict[str, Any]) -> None:
         )
     if (there := told["cluster"]) is not None:
         counted = f"{len(there['before'])} things before, {len(there['after'])} after"
-        lines.append(f"cluster {there['name']}, which is not of this experiment: {counted}")
+        lines.append(f"cluster {there['name']}, which does not belong to this experiment: {counted}")
         gone = sorted({*there["before"]} - {*there["after"]})
         for what, names in (("gone", gone), ("ours and left", there["ours_left"])):
             lines.append(f"  {what}: {', '.join(names) or 'nothing'}")

@@ -105,7 +105,7 @@ def verify(
 
 
 def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
-    """What the API server tells now."""
+    """What the API server returns now."""
     nodes = own_nodes(experiment, kubernetes.list("node"))
     names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
     here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
@@ -170,7 +170,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     found = _neuron(nodes)
     if len(found) < wanted:
         why = f"{len(found)} Trn2 nodes, {wanted} are needed"
-        remedy = "./trnspec scale; a node that does not come within 20 minutes is most often missing capacity"
+        remedy = "./trnspec scale; a node that does not come within 20 minutes is usually missing capacity"
         yield _checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
         wrong, version = "; ".join(_troubles(node)), node["status"]["nodeInfo"]["kubeletVersion"]
@@ -208,7 +208,7 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
             text += f"; the catalogue has {instance.allocatable_cpu} CPU and {instance.allocatable_memory_gib} GiB"
             remedy = "lower both in experiment/catalogue/instances.py and render the manifests again"
         elif disk_gib < disk_asked:
-            text += f"; the pods that stand at once ask for {disk_asked} GiB of disk"
+            text += f"; the pods that run at once ask for {disk_asked} GiB of disk"
             remedy = "the node's NVMe is not its ephemeral storage: look for NodeConfig localStorage RAID0 in its user data"
         yield _checked("node-size", name, text, remedy)
 
@@ -379,7 +379,7 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
 
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
-        remedy = f"kubectl describe job {job}; most often a quota or a policy"
+        remedy = f"kubectl describe job {job}; usually a quota or a policy"
         yield _checked("proof-ran", arm, "no pod was made", remedy)
         return
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
@@ -403,7 +403,7 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
             f" (exit code {one['exitCode']}, {one.get('reason', 'no reason given')})" for one in states if one
         ]
         found = f"pod {name} ended before {', '.join(silent)}{''.join(ends[:1])}"
-        remedy = f"{read}; the runtime most often ends a process whose driver does not fit"
+        remedy = f"{read}; usually the runtime ends a process whose driver does not match"
         yield _checked("proof-ran", arm, found, remedy)
 
 

@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     push.add_argument("--to", required=True, metavar="S3")
     push.add_argument("--key", required=True, help="artifact key of the arm")
     push.add_argument(
-        "--inputs-from", required=True, metavar="VARIABLE", help="holds what the key is made of, JSON"
+        "--inputs-from", required=True, metavar="VARIABLE", help="holds what the key is computed from, JSON"
     )
     push.add_argument(
         "--require", action="append", default=[], metavar="NAME", help="file that must be there"

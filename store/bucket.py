@@ -80,7 +80,7 @@ def sha256(path: Path) -> str:
 
 
 def described(folder: Path, path: Path) -> StoredFile:
-    """A file of `folder` as it stands."""
+    """A file of `folder`, unchanged."""
     return StoredFile(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
 
 
@@ -198,6 +198,6 @@ class BucketFolder:
             raise
         except Exception as error:  # what botocore makes of an answer that S3 did not give is of any kind
             raise Unreachable(
-                f"{self.address}: the answer is not one of S3 ({type(error).__name__}: {one_line(error)}); check network and "
+                f"{self.address}: unexpected answer, not from S3 ({type(error).__name__}: {one_line(error)}); check network and "
                 "proxy, then repeat"
             ) from error

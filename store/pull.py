@@ -79,7 +79,7 @@ def check(folder: Source, *, key: str | None) -> list[StoredFile]:
     if marker is None:
         raise Incomplete(f"{folder.address}: has no {MARKER}; fetch or compile it first")
     if key is not None and marker != artifact_marker(key):
-        raise Incomplete(f"{folder.address}: was made for {marker.strip() or 'nothing'}, not key {key}")
+        raise Incomplete(f"{folder.address}: was written for {marker.strip() or 'nothing'}, not key {key}")
     listed = folder.text(FILES) if "files" not in _as_object(marker) else marker
     if listed is None:
         raise Incomplete(f"{folder.address}: has no {FILES}; write it again")

@@ -152,7 +152,7 @@ class Cells:
 
     def source(self, record: RequestRecord) -> Source:
         """Where the chance in a request comes from. Without its number, its block is told by the time; a load that was not held,
-        and had one block, tells nothing of blocks."""
+        and had one block, says nothing about blocks."""
         queue = self.loaded_with(record.class_)
         name = f"{record.start}/{record.round}/{record.block}"
         if record.block is None:

@@ -66,7 +66,7 @@ class Cell:
     held: bool = True
     """Whether the load was held while it was measured: otherwise a speed-up near 1 is not judged."""
     drawn: bool = False
-    """Whether its requests arrive at times that were drawn: then one block tells nothing of chance."""
+    """Whether its requests arrive at times that were drawn: then one block says nothing about chance."""
 
 
 class _Judged(NamedTuple):
@@ -147,7 +147,7 @@ class Curve:
 
     @cached_property
     def _of_blocks(self) -> list[tuple[Variance, Variance] | None]:
-        """By cell, the variance of a visit over blocks, and within them; None where blocks tell nothing."""
+        """By cell, the variance of a visit over blocks, and within them; None where blocks say nothing."""
         found: list[tuple[Variance, Variance] | None] = []
         for cell in self.cells:
             known = blocks_known(cell.moves)

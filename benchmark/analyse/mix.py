@@ -11,7 +11,7 @@ of the two sums. Prompts are units within a class; blocks of all classes togethe
 (`benchmark.analyse.sources`).
 
 The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments
-over the baseline hold together (Bonferroni, 1 - 0.05 / m each), and the best is told apart from another treatment where
+over the baseline hold together (Bonferroni, 1 - 0.05 / m each), and the best differs from another treatment where
 the interval of that pair excludes 1 at 1 - 0.05 / (m (m - 1) / 2): the run chooses which of all pairs is looked at.
 
 A batch that is smaller than the load lets requests wait, which their time per token does not show. So of several batches the
@@ -40,7 +40,7 @@ _OF_PAIR = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
 
 def mixes(cells: Cells) -> dict[str, Any]:
     """`mix`: each treatment against baselines, by load; `best`: of several, the best by load and class (null: of the mix);
-    `best_baseline`: of several, what these are told apart over."""
+    `best_baseline`: of several, what these are compared over."""
     found: dict[str, Any] = {"mix": [], "best": [], "best_baseline": []}
     arms = [arm.name for arm in cells.treatments]
     for load in cells.plan.loads:

@@ -126,7 +126,7 @@ def blocks_known(moves: Iterable[Source]) -> bool:
 
 
 def between(moves: Moves, key: Key) -> Variance:
-    """The variance that units make out, summed over strata; one unit of a stratum tells nothing."""
+    """The variance that units make out, summed over strata; one unit of a stratum says nothing."""
     sums: defaultdict[Hashable, defaultdict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
     for source, move in moves.items():
         stratum, unit = key(source)

@@ -32,13 +32,13 @@ Records = Sequence[RequestRecord]
 Blocks = Sequence[BlockRecord]
 
 _COUNTS_TOKENS = 0.97
-"""From this share of the tokens on, the counter of generated tokens counts tokens, and tells nothing about steps."""
+"""From this share of the tokens on, the counter of generated tokens counts tokens, and says nothing about steps."""
 
 
 def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, float]:
     """By name of a published metric, what is known of one answered request; nothing for a failed one.
 
-    `max_tokens_per_step` of the arm decides whether chunks may stand for tokens where the server tells none.
+    `max_tokens_per_step` of the arm decides whether chunks may stand for tokens where the server reports none.
     """
     if record.error is not None or record.ttft_s is None or record.e2e_s is None:
         return {}
@@ -180,7 +180,7 @@ def total(parts: Iterable[Drafts]) -> Drafts:
 def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
     """From the tokens of each answer's decode steps, `ceiling` at most; an answer's last may be cut short.
 
-    Steps above the ceiling were merged on their way and tell nothing about positions.
+    Steps above the ceiling were merged on their way and say nothing about positions.
     """
     whole: Counter[int] = Counter()
     cut: Counter[int] = Counter()

@@ -70,7 +70,7 @@ def read(path: Path, *, run: str, arm: str, class_: str, concurrency: int | None
             "bring the files of one run"
         ) from error
     if not (in_flight := in_flight or (None if rate else concurrency)) and not rate:
-        raise ResultsError(f"{path.parent / CONFIG}: tells no load; name it with --concurrency")
+        raise ResultsError(f"{path.parent / CONFIG}: has no load; give it with --concurrency")
     # Arrivals at a rate are an open loop, also where aiperf bounds how many may be in flight.
     load: dict[str, Any] = {"concurrency": None if rate else in_flight, "rate_per_s": rate}
     about: dict[str, Any] = {"run": run, "arm": arm, "class_": class_, "nonce": "", **load}

@@ -149,7 +149,7 @@ async def _about(http: aiohttp.ClientSession, arm: Arm) -> dict[str, str]:
 
 
 async def _page(http: aiohttp.ClientSession, url: str) -> bytes:
-    """What is there; nothing where there is no such page."""
+    """What is there; nothing where the page does not exist."""
     try:
         async with http.get(url, timeout=_TIMEOUT, allow_redirects=False) as response:
             return await read_at_most(response, _MOST_BYTES) if response.status == 200 else b""

@@ -56,7 +56,7 @@ def _promoted(experiment: Experiment) -> dict[str, Any]:
     """Who else may call the promoted arm: its callers beyond the cluster, and KEDA, which reads its metrics.
 
     Without any the policy is still rendered and lets nobody in: a policy that is no longer rendered would stay in the cluster, and
-    would go on letting in whom it named, whoever applies the manifests.
+    would go on admitting what it named, no matter who applies the manifests.
     """
     serve, chosen = experiment.serve, _pods("server")
     if serve is None:

@@ -43,7 +43,7 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
     floor, top = (".".join(map(str, pair)) for pair in (OLDEST_KUBERNETES, NEWEST_KUBERNETES))
     either = f'use "{floor}" or "{top}"'
     if match is None:
-        yield Finding(path, version, "is no Kubernetes version", either)
+        yield Finding(path, version, "is not a valid Kubernetes version", either)
     elif (parsed := (int(match[1]), int(match[2]))) < OLDEST_KUBERNETES:
         why = f"is below {floor}: Neuron resource claims need the GA API and a supported version"
         yield Finding(path, version, why, f'use "{floor}" or later')
@@ -88,7 +88,7 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
         if zone not in ZONES[region]:
             yield _foreign(path, zone, region)
         elif zone in names[:number]:
-            yield Finding(path, zone, "stands twice", "EKS needs two different zones")
+            yield Finding(path, zone, "appears twice", "EKS needs two different zones")
     reserved = file.cluster.capacity.availability_zone
     if reserved is not None and reserved not in ZONES[region]:
         yield _foreign("cluster.capacity.availability_zone", reserved, region)
@@ -135,15 +135,17 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = 
             yield Finding(where, cidr, wide, instead)
             continue
         if str(network) != cidr:
-            yield Finding(where, cidr, "is not how EKS takes a network", f"write it as {network}")
+            yield Finding(
+                where, cidr, "is not the network's own address, which EKS requires", f"write it as {network}"
+            )
         elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
-            why = f"overlaps {other}, which stands before it"
+            why = f"overlaps {other}, which is listed before it"
             yield Finding(where, cidr, why, "keep the wider of the two")
         seen.append(network)
         reserved = next((one for one in _NOT_PUBLIC if one.overlaps(network)), None)
         if public and reserved is not None:
             why = f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint"
-            remedy = "name the public addresses that your people come from, or none for a private endpoint"
+            remedy = "name the public addresses that your users connect from, or none for a private endpoint"
             yield Finding(where, cidr, why, remedy)
     together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
     if together > 2 ** (32 - _WIDEST_PREFIX):
@@ -155,10 +157,10 @@ def _no_network(cidr: str, error: ValueError) -> tuple[str, str]:
     try:
         meant = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
-        return f"is no IPv4 network ({error})", "write ADDRESS/PREFIX, and one address with /32"
+        return f"is not a valid IPv4 network ({error})", "write ADDRESS/PREFIX, and one address with /32"
     if meant.version == 6:
-        return "is IPv6, and these networks speak IPv4 only", "name the IPv4 networks"
-    return f"is no IPv4 network ({error})", f"write it as {meant}"
+        return "is IPv6, and only IPv4 is supported here", "name the IPv4 networks"
+    return f"is not a valid IPv4 network ({error})", f"write it as {meant}"
 
 
 _INSTANT = re.compile(
@@ -171,8 +173,8 @@ _NEEDS = {
 }
 _EXAMPLES = {
     "reservation_id": "the id that EC2 gave it, as in cr-0123456789abcdef0",
-    "availability_zone": "its zone, for a reservation holds in one zone only",
-    "ends_at": 'its end in UTC, as in "2026-12-05T11:30:00Z", so that the nodes are gone before EC2 takes them',
+    "availability_zone": "its zone, because a reservation belongs to one zone",
+    "ends_at": 'its end in UTC, as in "2026-12-05T11:30:00Z", so that the nodes stop before EC2 takes them',
 }
 _FORBIDDEN_WHY = {
     "on-demand": "on-demand capacity has none",
@@ -211,7 +213,7 @@ def counts(file: ExpandedFile) -> Iterator[Finding]:
     """What starts at deploy time stays within what may ever run."""
     cluster, instance = file.cluster, file.instance
     if instance is not None and not instance.neuron and cluster.nodes:
-        why = f"{instance.name} is the lab's own machine, nothing is started for it"
+        why = f"{instance.name} is the lab's own machine; no nodes are started for it"
         yield Finding("cluster.nodes", cluster.nodes, why, "use 0", rests_on=("cluster.instance",))
     elif cluster.nodes > cluster.max_nodes:
         why = f"is above cluster.max_nodes {cluster.max_nodes}"
@@ -225,16 +227,16 @@ def own_network(file: ExpandedFile) -> Iterator[Finding]:
     if network.vpc is None:
         if network.nat_gateways > zones:
             path, related = "cluster.network.nat_gateways", ("cluster.availability_zones",)
-            why = f"there are {zones} zones, and one gateway a zone is the most"
+            why = f"there are {zones} zones, so at most one gateway in each"
             yield Finding(path, network.nat_gateways, why, f"use 1 to {zones}", rests_on=related)
         if network.private_subnets:
-            path, why = "cluster.network.private_subnets", "are subnets of an existing VPC, and none is named"
+            path, why = "cluster.network.private_subnets", "needs cluster.network.vpc"
             remedy = "write its id as cluster.network.vpc, or remove the subnets"
             yield Finding(path, None, why, remedy, rests_on=("cluster.network.vpc",))
         return
     for name in ("nat_gateways", "interface_endpoints"):
         if name in network.model_fields_set:
-            why = "is of a network that a deployment makes; in an existing VPC its owner decides about that"
+            why = "applies only to a network that this deployment creates"
             remedy = "remove it, or remove cluster.network.vpc and private_subnets"
             yield Finding(f"cluster.network.{name}", getattr(network, name), why, remedy)
 
@@ -249,7 +251,7 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
         if zone not in ZONES[cluster.region]:
             yield _foreign(f"{path}.{zone}", subnet, cluster.region, what=f"{zone} is not a zone")
         elif subnet in list(subnets.values())[:place]:
-            why = "stands twice, and a subnet is in one zone"
+            why = "appears twice, and a subnet is in one zone"
             yield Finding(f"{path}.{zone}", subnet, why, f"write the subnet of {zone}")
     if len(subnets) < 2:
         named = ", ".join(subnets) or "no zone"
@@ -277,7 +279,7 @@ def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
     if cluster.existing is None:
         for name in _OF_EXISTING:
             if value := getattr(cluster, name):
-                why = "is of an existing cluster, and none is named"
+                why = "needs cluster.existing"
                 remedy = "write its name as cluster.existing, or remove this"
                 said = list(value) if isinstance(value, tuple) else value
                 yield Finding(f"cluster.{name}", said, why, remedy, rests_on=rests)
@@ -288,7 +290,7 @@ def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
         if value is None:
             yield Finding(f"cluster.{path}", None, why, remedy, rests_on=rests)
     if cluster.admin_cidrs:
-        why = "is about the endpoint of an existing cluster, which its owner decides about"
+        why = "applies only to a cluster that this deployment creates"
         yield Finding("cluster.admin_cidrs", list(cluster.admin_cidrs), why, "remove it", rests_on=rests)
     if cluster.existing == file.name:
         why = "is the experiment's own name, which the cluster of its own would have"
@@ -307,13 +309,13 @@ def _shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
         why, remedy = "is this experiment", "write the name of the one whose nodes it uses, or remove this"
         yield Finding(path, owner, why, remedy, rests_on=("name",))
     if cluster.nodes:
-        why = f"nodes are started with the stacks of {owner}, whose they are"
+        why = f"the nodes belong to {owner} and are started with its stacks"
         yield Finding("cluster.nodes", cluster.nodes, why, "remove it", rests_on=(path,))
     if "off_at_utc" in cluster.model_fields_set:
-        why = f"{owner} turns its nodes off every day, at the hour that its own file says"
+        why = f"{owner} turns its nodes off every day, at the hour that its file sets"
         yield Finding("cluster.off_at_utc", cluster.off_at_utc, why, "remove it", rests_on=(path,))
     if file.serving.allocation == "device-plugin":
-        why = "the size of a logical core is then a fact of the node, as its owner started it"
+        why = "the size of a logical core was then set when the node's owner started it"
         remedy = "use allocation: dra, or remove cluster.nodes_of"
         yield Finding("serving.allocation", "device-plugin", why, remedy, rests_on=(path,))
 

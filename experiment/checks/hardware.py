@@ -28,7 +28,7 @@ def groups(file: ExpandedFile) -> Iterator[Finding]:
     sizes = [size for size in GROUP_SIZES if instance is None or size <= instance.devices]
     if devices not in sizes:
         why = "is not the size of a connected group of devices on this instance type"
-        remedy = f"use one of {', '.join(map(str, sizes))}"
+        remedy = f"use {' or '.join(map(str, sizes))}"
         yield Finding(path, devices, why, remedy, rests_on=("cluster.instance",))
 
 
@@ -40,7 +40,7 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
         return
     if not instance.neuron:
         if degree != 1:
-            why = f"{instance.name} has no NeuronCore to share a model between"
+            why = f"{instance.name} has no NeuronCores to share a model"
             yield Finding(path, degree, why, "use 1, or leave it out", rests_on=("cluster.instance",))
         return
     have = serving.cores_on(instance)
@@ -83,7 +83,7 @@ def context_length(file: ExpandedFile) -> Iterator[Finding]:
     models = [model for model in (file.described(file.target), _largest_draft(file)) if model is not None]
     shortest = min(models, key=lambda model: model.max_positions, default=None)
     if shortest is not None and length > shortest.max_positions:
-        why = f"{shortest.name} knows {shortest.max_positions} positions"
+        why = f"{shortest.name} supports {shortest.max_positions} positions"
         remedy = f"use {shortest.max_positions} or less"
         yield Finding(path, length, why, remedy, rests_on=("target.model",))
 
@@ -100,7 +100,7 @@ def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
         if instance in INSTANCES and instance not in runtime.instances:
             lab = "serves in the lab only" if runtime.lab_only else "needs Trainium2"
             neither = not runtime.lab_only and INSTANCES[instance].neuron
-            why = f"runtime {runtime.name} {'is not described for it' if neither else lab}"
+            why = f"runtime {runtime.name} {'does not support it' if neither else lab}"
             remedy = f"use {', '.join(sorted(runtime.instances))}"
             yield Finding("cluster.instance", instance, why, remedy, rests_on=(path,))
         elif target is not None and target.lab_only and not runtime.lab_only:

@@ -43,7 +43,7 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
         shapes = {"like": one.like, "config": one.config, "head_for": getattr(one, "head_for", None)}
         first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
         if more:
-            why = f"has its shape already from `{first}`"
+            why = f"already has its shape from `{first}`"
             yield Finding(f"{path}.{more[0]}", shapes[more[0]], why, "keep one of them")
         elif first == "like":
             yield from known(f"{path}.like", str(one.like), FETCHED, "model")
@@ -113,7 +113,7 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
             remedy = (
                 "give each arm its own name; a sweep adds its values to it, a further size of the batch -b8"
             )
-            yield Finding(f"{arm.at}.name", arm.name, "is the name of another arm too", remedy)
+            yield Finding(f"{arm.at}.name", arm.name, "is also the name of another arm", remedy)
     reserved = {
         BENCHMARK_NAME: "benchmark",
         LMEVAL_NAME: "quality check",

@@ -50,7 +50,7 @@ def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """`replicas` is the least, `max_replicas` the most."""
     if serve.max_replicas < serve.replicas:
-        why = f"is below serve.replicas {serve.replicas}, the least that stand"
+        why = f"is below serve.replicas {serve.replicas}, the minimum"
         remedy = f"use {serve.replicas} or more, or leave it out"
         yield Finding("serve.max_replicas", serve.max_replicas, why, remedy, rests_on=("serve.replicas",))
 
@@ -76,9 +76,9 @@ def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     match = _CERTIFICATE.fullmatch(arn)
     if match is None:
         remedy = f"write it as arn:aws:acm:{region}:123456789012:certificate/..."
-        yield Finding(path, arn, "is no ARN of a certificate in ACM", remedy)
+        yield Finding(path, arn, "is not a valid ARN of a certificate in ACM", remedy)
     elif match["region"] != region:
-        why = f"is of {match['region']}, and a load balancer in {region} takes certificates of {region} only"
+        why = f"is in {match['region']}; a load balancer in {region} needs a certificate in {region}"
         yield Finding(path, arn, why, f"request or import one in {region}", rests_on=("cluster.region",))
 
 
@@ -88,12 +88,12 @@ def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     yield from own_networks(path, serve.client_cidrs, opens="the load balancer")
     if serve.certificate_arn is None:
         if serve.client_cidrs:
-            why = "names callers from beyond the cluster, and without a certificate there is no load balancer for them"
+            why = "lists callers outside the cluster; they need a load balancer, which needs a certificate"
             remedy = "give serve.certificate_arn, or remove it"
             yield Finding(path, list(serve.client_cidrs), why, remedy, rests_on=related)
         return
     if not serve.client_cidrs:
-        why = "is missing: the load balancer would let nobody in"
+        why = "is missing: the load balancer would admit nobody"
         remedy = 'list the networks of its callers, as in ["10.20.0.0/16"]'
         yield Finding(path, None, why, remedy, rests_on=related)
     if file.serving.api_key_secret is None:

@@ -99,7 +99,7 @@ def _smaller(target: Model) -> str:
         if model.tokenizer == target.tokenizer and model.parameters < target.parameters
     ]
     if not fitting:
-        return "the catalogue has none"
+        return "the catalogue has no such model"
     return f"use a smaller model of the same family: {', '.join(fitting)}"
 
 
@@ -264,7 +264,7 @@ def one_at_a_time(file: ExpandedFile) -> Iterator[Finding]:
             path, remedy = "serving.max_num_seqs", "use 1 for the whole experiment"
             yield Finding(path, file.serving.max_num_seqs, why, remedy, rests_on=(f"{one.at}.mode",))
     if batch and len(file.arms) - len(batch) < 2:
-        why = "runs as a batch Job that answers no request, so nothing is left to compare with the baseline"
+        why = "runs as a batch Job that answers no request, so there is nothing to compare with the baseline"
         remedy = "add an arm that serves, for instance with mode `fused`"
         yield Finding(f"{batch[0].at}.mode", batch[0].treatment.mode, why, remedy)
 
@@ -317,7 +317,7 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
                 f"a {one.treatment.mode} head drafts the block that it was trained with, and {known.arm.name} drafts "
                 f"{other} tokens with the same head"
             )
-            remedy = "use one number for it: the length of its trained block less one"
+            remedy = "use one value: k is fixed by training (block length minus 1)"
             related = (known.arm.window_at, f"{one.at}.mode", one.arm.runtime_at)
             yield Finding(one.arm.window_at, k, why, remedy, rests_on=related)
 

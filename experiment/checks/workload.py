@@ -178,7 +178,7 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
             why = "applies to loads that are held, and these prompts are replayed as recorded"
             yield Finding(f"benchmark.{key}", getattr(asked, key), why, "remove it")
     if asked.rounds and asked.duration:
-        why = "means as many passes as fit, and benchmark.rounds a number of them"
+        why = "cannot be combined with benchmark.rounds"
         yield Finding("benchmark.duration", asked.duration, why, "keep one of the two")
     if (asked.duration_s or 0) > MOST_HOURS * 3600:
         why = f"is longer than nodes of a run live, {MOST_HOURS} hours"

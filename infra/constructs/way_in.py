@@ -88,7 +88,7 @@ class WayIn(Construct):
         acknowledge(
             group,
             "AS3",
-            "a group of one that nothing depends on but a kubectl from outside; its users notice when it is missing",
+            "one instance that only kubectl from outside uses; its users notice when it is missing",
         )
         cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")
 

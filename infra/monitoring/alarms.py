@@ -120,7 +120,7 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
         message=f"More than {MOST_ERRORS:.0%} of the requests to {arm.name} fail: look at its pod's log.",
         **_over_all_cells(experiment, ERRORS, "Average", arm),
         threshold=MOST_ERRORS,
-        missing_because="without requests none fails",
+        missing_because="without requests nothing fails",
     )
 
 
@@ -135,7 +135,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",
             **_over_all_cells(experiment, TPOT, "Average", arm),
             threshold=SLOWEST_TPOT_S,
-            missing_because="without requests none is slow",
+            missing_because="without requests nothing is slow",
         )
     limit = experiment.benchmark.objectives.get(TPOT.name, SLOWEST_TPOT_S)
     cells = list(product(experiment.classes, experiment.benchmark.known_concurrency))
@@ -158,7 +158,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             label=f"worst p99 of {arm.name}",
             promql="" if number > 1 else value(experiment, TPOT, "p99", arm=arm.name),
             threshold=limit,
-            missing_because="without requests none is slow",
+            missing_because="without requests nothing is slow",
         )
 
 
@@ -175,7 +175,7 @@ def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
         periods=1,
         breaching=1,
         missing="ignore",
-        missing_because="a run that vanishes says nothing more: it counts as on until one says that it has ended",
+        missing_because="a run that vanishes publishes nothing more: it counts as running until its end is published",
         notifies=False,
     )
     silence = _silence(experiment, "no-requests", QUIET_PERIODS)
@@ -196,18 +196,18 @@ def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
     metric = INSIGHTS, NODE_COUNT.name, cluster, NODE_COUNT.statistic
     paid = MetricAlarm(
         name=f"{experiment.name}-paid-nodes",
-        message="Not a fault: Trn2 nodes stand.",
+        message="Not a fault: Trn2 nodes run.",
         sources=(Source(*metric),),
         promql=NODE_COUNT.promql,
         threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
         breaching=IDLE_PERIODS,
-        missing_because="no cluster, or no agent in it: nothing is known, and the daily switch-off stands anyway",
+        missing_because="no cluster, or no agent in it: nothing is known, and the daily switch-off acts anyway",
         notifies=False,
     )
     both = CompositeAlarm(
         name=f"{experiment.name}-paid-node-idle",
-        message=f"Trn2 nodes have stood for {IDLE_PERIODS * PERIOD_S // 60} minutes without a finished request. "
+        message=f"Trn2 nodes have run for {IDLE_PERIODS * PERIOD_S // 60} minutes without a finished request. "
         "Expected while weights are compiled; otherwise set the group of Trn2 nodes to 0.",
         parts=(paid.name, silence.name),
     )
@@ -242,7 +242,7 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
         periods=periods,
         breaching=periods,
         missing="breaching",
-        missing_because="missing is what it looks for",
+        missing_because="missing data is what it looks for",
         notifies=False,
     )
 

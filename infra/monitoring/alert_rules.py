@@ -47,4 +47,4 @@ def _condition(alarm: MetricAlarm) -> str:
 
 def _differences(parts: list[MetricAlarm]) -> Iterator[str]:
     if any(part.missing == "ignore" for part in parts):
-        yield f"Here a run that says nothing more is forgotten after {FORGOTTEN_S // 60} minutes."
+        yield f"Here a run that publishes nothing more is forgotten after {FORGOTTEN_S // 60} minutes."

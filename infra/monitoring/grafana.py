@@ -27,7 +27,7 @@ from infra.monitoring.promql import series, value
 
 _COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
 _HOURLY = (
-    "List price. A node bills while it stands, with or without servers; of a node with the taint of Trn2 nodes nothing says "
+    "List price. A node bills while it runs, with or without servers; of a node with the taint of Trn2 nodes nothing says "
     "here whose it is."
 )
 _CELL = "arm, class, concurrency"

@@ -53,8 +53,8 @@ _KEYS = {
     ),
 }
 _KEPT = {
-    "admins": "nobody could use kubectl on its cluster",
-    "alarm_email": "its alarms would reach nobody",
+    "admins": "no one could use kubectl on its cluster",
+    "alarm_email": "no one would receive its alarms",
 }
 """Of a stage, each with what follows without it."""
 _OPTIONAL = ("workloads", *CONVENTIONS)
@@ -74,7 +74,7 @@ class StageConfiguration:
     path: str
     """The experiment's file in the repository."""
     lasting: Lasting
-    """Who administers the cluster and hears of its alarms, and what the pipeline decides itself."""
+    """Who administers the cluster and receives its alarms, and what the pipeline decides itself."""
 
     @property
     def starter_role(self) -> str:

@@ -305,7 +305,7 @@ def _acknowledge(role: iam.Role, path: str) -> None:
         acknowledge(role, "IAM5", artifacts, *names)
     if "/Build/" in path or "/UpdatePipeline/" in path:
         acknowledge(role, "IAM5", OWN_LOGS, BUILD_LOGS)
-        reports = "CDK lets a pipeline's builds publish test reports; the group is the build's own"
+        reports = "CDK lets a pipeline's builds publish test reports; the group belongs to the build"
         acknowledge(role, "IAM5", reports, r"Resource::arn:aws:codebuild:.*:report-group/<.*>-\*")
     if "/UpdatePipeline/" in path:
         deploys = (

@@ -108,6 +108,6 @@ class ClusterStack(ExperimentStack):
             description=(
                 "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"
                 if experiment.cluster.admin_cidrs
-                else "the endpoint is private: ./trnspec kubectl reaches it through the way in"
+                else "the endpoint is private: ./trnspec kubectl reaches it through the bastion"
             ),
         )

@@ -364,7 +364,7 @@ def _parse_template(parse: Callable[[str], Any], template: str) -> Any:
 
 
 def _policies_of_aws(backend: IAMBackend) -> list[AWSManagedPolicy]:
-    """moto knows AWS's own policies and leaves them out; asked for them, it reads them anew for each partition."""
+    """moto knows AWS's own policies and leaves them out; asked for them, it reads them again for each partition."""
     return [copy(one) for one in _known_policies()] if backend.region_name == "aws" else []
 
 

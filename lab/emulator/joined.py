@@ -151,7 +151,7 @@ class JoinedBatch(Generic[M]):
         return []
 
     def forget(self) -> None:
-        """Begin the list of step ends anew."""
+        """Clear the list of step ends."""
         self.ends_s, self.ends_from = [], self.index
 
     def _decoded_until(self, until_s: float) -> list[Place[M]]:

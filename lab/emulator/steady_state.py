@@ -1,6 +1,6 @@
 """What is true of the emulated H200 engine in steady state: the speed-up that a client with a held load should find.
 
-Simulated: so many requests are kept under way for very long, each sent the moment after one ended, and prompts are drawn anew each time.
+Simulated: so many requests are kept under way for very long, each sent the moment after one ended, and prompts are drawn again each time.
 The factor of a start lengthens every step alike, and with it every answer, so that the truth of a start is exact
 from that of an engine with factor 1.
 """

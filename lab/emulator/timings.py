@@ -1,6 +1,6 @@
 """What a step of the emulated accelerator costs and what it yields: modelled, each figure with its origin.
 
-- *quoted*: taken from a publication as it stands;
+- *quoted*: taken from a publication unchanged;
 - *fitted*: chosen so that the emulated service reproduces a published result;
 - *assumed*: no source; the reason is given.
 

@@ -140,7 +140,7 @@ class Fleet:
     urls: Mapping[str, str]
     """Base URL by arm."""
     start_again: Callable[[], None]
-    """Stops all of them and starts each anew at the same address. Raises `Refusal`."""
+    """Stops all of them and starts each again at the same address. Raises `Refusal`."""
 
 
 @contextmanager

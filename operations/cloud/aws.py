@@ -291,7 +291,7 @@ class Calls:
         """For an answer with status 200 that AWS did not give, or a client that could not be made."""
         said = shortened(_flat(why), 120)
         why, remedy = (
-            f"the answer is not one of AWS ({said})",
+            f"unexpected answer, not from AWS ({said})",
             "check AWS_ENDPOINT_URL, network and proxy, then run this again",
         )
         if operation == "CreateClient":

@@ -185,7 +185,7 @@ def _readable(found: Any) -> bool:
 
 def _unreadable(doing: str, what: str) -> Outside:
     return Outside(
-        f"{doing}: the answer is not one of a cluster (it has {what}); check the endpoint, network and proxy, then run this again"
+        f"{doing}: unexpected answer, not from a Kubernetes cluster (it has {what}); check the endpoint, network and proxy, then run this again"
     )
 
 
@@ -202,7 +202,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
         return Outside(f"{doing}: {lines[0]}; correct the AWS credentials, then run this again")
     if _NOT_LET_IN.search(stderr):
         return Outside(
-            f"{doing}: the cluster does not know this identity; use another AWS_PROFILE, or let this one in: the owner of an "
+            f"{doing}: the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: the owner of an "
             "existing cluster makes an access entry for it; for a cluster of our own write its ARN into admins of deployment.yaml "
             f"(a pipeline's stage: of pipeline.yaml), then {deploy}"
         )
@@ -215,7 +215,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     if _UNREACHABLE.search(stderr):
         return Outside(
             f"{doing}: the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in "
-            "cluster.admin_cidrs, or come in through SSM"
+            "cluster.admin_cidrs, or connect through SSM"
         )
     return Refusal(f"{doing}: {last}")
 

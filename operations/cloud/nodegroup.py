@@ -109,7 +109,7 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
     """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
     wanted = neuron_nodegroup(experiment)
     if group.name != wanted:
-        why = f"stands, and the experiment now describes {wanted}"
+        why = f"exists, and the experiment now describes {wanted}"
         back = "take the change of cluster.capacity and cluster.availability_zones back"
         remedy = f"deploy that ({deploy_command(experiment.name)}), or {back}"
         raise Refusal(Finding(f"node group {group.name}", None, why, remedy))
@@ -138,7 +138,7 @@ def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = No
     most, owner = experiment.cluster.max_nodes, experiment.cluster.nodes_of
     if owner and group and nodes > group.largest:
         raise Misuse(
-            f"{nodes} nodes: {owner}, whose node group {group.name} is used, allows {group.largest}; raise its cluster.max_nodes and "
+            f"{nodes} nodes: {owner}, which owns node group {group.name}, allows {group.largest}; raise its cluster.max_nodes and "
             f"deploy it, or ask for at most {group.largest}"
         )
     if nodes > most:
@@ -158,7 +158,7 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
     try:
         off = min(filter(None, (next_off(expression, now=now), block_over(experiment))))
     except ValueError:
-        why, deploy = f"acts at {expression}, which no deployment says", deploy_command(experiment.name)
+        why, deploy = f"acts at {expression}, which no deployment set", deploy_command(experiment.name)
         raise _endless(f"schedule {daily_schedule(experiment)}", why, f"delete it, then {deploy}") from None
     if off <= now:
         capacity = experiment.cluster.capacity
@@ -259,7 +259,7 @@ def _description(experiment: Experiment) -> str:
 
 
 def _endless(where: str, why: str, remedy: str) -> Refusal:
-    why = f"{why}, so nothing would set the nodes back to 0 and none are started"
+    why = f"{why}, so nothing would set the nodes back to 0; no nodes are started"
     return Refusal(Finding(where, None, why, remedy))
 
 

@@ -101,7 +101,7 @@ def imported_key(aws: Aws, lasting: Lasting) -> Finding:
     """Whether the KMS key of deployment.yaml can be used, as far as its state and policy can be read; conditions are not judged."""
     arn = lasting.kms_key
     if not arn:
-        return fine("none is named: keys are made, logs and disks use those of AWS")
+        return fine("not set: stacks create their keys; logs and disks use AWS managed keys")
     found = aws.client("kms").find("describe_key", "NotFoundException", KeyId=arn)
     remedy = "name another key in deployment.yaml, or enable this one"
     if found is None:
@@ -125,7 +125,7 @@ def imported_key(aws: Aws, lasting: Lasting) -> Finding:
     if missing:
         why = f"the policy of {arn} does not allow {', '.join(missing)}"
         return finding(why, "add the statements of docs/what-you-have.md to it (aws kms put-key-policy)")
-    return fine(f"{arn}: the account, CloudWatch Logs and the alarms may use it")
+    return fine(f"{arn}: the account, CloudWatch Logs and the alarms can use it")
 
 
 def _allows(statement: dict[str, Any], who: str, action: str) -> bool:
@@ -163,7 +163,7 @@ def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
     groups = [] if stack_name(experiment, part) in there else markers.log_groups(experiment, aws)
     stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
     if not (groups or stores):
-        return fine("nothing of an earlier deployment is in the way")
+        return fine("nothing is left of an earlier deployment")
     if groups and experiment.cluster.existing:  # an agent of the cluster's owner may be writing to them
         why = f"{', '.join(groups)}: no stack of this experiment made what its deployment would make"
         remedy = "add amazon-cloudwatch-observability to cluster.provided; where no agent of the cluster writes to them, let its owner delete them"

@@ -34,7 +34,7 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
 
 def system_quota(aws: Aws) -> Finding:
     """vCPUs of the instances beside the Trn2 nodes, whatever else of the account runs."""
-    of = "system nodes and the way in need"
+    of = "system nodes and the bastion need"
     return _vcpus(aws, code=STANDARD_QUOTA, need=STANDARD_VCPUS, what="standard", of=of)
 
 
@@ -81,7 +81,7 @@ def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
     """Whether the reservation stands, fits, and for how long."""
     capacity = experiment.cluster.capacity
     if capacity.reservation_id is None:
-        return fine("on demand: whether there is any shows when nodes are started")
+        return fine("on demand: capacity is known only when nodes are started")
     codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
     answer = aws.client("ec2").find(
         "describe_capacity_reservations", *codes, CapacityReservationIds=[capacity.reservation_id]
@@ -99,7 +99,7 @@ def _judged(experiment: Experiment, found: dict[str, Any], *, now: datetime) -> 
         why = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance}"
         return finding(why, "name another reservation in cluster.capacity.reservation_id")
     if (zone := found["AvailabilityZone"]) != cluster.trn2_zone:
-        why = f"{name} lies in {zone}, the experiment in {cluster.trn2_zone}"
+        why = f"{name} is in {zone}, the experiment in {cluster.trn2_zone}"
         return finding(why, f"set cluster.capacity.availability_zone to {zone}")
     if found["State"] in ("scheduled", "payment-pending", "pending", "assessing"):
         starts = found.get("StartDate")

@@ -100,14 +100,14 @@ class ExistingCluster:
             if (found := network.get(name)) != said:
                 yield f"cluster.{key} is {said}, and EKS says {found}", f"write cluster.{key}: {found}"
         if mode not in _MODES:
-            why = f"its authentication mode is {mode}, in which no access entry lets our role in"
+            why = f"its authentication mode is {mode}, in which access entries are not used"
             command = f"aws eks update-cluster-config --name {there['name']} --region {self._aws.region}"
             yield why, f"let its owner run {command} --access-config authenticationMode=API_AND_CONFIG_MAP"
         if there.get("kubernetesNetworkConfig", {}).get("ipFamily") == "ipv6":
-            why = "its pods and services have IPv6 addresses, and network policies and checks here know IPv4 alone"
+            why = "its pods and services have IPv6 addresses, and only IPv4 is supported here"
             yield why, "use an IPv4 cluster: EKS does not change the family of one"
         if not network.get("endpointPrivateAccess", False):
-            why = "its endpoint is not reached from inside the VPC, where our functions run"
+            why = "its endpoint cannot be reached from inside the VPC, where the functions of this deployment run"
             yield why, "let its owner enable private access of the endpoint"
 
     def _without_group(self) -> Iterator[tuple[str, str]]:
@@ -130,7 +130,7 @@ class ExistingCluster:
         if found is None or found["accessEntry"].get("tags", {}).get(TAG) == own:
             return
         rights = f"AmazonEKSEditPolicy in namespace {own} and the group {watchers_group(self._experiment)}"
-        why = f"pipeline_role {role} has an access entry there already, and EKS keeps one a principal"
+        why = f"pipeline_role {role} has an access entry there already, and EKS allows one for each principal"
         yield why, f"name another role in deployment.yaml, or none, and let its owner give this one {rights}"
 
     def software(self) -> Finding:
@@ -194,7 +194,7 @@ class ExistingCluster:
         if any(self._comes_to_ours(pod_spec(one)) for one in plugins):
             return
         auto = described(self._experiment, self._aws).get("computeConfig", {}).get("enabled")
-        of = ": EKS Auto Mode brings one to its own nodes alone" if auto else ""
+        of = ": EKS Auto Mode installs one on its own nodes only" if auto else ""
         why = f"no network plugin ({', '.join(_NETWORK_PLUGINS)}) runs on our nodes, which never become ready{of}"
         yield why, "let its owner install the add-ons vpc-cni, kube-proxy and coredns"
 
@@ -231,12 +231,12 @@ class ExistingCluster:
                 why = "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
                 yield why, "remove it there"
             elif name in self._wanted.provided and name not in there and name != _WATCHES:
-                why = f"{name} is not there, though cluster.provided names it"
+                why = f"{name} is not there, although cluster.provided lists it"
                 yield why, "remove it there, or let the cluster's owner install it"
             elif name not in installs and name not in there and name not in self._wanted.provided:
                 came = f", or add {name} to cluster.provided where {owner} has it there"
                 remedy = f"deploy {owner} first{came if name == 'system-nodes' else ''}"
-                yield f"{name} is not there, though {owner} brings it", remedy
+                yield f"{name} is not there, although {owner} installs it", remedy
 
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[tuple[str, str]]:
         """KEDA watches the namespaces that it is told, with commas between them, or all of them."""

@@ -76,7 +76,7 @@ class ExistingVpc:
             if not told[name]["Value"]:
                 remedy = f"aws ec2 modify-vpc-attribute --vpc-id {vpc} {option} --region {aws.region}"
                 return finding(f"{vpc} has {name} off, and nodes cannot register without", remedy)
-        return fine(f"{vpc} resolves names and gives them to hosts")
+        return fine(f"{vpc} has DNS resolution and DNS host names enabled")
 
     def subnet(self, zone: str) -> Finding:
         """There, in this VPC and zone, and where the load balancer is looked for if there is one."""
@@ -91,14 +91,12 @@ class ExistingVpc:
         if serve is not None and serve.certificate_arn:
             tagging = f"aws ec2 create-tags --resources {name} --region {self._aws.region} --tags"
             if tag not in found.get("Tags", ()):
-                why = (
-                    f"{name} has no tag {BALANCER_TAG}: 1, so the load balancer of serve finds no place there"
-                )
+                why = f"{name} has no tag {BALANCER_TAG}: 1, so the load balancer of serve cannot use it"
                 return finding(why, f"{tagging} Key={BALANCER_TAG},Value=1")
             of = [one["Key"] for one in found.get("Tags", ()) if one["Key"].startswith(CLUSTER_TAG)]
             own = f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
             if of and own not in of:
-                why = f"{name} has the tag {', '.join(of)} and not {own}, so the load balancer of serve finds no place there"
+                why = f"{name} has the tag {', '.join(of)} and not {own}, so the load balancer of serve cannot use it"
                 return finding(why, f"{tagging} Key={own},Value=shared")
         return fine(f"{name}, {found['CidrBlock']}")
 

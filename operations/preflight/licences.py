@@ -41,7 +41,7 @@ def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
     asked, token = guarded(experiment), os.environ.get(TOKEN, "").strip()
     names = ", ".join(dict.fromkeys(one.model.name for one in asked))
     if not token:
-        why = f"{TOKEN} is not set, so that nobody knows whether {names} can be fetched"
+        why = f"{TOKEN} is not set, so it is not known whether {names} can be fetched"
         secret = experiment.token_secret or "hf-token"
         remedy = f"export {TOKEN}, the token that is the key `token` of Secret {secret}, then run this again"
         raise Outside(Finding("", None, why, remedy))

@@ -218,7 +218,7 @@ def _told(old: State, new: State, before: Object | None, after: Object | None) -
     texts = arm_changes(old["facts"], new["facts"])
     prices = [side["usd_per_hour"] for side in (old, new)]
     if None not in prices and round(prices[0], 2) != round(prices[1], 2):
-        texts.append(f"while it stands ${prices[0]:.2f} -> ${prices[1]:.2f} an hour")
+        texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} an hour")
     if before is None or after is None:
         return texts
     image_said = any(text.startswith(("image ", "runtime ")) for text in texts)
@@ -234,14 +234,14 @@ def _added(arm: State) -> str:
     facts = arm["facts"]
     treatment = speculation(facts)
     what = f"{facts.get('target.model.name')} without speculation" if treatment == "none" else treatment
-    costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} an hour while it stands"
+    costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} an hour while it runs"
     return f"added: {what}{costs}"
 
 
 def _cost(old: State, new: State) -> Iterator[Note]:
     """What bills by the hour, by itself or when nodes stand."""
     costs, facts = ([side.get(part, {}) for side in (old, new)] for part in ("cost", "facts"))
-    for name, when in (("running", "while all arms stand"), ("idle", "while no Trn2 node runs")):
+    for name, when in (("running", "while all arms run"), ("idle", "while no Trn2 node runs")):
         ends = [cost.get(name) for cost in costs]
         if ends[0] != ends[1]:
             texts = ["nothing known" if end is None else f"${end:.2f}" for end in ends]
@@ -377,7 +377,7 @@ def _resources(name: str, before: State, after: State, *, names: Collection[str]
             new = now.get(logical_id)
             if new is None and old["Type"] in _STATEFUL:
                 yield Note(
-                    "apply", f"{stack} no longer has {old['Type']} {logical_id}: what it holds is at stake"
+                    "apply", f"{stack} no longer has {old['Type']} {logical_id}: its content may be lost"
                 )
             elif new is not None and new != old and old["Type"] in _NODES:
                 paths = [change.path for change in changes(old, new)]

@@ -63,7 +63,7 @@ def _check_out(base: str, into: Path) -> str:
     commit = git(ROOT, "rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
     if commit is None:
         raise Misuse(
-            f"{base}: no commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
+            f"{base}: not a commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
         )
     name = commit.decode().strip()
     archive = git(ROOT, "archive", "--format=tar", name)
@@ -120,7 +120,7 @@ def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
     if failed:
         last = (err.strip().splitlines() or ["it said nothing"])[-1]
         raise Misuse(
-            f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
+            f"{name}: its code does not run with the packages installed here ({last}); run scripts/setup, or compare "
             "with a later commit"
         )
     state: dict[str, Any] = json.loads(out)
@@ -129,7 +129,7 @@ def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
     missing += [part for part in _OF_AN_EXPERIMENT if any(part not in one for one in experiments)]
     if missing:
         raise Misuse(
-            f"{name}: its {_SNAPSHOT} does not tell {', '.join(missing)}; compare with a later commit, or rebase this "
+            f"{name}: its {_SNAPSHOT} does not report {', '.join(missing)}; compare with a later commit, or rebase this "
             f"tree if {name} is newer"
         )
     return state

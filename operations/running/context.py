@@ -132,7 +132,7 @@ class Context:
         group = nodegroup.read(self.experiment, self.aws)
         if group.desired < self.state.nodes:
             raise StepError(
-                f"{group.name}: somebody or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
+                f"{group.name}: someone or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
                 f"{group.desired} nodes; run this again, with more --hours where the time was too short"
             )
         return group

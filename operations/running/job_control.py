@@ -185,7 +185,7 @@ def progress(context: Context, name: str) -> str | None:
         context.say(f"    job {name}: was suspended again, as a deployment does; it is released again")
         context.cluster.patch("job", name, {"spec": {"suspend": False}})
     if found is None:
-        raise StepError(f"job {name}: somebody removed it; run this again")
+        raise StepError(f"job {name}: someone removed it; run this again")
     if state == "failed":
         raise StepError(f"job {name} failed ({job_failure(found)}){_last_words(context, name)}")
     why = trouble(context.cluster.list("pods"), name)

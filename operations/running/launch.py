@@ -166,12 +166,12 @@ def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
     try:
         found = notices.subscribers(experiment, aws)
     except AwsError as error:
-        warn(f"whether somebody receives the alarms is not known ({error})")
+        warn(f"it is not known whether anyone receives the alarms ({error})")
         return
     if not any((found or {}).values()):
         names = ", ".join(found or ())
         why = f"{names} {notices.UNCONFIRMED}" if names else f"nobody {notices.nobody(experiment.name)}"
-        warn(f"no alarm of {experiment.name} reaches anybody, also none about a schedule that fails: {why}")
+        warn(f"no alarm of {experiment.name} reaches anyone, not even one about a schedule that fails: {why}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +220,7 @@ def _dry_run(
     plan = {**_plan(experiment, ahead, hours), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
     if problem is not None:
-        warn(f"{problem}; until then the plan is that of a new run that compiles every arm")
+        warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
         return problem.exit_code
     try:
         _refuse_cut(experiment, ahead, plan)

@@ -68,7 +68,7 @@ def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
         wanted, now = int(arm in standing), found.get(arm.name, (0, 0))[0]
         if now != wanted:
             raise StepError(
-                f"deployment {arm.name}: has {now} replicas, and this run set {wanted}: a deployment or somebody changed it; wait "
+                f"deployment {arm.name}: has {now} replicas, and this run set {wanted}: a deployment or someone changed it; wait "
                 "until that has ended, then run this again to go on"
             )
     return {name: ready for name, (_, ready) in found.items()}
@@ -240,7 +240,7 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
 def _no_plan(names: Sequence[str]) -> StepError:
     return StepError(
         f"cronjob {BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
-        "cluster.max_nodes so that all arms stand at once"
+        "cluster.max_nodes so that all arms run at once"
     )
 
 

@@ -136,7 +136,7 @@ def start_nodes(context: Context) -> None:
     context.wait(
         lambda: _nodes(context, wanted),
         patience_s=NODES_S,
-        remedy="read ./trnspec status; most often EC2 has no capacity: try another zone, or buy a capacity block",
+        remedy="read ./trnspec status; usually EC2 has no capacity: try another zone, or buy a capacity block",
     )
 
 
@@ -190,7 +190,7 @@ def compile_arms(context: Context) -> None:
     """All missing artifacts, as many at once as the nodes hold with their share of CPU and memory; the next begins when one
     ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
     all failures are told together."""
-    _tags(context, markers.free, "is some arm's again and stays")
+    _tags(context, markers.free, "is used again by an arm: kept")
     jobs = job_control.take_up(context, "compile")
     missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
     chosen = [job_control.compiling(jobs, arm) for arm in missing]
@@ -214,7 +214,7 @@ def compile_arms(context: Context) -> None:
                 "run this again, or look into the bucket of artifacts"
             )
     _compare_engines(context)
-    _tags(context, markers.mark, "is no arm's any more and goes by the bucket's lifecycle rule")
+    _tags(context, markers.mark, "is not used by any arm: the bucket's lifecycle rule deletes it")
 
 
 def _has_artifact(context: Context, arm: Arm) -> bool:

@@ -95,7 +95,7 @@ def parse(text: bytes, where: str) -> RunState:
 
 def _damaged(where: str, why: str) -> Refusal:
     return Refusal(
-        f"{where}: is not a state that this release can read ({why[:200]}); ./trnspec scale 0 stops the nodes, then remove the "
+        f"{where}: cannot be read by this release ({why[:200]}); ./trnspec scale 0 stops the nodes, then remove the "
         "object (aws s3 rm), the results stay"
     )
 
@@ -222,7 +222,7 @@ def refuse_if_driven(
     silent = now - moment(state.renewed)
     if silent < LEASE:
         seconds = int(silent.total_seconds())
-        ago = f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
+        ago = f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s ahead of this machine's clock"
         raise Refusal(
             f"run {state.id}: {state.owner} drives it (last heard {ago}, at {state.step}; begun {state.begun}); {remedy}"
         )

@@ -102,7 +102,7 @@ def stop_paying(context: Context) -> None:
     context.asked_for(0)
     nodegroup.forget_schedule(context.experiment, context.aws)
     _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))
-    context.say(f"    {name}: 0 nodes; nothing of this run bills by the hour any more")
+    context.say(f"    {name}: 0 nodes; nothing of this run is billed by the hour now")
 
 
 def _no_nodes(context: Context) -> str:
@@ -201,7 +201,7 @@ def _keep_for_a_look(context: Context) -> None:
     context.asked_for(context.state.nodes, off_at=stamp(at))
     usd = context.state.nodes * context.usd_per_hour * minutes / 60
     context.say(
-        f"    the nodes stay for a look: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
+        f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
         "with them (--grace changes the time)"
     )
 

@@ -48,7 +48,7 @@ HERE: dict[str, tuple[Edit, str, str]] = {
     "endless digits": (
         put("cluster.kubernetes", "1." + "9" * 5000),
         "cluster.kubernetes",
-        "is no Kubernetes",
+        "is not a valid Kubernetes",
     ),
     "too many": (put(CIDRS, [f"8.8.{n}.0/24" for n in range(41)]), CIDRS, "41 networks, and EKS takes 40"),
 }
@@ -127,8 +127,8 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
         ("a: !!int abc", "has the tag '!!int' at line 1"),
         ("version: 1\n2: 3", "2 is a key that is not text"),
         ("a: " + "x" * 2**20, "is larger than 1 MiB"),
-        ("version: 1\nname: x\nname: y", "the key stands twice"),
-        ("version: 1\n" + "name: x\n" * 9000, "the key stands twice"),
+        ("version: 1\nname: x\nname: y", "the key appears twice"),
+        ("version: 1\n" + "name: x\n" * 9000, "the key appears twice"),
         (b"\xff\xfe\x00", "is not UTF-8"),
         (None, "cannot be read: No such file"),
     ],

@@ -40,7 +40,7 @@ def test_what_no_cluster_answers_is_one_line_and_null_is_absent(tmp_path: Path) 
     for case, answer in ANSWERS.items():
         cluster = pretending(tmp_path, answer)
         for ask, words in ((cluster.get, ("job", "x")), (cluster.list, ("jobs",))):
-            with pytest.raises(Outside, match="is not one of a cluster") as caught:
+            with pytest.raises(Outside, match="unexpected answer, not from a Kubernetes cluster") as caught:
                 ask(*words)
             assert clean(str(caught.value)), case
     found = pretending(tmp_path, '{"metadata": {"name": "x", "labels": null}, "status": {}}').get("job", "x")

@@ -84,7 +84,7 @@ def test_a_verb_says_in_one_line_that_it_was_not_aws(
         assert all(clean(line) for line in err.splitlines()), call
         beside = "were not looked for" in err  # other regions, which many may not even list
         assert code == 3 or beside or (verb == "preflight" and code == 1), (call, err)
-        assert "is not one of AWS" in err or verb == "preflight", (call, err)
+        assert "unexpected answer, not from AWS" in err or verb == "preflight", (call, err)
     assert nth > 1
 
 

@@ -69,7 +69,7 @@ def test_a_damaged_state_is_one_line(case: str) -> None:
     with pytest.raises(Refusal) as caught:
         parse(TEXTS[case], "s3://results/state/active.json")
     assert clean(str(caught.value))
-    assert "s3://results/state/active.json: is not a state that this release can read" in str(caught.value)
+    assert "s3://results/state/active.json: cannot be read by this release" in str(caught.value)
 
 
 def test_every_reader_of_a_damaged_state_ends_in_one_line(world: World, say: Say) -> None:
@@ -81,7 +81,7 @@ def test_every_reader_of_a_damaged_state_ends_in_one_line(world: World, say: Say
     for words in (run, (*run, "--dry-run"), ("status",), promote):
         code, _, err = say(*words)
         assert code in (1, 3), words
-        assert "is not a state that this release can read" in err
+        assert "cannot be read by this release" in err
         assert all(map(clean, err.splitlines()))
 
 

@@ -62,8 +62,8 @@ def test_the_committed_files_name_the_reference_experiment_and_nobody_and_nothin
 
 def test_who_leaves_the_file_empty_is_told_what_follows() -> None:
     admins, alarms = Lasting().warnings("deployment.yaml")
-    assert admins.startswith("deployment.yaml: admins is empty, so nobody can use kubectl")
-    assert alarms.startswith("deployment.yaml: alarm_email is empty, so no alarm reaches anybody")
+    assert admins.startswith("deployment.yaml: admins is empty, so no one can use kubectl")
+    assert alarms.startswith("deployment.yaml: alarm_email is empty, so no one receives the alarms")
     full = Lasting(admins=(ADMIN,), alarm_email="team@example.com")
     assert full.warnings("x") == []
     assert full.warnings("x", existing="team") == [
@@ -140,7 +140,7 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("workloads: argo", "workloads = 'argo': applies nothing; write stack or gitops"),
         (
             f"admins: [{ADMIN}]\npipeline_role: {ADMIN}",
-            "is among the admins too, and EKS keeps one access entry",
+            "is among the admins too, and EKS allows one access entry",
         ),
         ("permissions_boundary: arn:aws:iam::111122223333:policy/b", "is not the name of an IAM policy"),
         (

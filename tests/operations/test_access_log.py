@@ -121,7 +121,7 @@ TOO_LONG = "`input_length` is 1000000000, above 1,048,576 tokens; correct the le
 REFUSED: list[tuple[str, tuple[str, ...]]] = [
     ("gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading", ("",)),
     ("has one line, and a log in CSV has a heading and entries", (AZURE.splitlines()[0],)),
-    ("is no known log, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /", (TEXT,)),
+    ("is not a known log format, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /", (TEXT,)),
     ("first entry has prompt; known by two keys each: timestamp, input_length", ('{"prompt": "x"}\n' * 30,)),
     ("gateway.log: is not JSON", ("{\n{",)),
     (f"line 1 of gateway.log: {TOO_LONG}", (mooncake(input_length=10**9),)),

@@ -118,7 +118,7 @@ def test_every_object_must_stand_as_reviewed(files: tuple[ManifestFile, ...], st
     reviewed = arm["spec"]["template"]["spec"]["containers"][0]
     image, reviewed["image"] = reviewed["image"], "example.org/other:1"
     (line,) = found()
-    named = "Deployment qwen-vllm: container vllm has example.org/other:1, reviewed was public.ecr.aws/"
+    named = "Deployment qwen-vllm: container vllm has example.org/other:1, the review had public.ecr.aws/"
     assert line.startswith(named)
     reviewed["image"] = image
     arm["spec"]["replicas"] = 1
@@ -141,7 +141,7 @@ def test_jobs_of_an_earlier_image_do_not_count_as_those_of_this_one(
     assert len(found()) == len(of_the_image) > 0
     assert all(line.startswith("Job ") and "is not in the cluster" in line for line in found())
     pod["containers"][0]["name"] = "other"
-    assert any("has no image, reviewed was ${BENCHMARK_IMAGE}; deploy" in line for line in found())
+    assert any("has no image, the review had ${BENCHMARK_IMAGE}; deploy" in line for line in found())
 
 
 PROD = "444455556666"
@@ -288,7 +288,7 @@ def test_a_build_that_fails_or_takes_too_long_is_one_line_with_what_goes_on(
     assert "\n" not in str(caught.value)
     stage.admit()
     stage.begin(*({"currentPhase": "BUILD"},) * 4)
-    with pytest.raises(Refusal, match="still BUILD after 2 minutes; it goes on in its account"):
+    with pytest.raises(Refusal, match="still BUILD after 2 minutes; it continues in that account"):
         stage.run(minutes=2)
 
 

@@ -81,7 +81,7 @@ def test_a_run_whose_arms_were_lowered_under_load_fails_and_can_be_gone_on_with(
     _lower(driver, lambda job: bool(job.get("status")) is done, job="qwen-llmperf-")
     line = driver.line()
     assert line.startswith(
-        "deployment qwen-vllm: has 0 replicas, and this run set 1: a deployment or somebody"
+        "deployment qwen-vllm: has 0 replicas, and this run set 1: a deployment or someone"
     )
     assert "run this again to go on" in line
     assert (driver.world.nodes, driver.reports) == (0, []), "no answer is made of a load without servers"
@@ -187,7 +187,8 @@ def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remov
     assert (found.experiment, found.stacks) == ("joined", ("joined-cluster", "joined-network"))
     line = found.finding().line()
     assert (
-        "2 stacks stand and bill (joined-cluster, joined-network), and its file no longer describes" in line
+        "2 stacks exist and are billed (joined-cluster, joined-network), and its file no longer describes"
+        in line
     )
     assert "./trnspec teardown <the file of joined>; the buckets stay" in line
     (found,) = cloudformation.find(joining(nodes_of="first"), aws, files=tmp_path)[0]

@@ -137,7 +137,7 @@ def test_run_that_is_tried_without_aws_tells_the_plan_of_a_new_run_and_why(
     assert (plan["asked_aws"], plan["resumes"], plan["to_compile"]) == (False, None, 2)
     assert plan["most_usd"] > plan["predicted_usd"] > 0
     assert "no AWS credentials on this machine" in err
-    assert err.endswith("the plan is that of a new run that compiles every arm\n")
+    assert err.endswith("the plan assumes a new run that compiles every arm\n")
     assert len(err.splitlines()) == 1
 
 

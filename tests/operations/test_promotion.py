@@ -155,7 +155,7 @@ def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
         (f"qwen-sd-vllm {' '.join(BALANCED)}", ["serving.api_key_secret: is missing"]),
         (
             "qwen-sd-vllm --replicas 3 --client-cidr 10.20.0.0/16",
-            ["no load balancer for them", "serve.replicas = 3"],
+            ["they need a load balancer", "serve.replicas = 3"],
         ),
     ],
 )

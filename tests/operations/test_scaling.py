@@ -92,7 +92,7 @@ def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
         code, _, err = say("scale", "1", *dry)
         assert code == 1
         assert err.startswith(
-            f"trnspec scale: node group {standing}: stands, and the experiment now describes "
+            f"trnspec scale: node group {standing}: exists, and the experiment now describes "
         )
         assert "take the change of cluster.capacity and cluster.availability_zones back" in err
     assert world.rentals() == []
@@ -147,7 +147,7 @@ def test_a_rental_ends_with_the_daily_hour_where_that_comes_first_and_says_so(wo
     assert "before" not in say("scale", "1", "--hours", "0.5")[2]
     _with_schedule(ScheduleExpression="rate(1 day)")(world)
     code, _, err = say("scale", "1", "--hours", "3")
-    assert (code, "qwen3-32b-daily: acts at rate(1 day), which no deployment says" in err) == (1, True)
+    assert (code, "qwen3-32b-daily: acts at rate(1 day), which no deployment set" in err) == (1, True)
 
 
 ROLE = "role qwen3-32b-us-east-2-trn2-off: "
@@ -170,7 +170,7 @@ def test_no_node_starts_where_the_schedule_could_not_act_and_one_that_stands_goe
     code, _, err = say("scale", "1")
     assert (code, world.nodes, world.rentals()) == (1, 0, [])
     assert words in err
-    assert "so nothing would set the nodes back to 0 and none are started" in err
+    assert "so nothing would set the nodes back to 0; no nodes are started" in err
     assert len(err.splitlines()) == 1
     world.group.scaling_config["desiredSize"] = 1
     assert (say("scale", "0")[0], world.nodes) == (0, 0)

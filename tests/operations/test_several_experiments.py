@@ -65,7 +65,7 @@ def test_the_second_takes_no_node_of_the_first_and_no_more_than_the_first_allows
     second = str(files / "second.yaml")
     code, _, err = say("scale", str(files / "more" / "second.yaml"), "3")
     assert (code, world.nodes, world.rentals()) == (2, 0, [])
-    assert "3 nodes: qwen3-32b, whose node group" in err
+    assert "3 nodes: qwen3-32b, which owns node group" in err
     assert "allows 1; raise its cluster.max_nodes" in err
     # As `cluster.nodes: 1` leaves them, without a rental.
     nodegroup.set_size(experiment, aws, nodes=1, group=nodegroup.read(experiment, aws))

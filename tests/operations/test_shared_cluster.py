@@ -89,7 +89,7 @@ def test_ours_goes_and_the_list_shows_that_nothing_else_did(
         assert say("teardown", "--dry-run")[0] == 0
     code, out, _ = say("teardown", "--confirm", "joined")
     assert code == 0, out
-    assert "cluster team, which is not of this experiment: 13 things before, 6 after" in out
+    assert "cluster team, which does not belong to this experiment: 13 things before, 6 after" in out
     assert "ours and left: nothing" in out
     assert "gone though not ours: nothing" in out
     assert "add-on: aws-mountpoint-s3-csi-driver" in out
@@ -268,7 +268,7 @@ def test_a_release_without_our_name_is_not_removed(
     code, _, err = say("teardown", "--confirm", "joined")
     assert (code, stack_names()) == (1, ["joined-workloads"])
     assert "would uninstall Helm release neuron of namespace kube-system" in err
-    assert "run helm uninstall neuron --namespace kube-system if nobody uses it" in err
+    assert "run helm uninstall neuron --namespace kube-system if it is not used" in err
     del team.objects["deviceclasses", "", "neuron.aws.com"]
     say("teardown", "--confirm", "joined")
     assert stack_names() == []

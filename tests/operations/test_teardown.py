@@ -63,7 +63,7 @@ def test_a_cluster_that_does_not_answer_does_not_keep_the_stacks_of_gitops(world
     deploy("workloads", outputs=BY_GITOPS)
     world.api.refusal = (403, "Forbidden", "namespaces is forbidden")
     code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, stack_names(), "whether objects of GitOps are left is not known" in err) == (0, [], True)
+    assert (code, stack_names(), "it is not known whether objects of GitOps are left" in err) == (0, [], True)
 
 
 def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:
@@ -77,7 +77,7 @@ def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: Wor
 @pytest.mark.parametrize(
     ("before", "answers", "why"),
     [
-        ("CREATE_COMPLETE", ["UPDATE_IN_PROGRESS"], "is UPDATE_IN_PROGRESS; wait for that to end"),
+        ("CREATE_COMPLETE", ["UPDATE_IN_PROGRESS"], "is UPDATE_IN_PROGRESS; wait until that ends"),
         ("CREATE_COMPLETE", ["DELETE_FAILED"], "not deleted: Group: ENI in use; remove what it names, then"),
         ("CREATE_COMPLETE", ["DELETE_IN_PROGRESS"] * 999, "still DELETE_IN_PROGRESS after 60 minutes"),
         # CloudFormation may still name the old failure when it is asked at once.

@@ -66,11 +66,11 @@ WRONG = [
     ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
     (
         "stages: {prod: {admins: }}",
-        "stages.prod: admins is empty, and nobody could use kubectl on its cluster; write it",
+        "stages.prod: admins is empty, and no one could use kubectl on its cluster; write it",
     ),
     (
         'stages: {dev: {alarm_email: ""}}',
-        "stages.dev: alarm_email is empty, and its alarms would reach nobody; write it",
+        "stages.dev: alarm_email is empty, and no one would receive its alarms; write it",
     ),
     ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
     (

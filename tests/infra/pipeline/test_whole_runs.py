@@ -301,7 +301,7 @@ def test_a_run_whose_node_group_was_replaced_ends_with_the_line_that_names_the_o
     (run,) = [step for step in prod_steps(configuration) if step.name == "compile"]
     assert act((run,), account, stage, stages["prod"], enforcement) == [1]
     assert (
-        "node group qwen3-32b-trn2-b-spot: stands, and the experiment now describes"
+        "node group qwen3-32b-trn2-b-spot: exists, and the experiment now describes"
         in capsys.readouterr().err
     )
 

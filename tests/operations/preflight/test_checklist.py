@@ -145,7 +145,7 @@ NO_BLOCK = refused("ec2", "describe_capacity_reservations", "InvalidCapacityRese
 LATER = block(State="scheduled", StartDate=START + timedelta(days=1))
 HALF = "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
 GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2"
-FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
+FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the bastion need 10"
 MISSING: list[tuple[Check, Told, str, str]] = [
     (capacity.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
     (capacity.quota, NO_QUOTA, "0 vCPUs", "192"),

@@ -69,7 +69,7 @@ UNFIT = [
     (described(network={"clusterSecurityGroupId": "sg-0f"}), "says sg-0f", "cluster.security_group: sg-0f"),
     (
         described(mode="CONFIG_MAP"),
-        "no access entry lets our role in",
+        "in which access entries are not used",
         "authenticationMode=API_AND_CONFIG_MAP",
     ),
     (
@@ -79,7 +79,7 @@ UNFIT = [
     ),
     (
         described(network={"endpointPrivateAccess": False}),
-        "not reached from inside the VPC",
+        "cannot be reached from inside the VPC",
         "private access",
     ),
 ]
@@ -173,7 +173,7 @@ def test_what_is_there_installed_or_declared_wrongly_is_told(software: Software,
     assert found.state is State.FINE, found
     there = "there: nothing; a deployment installs: eks-pod-identity-agent, aws-mountpoint"
     assert found.why.startswith(there)
-    assert "neuron is not there, though cluster.provided names it" in software(provided=("neuron",)).why
+    assert "neuron is not there, although cluster.provided lists it" in software(provided=("neuron",)).why
     for name in EVERY:
         daemon(team, name, tolerations=[{"operator": "Exists"}])
     team.put("deviceclasses", "neuron.aws.com", {})
@@ -192,8 +192,8 @@ def test_what_the_first_experiment_brings_must_be_there_or_be_declared(
     """The label of system nodes that came with the cluster has no name of an experiment, so pods would wait for nodes."""
     team.put("nodes", "n", {"metadata": {"labels": {"speculation.trn2/role": "system"}}})
     found = software(nodes_of="first")
-    assert "eks-pod-identity-agent is not there, though first brings it" in found.why
-    assert "system-nodes is not there, though first brings it" in found.why
+    assert "eks-pod-identity-agent is not there, although first installs it" in found.why
+    assert "system-nodes is not there, although first installs it" in found.why
     assert "deploy first first, or add system-nodes to cluster.provided where first has it" in found.remedy
     declared = software(nodes_of="first", provided=("system-nodes",))
     assert "system-nodes" not in declared.why.split(";", 1)[1]
@@ -278,7 +278,7 @@ def test_our_nodes_need_a_network_plugin(software: Software, team: ApiServer, au
         del team.objects["daemonsets", "kube-system", "aws-node"]
         found = software()
         assert "no network plugin (aws-node, cilium, calico-node) runs on our nodes" in found.why
-        assert ("EKS Auto Mode brings one to its own nodes alone" in found.why) is auto
+        assert ("EKS Auto Mode installs one on its own nodes only" in found.why) is auto
         assert "let its owner install the add-ons vpc-cni, kube-proxy and coredns" in found.remedy
         daemon(team, "cilium", selector={"kubernetes.io/os": "linux"})
         assert software().state is State.FINE
@@ -351,7 +351,7 @@ def test_keda_counts_where_replicas_scale(software: Software, team: ApiServer) -
         return software(provided=("keda",), serve=scales)
 
     absent = software(provided=("keda",), serve=scales)
-    assert "keda is not there, though cluster.provided names it" in absent.why
+    assert "keda is not there, although cluster.provided lists it" in absent.why
     assert watching("").state is State.FINE
     assert watching("first,joined").state is State.FINE
     found = watching("first")

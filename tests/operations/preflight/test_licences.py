@@ -75,7 +75,7 @@ def test_what_the_hub_refuses_is_a_finding_with_what_to_do(asked: Asked, hub: St
 def test_without_a_token_or_an_answer_nobody_knows(
     asked: Asked, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Outside, match="HF_TOKEN is not set, so that nobody knows whether org/model can be"):
+    with pytest.raises(Outside, match="HF_TOKEN is not set, so it is not known whether org/model can be"):
         asked(None)
     hub.url = "http://127.0.0.1:1"
     with pytest.raises(Outside, match="Hugging Face could not be asked"):

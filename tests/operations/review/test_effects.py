@@ -153,7 +153,7 @@ def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, 
 def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, edited: Edited) -> None:
     head = edited(with_five)
     came, gone = only(base, head), only(head, base)
-    added = f"added: fused with Qwen/Qwen3-1.7B, k 5; ${NODE_USD / 2:.2f} an hour while it stands"
+    added = f"added: fused with Qwen/Qwen3-1.7B, k 5; ${NODE_USD / 2:.2f} an hour while it runs"
     assert (told(came)["qwen-sd-five"], told(came)[SPEC]) == ([added], [])
     assert (marks(came, "compiles"), marks(came, "restarts_for")) == ({"qwen-sd-five"}, set())
     review = compare(base, head)
@@ -287,8 +287,7 @@ def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited:
         assert "cost" in kinds(only(base, head))
     halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
     assert (
-        f"while it stands ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} an hour"
-        in told(only(base, halved))[PLAIN]
+        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} an hour" in told(only(base, halved))[PLAIN]
     )
 
 
@@ -306,7 +305,7 @@ def test_what_is_lost_or_replaced_in_a_stack_is_named(
     head["templates"]["qwen3-32b-nodes"]["Resources"]["Group"]["Properties"] |= change
     assert notes(base, head) == [
         f"qwen3-32b-nodes: Group changes {effect}",
-        "qwen3-32b-storage no longer has AWS::S3::Bucket Artifacts: what it holds is at stake",
+        "qwen3-32b-storage no longer has AWS::S3::Bucket Artifacts: its content may be lost",
     ]
 
 

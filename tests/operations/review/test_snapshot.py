@@ -133,10 +133,10 @@ def test_a_base_that_cannot_describe_itself_is_named_with_exit_2_and_nothing_loo
     snapshot_py = "operations/review/snapshot.py"
     edits: dict[str, Callable[[], object]] = {
         f"has no {snapshot_py}, by which": (repository / snapshot_py).unlink,
-        f"its {snapshot_py} does not tell prompts; compare": lambda: edited(
+        f"its {snapshot_py} does not report prompts; compare": lambda: edited(
             snapshot_py, '"prompts": {name', '"asked": {name'
         ),
-        "its code does not run with what is installed here (ModuleNotFoundError: No module named 'nothing_here')": (
+        "its code does not run with the packages installed here (ModuleNotFoundError: No module named 'nothing_here')": (
             lambda: (repository / snapshot_py).write_text("import nothing_here", encoding="utf-8")
         ),
         "experiments/qwen3-32b.yaml:": lambda: edited(FILE, *TYPO),
@@ -178,7 +178,7 @@ def test_a_side_that_cannot_be_read_stops_the_review(
 def test_a_base_that_git_does_not_know_is_refused_in_one_line(review: Say) -> None:
     code, out, err = review("no-such-branch")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("trnspec review: no-such-branch: no commit of this repository; fetch it")
+    assert err.startswith("trnspec review: no-such-branch: not a commit of this repository; fetch it")
 
 
 def test_the_snapshot_finds_what_makes_arms_unequal(reference: Experiment) -> None:

@@ -72,7 +72,7 @@ def test_who_asks_for_fewer_hours_than_are_left_gets_them(run: Say) -> None:
 
 
 def test_who_receives_no_alarm_is_told_before_a_node_starts(world: World, run: Say) -> None:
-    said = "no alarm of qwen3-32b reaches anybody, also none about a schedule that fails: "
+    said = "no alarm of qwen3-32b reaches anyone, not even one about a schedule that fails: "
     assert f"{said}nobody receives alarms; write alarm_email" in run("--hours", "1")[2]
     sns = world.client("sns")
     topic = sns.create_topic(Name="qwen3-32b-notices")["TopicArn"]

@@ -83,7 +83,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     for step in ("nodes", "compile", "arms-1", "benchmark-1"):
         assert any(re.match(rf"{step}, predicted \d+ more minutes: \S", one) for one in shown), (step, shown)
     assert any(one.startswith("weights: ") for one in shown)
-    assert any("artifact 0ld: is no arm's any more" in line for line in driver.said)
+    assert any("artifact 0ld: is not used by any arm" in line for line in driver.said)
     (metric,) = told(MetricName="RunActive")["Metrics"]
     assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b", "the alarms know that it is over"
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
@@ -121,7 +121,7 @@ def test_after_a_failed_proof_the_nodes_stay_for_a_look_and_then_their_schedule_
     driver.findings = [Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")]
     driver.line()
     (rental,) = driver.world.rentals()
-    (kept,) = (line for line in driver.said if "stay for a look" in line)
+    (kept,) = (line for line in driver.said if "stay for inspection" in line)
     ends = driver.clock.now() + timedelta(minutes=15)
     assert driver.world.nodes == 1
     expression = driver.world.client("scheduler").get_schedule(
@@ -132,7 +132,7 @@ def test_after_a_failed_proof_the_nodes_stay_for_a_look_and_then_their_schedule_
     assert f"until {stamp(ends)}; run it again to go on" in driver.said[-1]
     driver.findings = []
     driver.run()  # goes on with the nodes that it kept
-    (asked,) = (one for one in driver.said if "goes away" in one or "stay for a look" in one)
+    (asked,) = (one for one in driver.said if "goes away" in one or "stay for inspection" in one)
     assert asked == kept
     assert driver.world.nodes == 0
 
