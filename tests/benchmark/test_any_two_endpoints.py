@@ -113,7 +113,8 @@ def test_what_is_missing_or_makes_no_sense_is_refused(
     assert "above 0; line 2 of prompts.jsonl: " in error
 
     alone = tmp_path / "alone"
-    shutil.copytree(ROOT / "benchmark", alone / "benchmark", ignore=shutil.ignore_patterns("__pycache__"))
+    for room in ("benchmark", "core"):
+        shutil.copytree(ROOT / room, alone / room, ignore=shutil.ignore_patterns("__pycache__"))
     words = f"run --arm a=http://127.0.0.1:1/v1 --model M --max-tokens 9 --prompts {prompts} --out {tmp_path / 'out'}"
     command = [sys.executable, "-m", "benchmark", *words.split()]
     done = subprocess.run(command, cwd=alone, capture_output=True, text=True)
