@@ -151,6 +151,8 @@ BESIDE: dict[str, Callable[[str], list[str]]] = {
     ],
 }
 REFUSED = r"""
+lines | {"prompt": "x", "n": NaN} | line 9 of mine.jsonl.*is not JSON
+lines | {"messages": [{"role": "user", "content": "x", "n": 1e400}]} | line 9 of mine.jsonl.*is not JSON
 lines | { | line 9 of mine.jsonl.*is not JSON
 lines | {"prompt": "x", "max_token": 9} | has the key 'max_token'; did you mean `max_tokens`
 lines | {"id": 1.5, "class": "mine", "prompt": "x"} | `id` is 1.5; give printable ASCII

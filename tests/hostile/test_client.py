@@ -19,6 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from benchmark.__main__ import main
+from benchmark.measure import journal
 from benchmark.measure.client import Failure, ask, session
 from benchmark.measure.stream import Output
 from tests.benchmark.conftest import plan_content
@@ -370,14 +371,17 @@ def test_a_server_that_repeats_the_api_key_puts_it_into_no_file_and_on_no_screen
 def test_counters_that_cannot_be_true_do_not_reach_the_results(tmp_path: Path) -> None:
     names = ("drafts_total", "accepted_tokens_total", 'accepted_tokens_per_pos_total{position="0"}')
     metrics = {}
-    values = {"NaN": "nan", "inf": "+Inf", "minus": "-1", "text": "many", "long": "1" * 5000}
+    values = {"NaN": "nan", "inf": "+Inf", "minus": "-1", "text": "many", "long": "1" * 5000, "vast": "1e300"}
     for case, value in values.items():
         said = [f"vllm:spec_decode_num_{name} {value}" for name in names]
-        said += ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999"} 1', ""]
+        said += ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999"} 1']
+        said += [f"process_start_time_seconds {value}", ""]
         metrics[case] = raw(answered("\n".join(said).encode()))
     with Misbehaving(dict.fromkeys(metrics, ended(usage())), metrics=metrics) as server:
         assert run(tmp_path, plan_of(server, *metrics)) == 0
     assert {record["error"] for record in recorded(tmp_path / "out")} == {None}
+    raw_run = journal.read(tmp_path / "out")
+    assert (raw_run.left_out, len(raw_run.blocks)) == ("", len(metrics)), "what was written can be read"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(), parse_constant=pytest.fail)
     sources = {cell["arm"]: cell["acceptance"]["source"] for cell in summary["cells"]}
     assert sources == dict.fromkeys(metrics, "tokens per chunk")

@@ -191,7 +191,9 @@ def test_an_experiment_that_git_does_not_track_is_named_and_the_rest_is_compared
         git(repository, "reset", "--quiet", str(mine))
         mine.unlink()
     assert (code, "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in out, "mine" in out) == (1, True, False), err
-    assert "trnspec review: experiments/mine.yaml: not compared, because git does not track it; git add" in err
+    assert (
+        "trnspec review: experiments/mine.yaml: not compared, because git does not track it; git add" in err
+    )
     assert (tracked[0], "experiment mine is not rendered there" in tracked[2]) == (2, True), tracked[2]
 
 
