@@ -11,15 +11,28 @@ from pathlib import Path
 
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
-from experiment.finding import Misuse  # noqa: E402
+from experiment.finding import Finding, Misuse  # noqa: E402
 from infra.synthesis import DEPLOYMENT, app_of, configure, synthesize  # noqa: E402
 
 
+def _context() -> dict[str, object]:
+    """What `cdk -c key=value` says. Raises `Misuse`."""
+    text = os.environ.get("CDK_CONTEXT_JSON") or "{}"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Misuse(
+            Finding("CDK_CONTEXT_JSON", text, "is not a JSON object", "unset it, and use cdk -c key=value")
+        )
+    return found
+
+
 def main() -> int:
-    context = json.loads(os.environ.get("CDK_CONTEXT_JSON", "{}"))  # what `cdk -c key=value` says
     deployment = Path(sys.argv[1]) if len(sys.argv) > 1 else DEPLOYMENT
     try:
-        configuration = configure(context, deployment=deployment)
+        configuration = configure(_context(), deployment=deployment)
         existing = configuration.experiment.cluster.existing
         for line in configuration.lasting.warnings(deployment.name, existing=existing):
             print(line, file=sys.stderr)

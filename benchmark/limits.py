@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from reprlib import repr as shown
@@ -19,14 +20,16 @@ UNLESS_ONE = Field(exclude_if=lambda value: value == 1)
 UNLESS_NONE = Field(exclude_if=lambda value: value is None)
 
 
-def shallow(value: Any) -> bool:
-    """Whether lists and objects in `value` are nested at most MOST_DEPTH deep."""
+def plain(value: Any) -> bool:
+    """Whether JSON can say `value`: its numbers are finite, and its lists and objects are nested at most MOST_DEPTH deep."""
     level = [value]
     for _ in range(MOST_DEPTH):
         parts = (
             v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else () for v in level
         )
         level = list(chain.from_iterable(parts))
+        if not all(math.isfinite(v) for v in level if isinstance(v, float)):
+            return False
         if not level:
             return True
     return False
@@ -39,7 +42,7 @@ def by_user(message: Mapping[str, Any]) -> bool:
 
 def asked_by_user(value: Any) -> bool:
     """Messages, at least one of them the user's with text."""
-    if not (isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value) and shallow(value)):
+    if not (isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value) and plain(value)):
         return False
     return any(map(by_user, value))
 

@@ -35,7 +35,7 @@ from benchmark.limits import (
     must_be,
     number,
     one_line,
-    shallow,
+    plain,
     whole,
 )
 
@@ -174,7 +174,9 @@ class Plan(Part):
     max_tokens: Tokens
     temperature: Annotated[float, number(100)] = 0.0
     extra_body: Annotated[
-        Mapping[str, Any], held_to(shallow), must_be(f"a JSON object, nested at most {MOST_DEPTH} deep")
+        Mapping[str, Any],
+        held_to(plain),
+        must_be(f"a JSON object of finite numbers, nested at most {MOST_DEPTH} deep"),
     ] = Field(default_factory=dict)
     """Merged into each request body as it is."""
     rate: Annotated[tuple[Annotated[float, _PER_S], ...], levels(_PER_S)] = ()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from core.words import listed
 from experiment.finding import MOST_FINDINGS, Finding, Misuse
 from experiment.forms import FORMS, UNION_TAGS
 from experiment.model import ExperimentFile, Section
@@ -78,8 +79,9 @@ def whole_text(path: Path, *, most_bytes: int) -> str:
         raise UnreadableFile("is not UTF-8") from None
 
 
-def parse(path: Path) -> tuple[Any, dict[str, int], list[Finding]]:
-    """The document, the line of every path in it, and keys that appear twice (YAML would keep the last silently).
+def parse(path: Path, *, longest: int | None = None) -> tuple[Any, dict[str, int], list[Finding]]:
+    """The document, the line of every path in it, and keys that appear twice (YAML would keep the last silently). `longest`:
+    characters of a value.
 
     Raises `Misuse` with the one finding that keeps the file from being read.
     """
@@ -91,15 +93,16 @@ def parse(path: Path) -> tuple[Any, dict[str, int], list[Finding]]:
         )
         raise _unreadable(str(error), remedy) from None
     lines: dict[str, int] = {}
-    doubled: dict[str, Finding] = {}
+    keys: dict[str, list[int]] = {}
     try:
-        _refuse_monsters(text)
+        _refuse_monsters(text, longest)
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             raise _unreadable("the file is empty", "start from experiments/qwen3-32b.yaml")
-        _walk(root, "", lines, doubled)
-        return loader.construct_document(root), lines, list(doubled.values())
+        _walk(root, "", lines, keys)
+        doubled = [_doubled(path, at) for path, at in keys.items() if len(at) > 1]
+        return loader.construct_document(root), lines, doubled
     except (ValueError, KeyError, RecursionError, OverflowError) as error:
         raise _unreadable(
             f"holds a value that YAML cannot read ({error})", "put it in quotes, or fix it"
@@ -111,11 +114,18 @@ def parse(path: Path) -> tuple[Any, dict[str, int], list[Finding]]:
         ) from None
 
 
+def _doubled(path: str, at: list[int]) -> Finding:
+    why = f"the key appears twice, on lines {listed([str(line) for line in at], most=5)}"
+    return Finding(
+        path, None, why.replace("twice", f"{len(at)} times") if len(at) > 2 else why, "keep one of them"
+    )
+
+
 def _unreadable(why: str, remedy: str) -> Misuse:
     return Misuse(Finding("", None, why, remedy))
 
 
-def _refuse_monsters(text: str) -> None:
+def _refuse_monsters(text: str, longest: int | None) -> None:
     """What an experiment never needs, found on the flat stream of events, before anything recurses over it."""
     depth = aliases = values = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -131,6 +141,10 @@ def _refuse_monsters(text: str) -> None:
                 f"has more than {_MOST_VALUES} keys and values",
                 "long lists of prompts go into `prompts: file:`",
             )
+        if longest and isinstance(event, yaml.ScalarEvent) and len(event.value) > longest:
+            raise _unreadable(
+                f"has a value of more than {longest} characters{_place(event.start_mark)}", "shorten it"
+            )
         tag: str | None = getattr(event, "tag", None)
         if tag is not None:
             raise _unreadable(
@@ -144,8 +158,9 @@ def _place(mark: Any) -> str:
 
 
 def _walk(
-    node: yaml.Node, path: str, lines: dict[str, int], doubled: dict[str, Finding], depth: int = 0
+    node: yaml.Node, path: str, lines: dict[str, int], keys: dict[str, list[int]], depth: int = 0
 ) -> None:
+    """Note the line of every value, and every line of each key."""
     if depth > _DEEPEST:
         raise _unreadable("nests without end", "remove the alias that contains itself")
     if len(lines) > _MOST_VALUES:
@@ -157,19 +172,18 @@ def _walk(
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             lines[f"{path}[{number}]"] = item.start_mark.line + 1
-            _walk(item, f"{path}[{number}]", lines, doubled, depth + 1)
+            _walk(item, f"{path}[{number}]", lines, keys, depth + 1)
     elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        own: dict[str, list[int]] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _unreadable(f"has a list or a mapping as a key{_place(key.start_mark)}", "write a word")
-            _walk(key, path, lines, doubled, depth + 1)
+            _walk(key, path, lines, keys, depth + 1)
             inner = f"{path}.{key.value}" if path else str(key.value)
-            if inner in seen:
-                doubled[inner] = Finding(inner, None, "the key appears twice", "keep one of them")
-            seen.add(inner)
             lines[inner] = key.start_mark.line + 1
-            _walk(value, inner, lines, doubled, depth + 1)
+            own.setdefault(inner, []).append(lines[inner])
+            _walk(value, inner, lines, keys, depth + 1)
+        keys |= own
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
 def entry_of(text: str) -> dict[str, Any]:
     try:
         entry: Any = json.loads(text)
-        json.dumps(entry, ensure_ascii=False).encode()
+        json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise Unusable("holds half a character (a lone surrogate)", "write whole characters") from None
     except (ValueError, RecursionError) as error:

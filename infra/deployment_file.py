@@ -5,23 +5,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiment import Experiment
 from experiment.finding import Finding, Misuse
-from experiment.parsing import UnreadableFile, whole_text
+from experiment.parsing import parse as read_yaml
 
 NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")
 APPLIERS = ("stack", "gitops")
-_LARGEST_BYTES = 2**20
-_DEEPEST = 10
 _LONGEST = 300
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _IN_REGION = r"(?a)arn:aws[a-z-]*:{}:[a-z0-9-]+:\d{{12}}:"
 _PRINCIPAL = re.compile(
     r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
@@ -244,31 +239,15 @@ def refuse_elsewhere(lasting: Lasting, experiment: Experiment, where: str) -> No
 
 
 def parse(path: Path) -> Any:
-    """What a YAML file holds. Raises `Misuse` with one line."""
+    """What a YAML file holds. Raises `Misuse` with one line, or one for each key that appears twice."""
     try:
-        text = whole_text(path, most_bytes=_LARGEST_BYTES)
-        _refuse_monsters(text, path)
-        return yaml.load(text, Loader=_Loader)
-    except UnreadableFile as error:
-        raise Misuse(f"{path}: {error}; start from the committed {path.name}") from None
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError, RecursionError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Misuse(f"{path}: is not valid YAML ({first}); fix it") from None
-
-
-def _refuse_monsters(text: str, path: Path) -> None:
-    """Problems found in the flat stream of YAML events, before anything recurses over the file or prints it."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise Misuse(f"{path}: nests more than {_DEEPEST} levels; see the committed {path.name}")
-        if isinstance(event, yaml.AliasEvent):
-            raise Misuse(f"{path}: has an alias (*); write the value out")
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST:
-            raise Misuse(
-                f"{path}: has a value of more than {_LONGEST} characters; see the committed {path.name}"
-            )
+        data, lines, doubled = read_yaml(path, longest=_LONGEST)
+    except Misuse as error:
+        remedy = f"fix it, or start from the committed {path.name}"
+        raise Misuse(*(replace(one, where=str(path), remedy=remedy) for one in error.findings)) from None
+    if doubled:
+        raise Misuse(*(replace(one, where=f"{path}:{lines[one.where]}: {one.where}") for one in doubled))
+    return data
 
 
 def mapping(value: Any, where: str, *, file: str) -> Mapping[str, Any]:

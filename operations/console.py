@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import Any, TextIO
 
 import click
 
+from core.json_text import json_text
 from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, printable, shortened
 
 WIDTH = 100
@@ -170,7 +170,7 @@ def warn(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """JSON as every verb prints it."""
-    print(json.dumps(value, indent=2))
+    print(json_text(value, indent=2))
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -83,7 +83,6 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
@@ -120,6 +119,7 @@ from benchmark.metrics import (
     TOKENS_PER_STEP,
 )
 from benchmark.plan import Arm
+from core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
@@ -165,7 +165,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
 
 def write(summary: dict[str, Any], folder: Path) -> Path:
     """Store the summary in `folder`, whole or not at all. Raises StorageError."""
-    return write_whole(folder / FILE_NAME, json.dumps(summary, indent=1) + "\n")
+    return write_whole(folder / FILE_NAME, json_text(summary, indent=1) + "\n")
 
 
 def _of_loads(raw: RawRun, cells: Iterable[Mapping[str, Any]]) -> Iterator[str]:

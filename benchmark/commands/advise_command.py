@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, number, positive, whole
 from benchmark.errors import PlanError
+from core.json_text import json_text
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace) -> int:
         said = advise(raw, wishes)
     else:
         said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
-    print(json.dumps(said, indent=1) if options.json else "\n".join(map(_folded, _text(said))))
+    print(json_text(said, indent=1) if options.json else "\n".join(map(_folded, _text(said))))
     return 0
 
 

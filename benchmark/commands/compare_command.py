@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, share
+from core.json_text import json_text
 
 COMPARE_HELP = "compare two runs of one plan; exit 1 where something became slower"
 GATE_HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
@@ -29,7 +29,7 @@ def execute_compare(options: argparse.Namespace) -> int:
     from benchmark.analyse.two_runs import compare_runs
 
     found = compare_runs(option_types.recorded(options.old), option_types.recorded(options.new))
-    print(json.dumps(found, indent=1) if options.json else "\n".join(_text(found)))
+    print(json_text(found, indent=1) if options.json else "\n".join(_text(found)))
     return 1 if found["slower"] else 0
 
 
@@ -89,7 +89,7 @@ def execute_gate(options: argparse.Namespace) -> int:
 
     baseline, run = option_types.recorded(options.baseline), option_types.recorded(options.run)
     found = judge(baseline, run, slower_by=options.slower_by, more_errors=options.more_errors)
-    print(json.dumps(found, indent=1) if options.json else "\n".join(_judgement(found)))
+    print(json_text(found, indent=1) if options.json else "\n".join(_judgement(found)))
     return 1 if found["regressions"] else 0
 
 

@@ -4,7 +4,6 @@ to CloudWatch and S3, show them to Prometheus."""
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add
 from benchmark.errors import PlanError
+from core.json_text import json_text
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
@@ -79,7 +79,7 @@ def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) ->
     from benchmark.show.terminal import render, render_all
 
     text = render_all if everything else render
-    print(json.dumps(summary, indent=1) if as_json else text(summary))
+    print(json_text(summary, indent=1) if as_json else text(summary))
     return 0 if all(cell["n"] for cell in summary["cells"]) else 1
 
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import errno
 import json
-import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -17,9 +16,10 @@ from typing import Any
 
 import aiohttp
 
-from benchmark.errors import EndpointError, PlanError
+from benchmark.errors import EndpointError
 from benchmark.file_access import json_of
 from benchmark.limits import by_user
+from benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
 from benchmark.plan import Arm, Plan
@@ -34,11 +34,10 @@ _STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
 """Types that an event stream comes with; the last is what aiohttp says where the server says nothing."""
 _MOST_BYTES, _BYTES_PER_TOKEN, _MOST_BYTES_EVER = 4 << 20, 4 << 10, 256 << 20
 """Of an answer on the wire: what any may have, what each of its tokens adds, and the end of it."""
-_BEGINNING = 200
-
-API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
-"""Variables with the key of the arms, where they need one; the first that is set counts."""
-KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
+_BEGINNING = 2000
+"""Of a page, or of what comes with a status other than 200, so many bytes are enough for the message."""
+_SAID_S = 1.0
+"""How long what comes with a status other than 200 may take."""
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
 _LONGEST_PAUSE_S = 60.0
@@ -63,23 +62,11 @@ async def session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
     """An HTTP session without a limit on connections; `timeout_s` bounds each whole request."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, 10.0))
-    headers = {"Accept-Encoding": "identity", **_authorization()}
+    headers = {"Accept-Encoding": "identity", **authorization()}
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, headers=headers, auto_decompress=False
     ) as opened:
         yield opened
-
-
-def _authorization() -> dict[str, str]:
-    """The header with the arms' key, if one is set. Raises PlanError for one that no header can hold."""
-    for name in API_KEYS:
-        if key := os.environ.get(name, "").strip():
-            if not (key.isascii() and key.isprintable()):
-                raise PlanError(
-                    f"{name}: holds characters that an HTTP header cannot; set it to the key alone"
-                )
-            return {"Authorization": f"Bearer {key}"}
-    return {}
 
 
 async def ask(
@@ -133,9 +120,11 @@ async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: floa
             tally.take(event, at_s)
         if not packet:
             if beginning.lstrip().startswith(b"<"):  # no line of a stream begins like a page
-                raise StreamFault("html_page", f"answered a page: {beginning.decode(errors='replace')}")
+                page = hidden(beginning.decode(errors="replace"), cut=True)
+                raise StreamFault("html_page", f"answered a page: {page}")
             return
-        beginning = beginning or packet[:_BEGINNING]
+        if received < _BEGINNING:
+            beginning += packet[: _BEGINNING - received]
         received += len(packet)
         if received > most:
             raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB and has not ended")
@@ -172,7 +161,13 @@ def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
 
 async def _refusal(response: aiohttp.ClientResponse) -> Failure:
     """A status other than 200, with the beginning of what the server says about it."""
-    said = (await response.content.read(2000)).decode("utf-8", errors="replace")
+    beginning, whole = bytearray(), False
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SAID_S):
+            while len(beginning) < _BEGINNING and (packet := await response.content.readany()):
+                beginning += packet
+            whole = response.content.at_eof()
+    said = hidden(beginning.decode("utf-8", errors="replace"), cut=not whole)
     retry_after = response.headers.get("Retry-After", "")
     message = f"{response.reason}{f' (Retry-After: {retry_after})' if retry_after else ''}: {said}"
     if response.status in (401, 403):
@@ -193,9 +188,10 @@ def _broken(error: Exception, tally: StreamTally) -> Failure:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """`text` without line breaks and other characters that a terminal would act on, at most `limit` characters."""
+    """`text` of a server without the API key, line breaks and other characters that a terminal would act on, at most `limit`
+    characters."""
     shown = "".join(
-        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
+        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in hidden(text)
     )
     return " ".join(shown.split())[:limit]
 

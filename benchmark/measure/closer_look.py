@@ -21,6 +21,7 @@ import aiohttp
 
 from benchmark.errors import EndpointError
 from benchmark.measure import divergence
+from benchmark.measure.api_key import hidden
 from benchmark.measure.client import Failure, ask, ask_whole, one_line, request_body, request_path, session
 from benchmark.measure.divergence import Again, Asked, Case, Line
 from benchmark.measure.journal import Journal, RawRun
@@ -142,7 +143,7 @@ class _Look:
         said = await ask_whole(self.http, url, body, max_tokens=max_tokens)
         if not isinstance(said, Failure):
             try:
-                said = {"steps": divergence.steps_of(said)}
+                said = {"steps": _without_key(divergence.steps_of(said))}
             except ValueError as error:
                 said = Failure("malformed", one_line(str(error)))
         done = replace(line, **_said(said))
@@ -152,6 +153,14 @@ class _Look:
     def _keep(self, line: Line) -> None:
         self.known[line.key] = line
         self.book.write(divergence.to_json(line))
+
+
+def _without_key(steps: tuple[divergence.Step, ...]) -> tuple[divergence.Step, ...]:
+    """The steps. Raises ValueError where they repeat the API key, over whichever number of tokens."""
+    text = "\n".join(["".join(token for token, _, _ in steps), *(one for _, _, top in steps for one in top)])
+    if hidden(text) != text:
+        raise ValueError("the answer repeats the API key")
+    return steps
 
 
 def _said(said: Failure | dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ writing; what such a line left behind is cut off before anything follows it.
 from __future__ import annotations
 
 import fcntl
-import json
 import mmap
 import os
 from collections import Counter
@@ -35,6 +34,7 @@ from benchmark.measure.records import (
 )
 from benchmark.measure.schedule import Block, measured_turns
 from benchmark.plan import MIXED, Arm, Load, Plan
+from core.json_text import json_text
 
 FILE_NAME = "requests.jsonl"
 _WALL_S = 0.5
@@ -259,7 +259,7 @@ class Journal:
         if not self._whole:
             self._cut_partial_line()
             self._whole = True
-        rest = json.dumps(content, separators=(",", ":")).encode() + b"\n"
+        rest = json_text(content).encode() + b"\n"
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]

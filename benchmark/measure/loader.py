@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from benchmark.cell_size import block_s, sets_in_all
-from benchmark.measure.client import Failure, ask, read_at_most, request_body, request_path
+from benchmark.measure.client import Failure, ask, one_line, read_at_most, request_body, request_path
 from benchmark.measure.held import HeldLoad
 from benchmark.measure.journal import Journal
 from benchmark.measure.progress import Progress
@@ -297,7 +297,7 @@ class Loader:
         except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
             return None
         except StreamFault as fault:
-            self.progress.warn(f"{url}: {fault.name}: {fault}; its counters are left out")
+            self.progress.warn(f"{url}: {fault.name}: {one_line(str(fault))}; its counters are left out")
         except (aiohttp.ClientError, OSError, ValueError):
             pass
         return content.decode(errors="replace")

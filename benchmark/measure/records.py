@@ -84,8 +84,11 @@ REPEATED = MOST_ROUNDS
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e7)]
 """No request and no block takes longer."""
-Moment = Annotated[float, Field(strict=True, ge=0, le=1e11)]
-Counters = Mapping[str, Annotated[float, Field(strict=True, ge=0, le=1e18)]]
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
+"""The years that a date can have, 1 to 9999: a run is read whatever the clock of its machine said."""
+Moment = Annotated[float, Field(strict=True, ge=FIRST_MOMENT, le=LAST_MOMENT)]
+MOST_COUNTED = 1e18
+Counters = Mapping[str, Annotated[float, Field(strict=True, ge=0, le=MOST_COUNTED)]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,8 @@ from benchmark.measure.records import (
     COUNTED_DRAFTS,
     COUNTED_GENERATED,
     COUNTED_PER_POSITION,
+    LAST_MOMENT,
+    MOST_COUNTED,
 )
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
@@ -33,7 +35,8 @@ def metrics_url(base_url: str) -> str:
 def started_in(text: str) -> float | None:
     """When the server's process was started, where it says so."""
     found = (_LINE.match(line) for line in text.splitlines() if line.startswith(STARTED))
-    return next((_number(match["value"]) for match in found if match), None)
+    said = next((_number(match["value"]) for match in found if match), None)
+    return said if said is not None and said <= LAST_MOMENT else None
 
 
 def _number(text: str) -> float | None:
@@ -56,5 +59,5 @@ def counters_in(text: str) -> dict[str, float] | None:
         elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
             continue
         if (value := _number(match["value"])) is not None:
-            found[name] = found.get(name, 0.0) + value
+            found[name] = min(found.get(name, 0.0) + value, MOST_COUNTED)
     return found or None

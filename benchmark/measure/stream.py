@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from benchmark.file_access import json_of
+from benchmark.measure.api_key import hidden
 
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
@@ -171,9 +172,9 @@ class StreamTally:
             return
         choice = event["choices"][0]
         if len(event["choices"]) > 1 or choice.get("index"):
-            raise StreamFault("malformed", f"one choice was asked for, index 0: {data[:80]!r}")
+            raise StreamFault("malformed", f"one choice was asked for, index 0: {hidden(data)[:80]!r}")
         self._finish_reason = (
-            _string(choice.get("finish_reason"))[:_MOST_FINISH_REASON] or self._finish_reason
+            hidden(_string(choice.get("finish_reason")))[:_MOST_FINISH_REASON] or self._finish_reason
         )
         text = _text(choice)
         self._chunks.append(_Chunk(at_s, text, usage and usage.completion))
@@ -231,9 +232,10 @@ class StreamTally:
             completion_tokens=total,
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
-            spec_stats=self._spec_stats,
+            spec_stats=self._spec_stats
+            and {hidden(key): _hidden(one) for key, one in self._spec_stats.items()},
             # JSON may cut a character outside the basic plane into two escapes.
-            text=text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
+            text=hidden(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")),
         )
 
     def _tokens_per_chunk(self) -> list[int] | None:
@@ -254,14 +256,14 @@ def _event(data: str) -> dict[str, Any]:
     try:
         event = json_of(data)
     except ValueError as error:
-        raise StreamFault("malformed", f"an event is not JSON ({error}): {data[:80]!r}") from error
+        raise StreamFault("malformed", f"an event is not JSON ({error}): {hidden(data)[:80]!r}") from error
     if not isinstance(event, dict):
-        raise StreamFault("malformed", f"an event is not a JSON object: {data[:80]!r}")
+        raise StreamFault("malformed", f"an event is not a JSON object: {hidden(data)[:80]!r}")
     if event.get("error") or event.get("object") == "error":
-        raise StreamFault("stream_error", f"the server reported within the stream: {data[:200]}")
+        raise StreamFault("stream_error", f"the server reported within the stream: {hidden(data)[:200]}")
     choices = event.setdefault("choices", [])
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise StreamFault("malformed", f"`choices` is not a list of objects: {data[:80]!r}")
+        raise StreamFault("malformed", f"`choices` is not a list of objects: {hidden(data)[:80]!r}")
     return event
 
 
@@ -272,6 +274,10 @@ def _text(choice: dict[str, Any]) -> str:
         return _string(choice.get("text"))
     reasoning = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
     return reasoning + _string(delta.get("content"))
+
+
+def _hidden(value: Any) -> Any:
+    return hidden(value) if isinstance(value, str) else value
 
 
 def _string(value: Any) -> str:

@@ -44,6 +44,7 @@ from benchmark.show.speed_up import (
 )
 from benchmark.show.spread import distributions, over_time
 from benchmark.show.wording import origins, planned_text, remarks, sentence
+from core.json_text import json_text
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
@@ -88,7 +89,7 @@ def _templates() -> Any:
 
 def write(raw: RawRun, folder: Path) -> Path:
     """Store the run's plan, with all that the command line changed about it. Raises StorageError."""
-    return write_whole(folder / PLAN_FILE, json.dumps(raw.sittings[-1].plan.to_dict(), indent=1) + "\n")
+    return write_whole(folder / PLAN_FILE, json_text(raw.sittings[-1].plan.to_dict(), indent=1) + "\n")
 
 
 def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +22,7 @@ from operations.review.markdown import markdown
 
 _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
+_INDEX = ".review-index"
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
 
@@ -40,19 +39,24 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
     """Say in Markdown what merging this tree does to what was deployed from BASE: a commit, branch or tag, for example
     origin/main.
 
-    Uses no network; local changes count, BASE is read from git. Exit 0 when nothing needs a human, 1 when something does,
-    2 when BASE is not a commit or a side cannot be read (nothing is compared then), 3 when git cannot be run.
+    Uses no network; local changes count, BASE is read from git. Experiment files that git does not track are named and
+    left out. Exit 0 when nothing needs a human, 1 when something does, 2 when BASE is not a commit or a side cannot be
+    read (nothing is compared then), 3 when git cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="review-base-") as folder:
         tree = Path(folder).resolve()
         commit = _check_out(base, tree)
         warn(f"{commit} against the working tree")
+        untracked = _untracked()
+        for file in untracked:
+            warn(f"{file}: not compared, because git does not track it; git add it to compare it")
         trees = {base: tree, "this tree": ROOT}
-        states = _described(trees, templates=not without_templates)
+        states = _described(trees, templates=not without_templates, left_out=untracked)
     _refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
     review = compare(*states)
     if as_json:
-        print_json({"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)})
+        about = {"base": commit, "needs_human": review.needs_human, "untracked": untracked}
+        print_json({**about, **dataclasses.asdict(review)})
     else:
         print(markdown(review, base=base), end="")
     return 1 if review.needs_human else 0
@@ -66,26 +70,39 @@ def _check_out(base: str, into: Path) -> str:
             f"{base}: not a commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
         )
     name = commit.decode().strip()
-    archive = git(ROOT, "archive", "--format=tar", name)
-    if archive is None:
+    # Not unpacked from an archive: git itself writes no file outside of `into`. With an index of its own, no hook, no sparse
+    # checkout and nothing that is staged takes part.
+    files = git(ROOT, "rev-parse", "--verify", "--quiet", f"{name}:./") or b""
+    update = ("read-tree", "--no-sparse-checkout", "--reset", "-u", files.decode().strip())
+    written = git(ROOT, f"--work-tree={into}", *update, index=into / _INDEX)
+    if written is None:
         raise Misuse(
             f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
         )
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(into, filter="data")
     return name
 
 
-def git(folder: Path, *arguments: str) -> bytes | None:
+def _untracked() -> list[str]:
+    """Experiment files of the working tree that no commit could bring."""
+    told = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
+    return sorted(os.fsdecode(told).split("\0")[:-1])
+
+
+def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | None:
     """What git says in a folder; nothing when it refuses. Raises `Outside` when it cannot be run."""
+    env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
     try:
-        ended = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
+        ended = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, check=False, env=env
+        )
     except OSError as error:
         raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
     return None if ended.returncode else ended.stdout
 
 
-def _described(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, Any]]:
+def _described(
+    trees: Mapping[str, Path], *, templates: bool, left_out: Sequence[str]
+) -> list[dict[str, Any]]:
     """Snapshots of trees by what they are called, each by its own `snapshot.py` in a process of its own, at once: most of
     the time is starting."""
     for name, tree in trees.items():
@@ -93,10 +110,16 @@ def _described(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, 
             raise Misuse(
                 f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
             )
+    options = ["--templates"] if templates else []
+    without = [f"--without={file}" for file in left_out]  # which the BASE's own code may not know
     running = [
         subprocess.Popen(
             # -P: the folder of the program must not stand on the path
-            [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree), *(["--templates"] if templates else [])],
+            [
+                *(sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)),
+                *options,
+                *(without if tree == ROOT else ()),
+            ],
             cwd=tree,
             env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.PIPE,

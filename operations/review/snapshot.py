@@ -3,7 +3,7 @@
 Each state runs its own copy in a process, so that its own code reads it: names of modules, the schema, the artifact key
 and the stacks of BASE may differ from ours. So this path stays, and what it prints may gain keys but keeps those it has.
 
-    PYTHONPATH=TREE python -P TREE/operations/review/snapshot.py TREE [--templates]
+    PYTHONPATH=TREE python -P TREE/operations/review/snapshot.py TREE [--templates] [--without experiments/FILE]...
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ _TemplateLoader.add_constructor("!Ref", _as_json("Ref"))
 _TemplateLoader.add_constructor("!Sub", _as_json("Fn::Sub"))
 
 
-def snapshot(*, templates: bool) -> State:
-    """Of the working directory, what `effects.compare` takes:
+def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
+    """Of the working directory without these files, what `effects.compare` takes:
 
     - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
@@ -49,7 +49,7 @@ def snapshot(*, templates: bool) -> State:
     """
     state: State = {"experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "problems": []}
     _add_deployment(state)
-    for path in sorted(Path("experiments").glob("*.yaml")):
+    for path in sorted({*Path("experiments").glob("*.yaml")} - {*map(Path, without)}):
         _add_experiment(state, path, templates=templates)
     if templates and not state["problems"]:  # which the pipeline would only repeat
         _add_delivery(state)
@@ -265,10 +265,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tree", type=Path)
     parser.add_argument("--templates", action="store_true")
+    parser.add_argument("--without", action="append", default=[])
     options = parser.parse_args()
     os.chdir(options.tree)
     os.environ.setdefault("CDK_VALIDATION", "false")  # the tests have it on; here it would triple the time
-    print(json.dumps(snapshot(templates=options.templates)))
+    print(json.dumps(snapshot(templates=options.templates, without=options.without)))
     return 0
 
 

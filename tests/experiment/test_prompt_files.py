@@ -151,6 +151,8 @@ BESIDE: dict[str, Callable[[str], list[str]]] = {
     ],
 }
 REFUSED = r"""
+lines | {"prompt": "x", "at_s": NaN} | line 9 of mine.jsonl.*is not JSON
+lines | {"messages": [{"role": "user", "content": "x", "n": 1e400}]} | line 9 of mine.jsonl.*is not JSON
 lines | { | line 9 of mine.jsonl.*is not JSON
 lines | {"prompt": "x", "max_token": 9} | has the key 'max_token'; did you mean `max_tokens`
 lines | {"id": 1.5, "class": "mine", "prompt": "x"} | `id` is 1.5; give printable ASCII
@@ -164,7 +166,6 @@ lines | {"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"} | `class` is .* pr
 lines | {"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
 lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' stands 2 times
 lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
-lines | {"prompt": "x", "at_s": NaN} | `at_s` is nan
 lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries
 lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
 lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable ASCII

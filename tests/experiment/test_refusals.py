@@ -127,8 +127,11 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
         ("a: !!int abc", "has the tag '!!int' at line 1"),
         ("version: 1\n2: 3", "2 is a key that is not text"),
         ("a: " + "x" * 2**20, "is larger than 1 MiB"),
-        ("version: 1\nname: x\nname: y", "the key appears twice"),
-        ("version: 1\n" + "name: x\n" * 9000, "the key appears twice"),
+        ("version: 1\nname: x\nname: y", ":3: name: the key appears twice, on lines 2 and 3; keep one"),
+        (
+            "version: 1\n" + "name: x\n" * 9000,
+            "the key appears 9000 times, on lines 2, 3, 4, 5 and 8996 more",
+        ),
         (b"\xff\xfe\x00", "is not UTF-8"),
         (None, "cannot be read: No such file"),
     ],

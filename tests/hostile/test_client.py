@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import html
 import json
 import subprocess
 import sys
 import zlib
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import sleep
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from benchmark.__main__ import main
+from benchmark.measure import journal
 from benchmark.measure.client import Failure, ask, session
 from benchmark.measure.stream import Output
 from tests.benchmark.conftest import plan_content
+from tests.benchmark.endpoint import MODEL
 from tests.conftest import ROOT
 from tests.hostile.misbehaving import DONE, STREAM, Answer, Misbehaving, answered, chunk, event
 
@@ -294,17 +299,89 @@ def test_a_list_of_models_that_is_none_stops_the_run_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
+KEY = 'sk-proj/Zq8+w"x&4T%yJ2\\mN7_hK5vB3cR9gF1dS6aL0pE'
+WRITTEN = {
+    "plain": KEY,
+    "in JSON": json.dumps(KEY),
+    "in JSON, escaped": "".join(f"\\u{ord(c):04x}" for c in KEY),
+    "in JSON in JSON": json.dumps(json.dumps({"headers": f"Bearer {KEY}"})),
+    "in a URL": quote(f"Bearer {KEY}", safe=""),
+    "in HTML": html.escape(f"<b>{KEY}</b>"),
+    "in base64": b64encode(f"Bearer {KEY}".encode()).decode(),
+    "in base64, elsewhere": b64encode(f"user:{KEY}:x".encode()).decode(),
+    "in base64 for URLs": urlsafe_b64encode(f"k={KEY}".encode()).decode(),
+    "in hexadecimal": KEY.encode().hex(),
+}
+
+
+def slow(*pieces: str) -> Answer:
+    """Each in a packet of its own."""
+
+    def answer() -> Iterator[bytes]:
+        for piece in pieces:
+            yield piece.encode()
+            sleep(0.1)
+
+    return answer
+
+
+def test_a_server_that_repeats_the_api_key_puts_it_into_no_file_and_on_no_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCHMARK_API_KEY", KEY)
+    half, echo = len(KEY) // 2, f"Authorization: Bearer {KEY}"
+    refused = "HTTP/1.1 401 Unauthorized\r\nContent-Length: "
+    answers = {
+        **{f"answers {name}": ended(chunk(text), usage()) for name, text in WRITTEN.items()},
+        **{f"401 {name}": raw(answered(text.encode(), status="401 X")) for name, text in WRITTEN.items()},
+        "in chunks": stream(*map(chunk, KEY), usage()),
+        "401 in packets": slow(f"{refused}{len(KEY)}\r\n\r\n{KEY[:half]}", KEY[half:]),
+        "401 cut": slow(f"{refused}9999\r\n\r\n{' ' * 2000}{KEY[:half]}", KEY[half:]),
+        "reason": raw(answered(b"", f"Retry-After: {KEY}", status=f"401 {KEY}")),
+        "type": raw(answered(b"", f"Content-Type: x/{quote(KEY)}")),
+        "encoding": raw(answered(b"", f"Content-Encoding: {KEY}")),
+        "status": raw(f"HTTP/1.1 {KEY}\r\n\r\n".encode()),
+        "page": raw(answered(f"<html>{echo}".encode(), "Content-Type: text/event-stream")),
+        "page cut": raw(answered(b"<" + b" " * 1980 + KEY.encode(), "Content-Type: text/event-stream")),
+        "not JSON": stream(("x" * 60 + KEY).encode()),
+        "no list": ended({"choices": echo}),
+        "error": ended({"error": {"message": "x" * 160 + KEY}}),
+        "reason of the end": ended({"choices": [{"index": 0, "finish_reason": "x" * 30 + KEY}]}, usage()),
+        "statistics": ended(statistics(**{KEY: 1, "headers": echo})),
+    }
+    models = {"data": [{"id": MODEL, "owned_by": "x" * 80 + KEY}]}
+    whole = raw(answered(json.dumps(models).encode()))
+    metrics = raw(answered(b"", f"Content-Encoding: {KEY}"))
+    with Misbehaving(answers, dict.fromkeys(answers, whole), dict.fromkeys(answers, metrics)) as server:
+        assert run(tmp_path, plan_of(server, *answers)) == 1, "most failed"
+        assert main(["report", str(tmp_path / "out")]) == 1, "so it says"
+        refusing = {"models": raw(answered(b"{}", f"Location: http://{KEY}/", status="302 Found"))}
+    kept = {path.name: path.read_bytes().decode() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {"requests.jsonl", "summary.json", "report.html"} <= kept.keys()
+    with Misbehaving({"models": answers["type"]}, refusing) as server:
+        (tmp_path / "out").rename(tmp_path / "first")
+        assert run(tmp_path, plan_of(server, "models")) == 3
+    kept |= dict(zip(("stdout", "stderr"), capsys.readouterr(), strict=True))
+    assert kept["requests.jsonl"].count("(API key)") > len(answers) - 4, "said, and not cut off"
+    parts = {text[at : at + 10] for text in WRITTEN.values() for at in range(8, len(text) - 18, 5)}
+    assert {name: part for name, text in kept.items() for part in parts if part in text} == {}
+    assert [name for name in kept if any(KEY[at : at + 6] in kept[name] for at in range(3, half))] == []
+
+
 def test_counters_that_cannot_be_true_do_not_reach_the_results(tmp_path: Path) -> None:
     names = ("drafts_total", "accepted_tokens_total", 'accepted_tokens_per_pos_total{position="0"}')
     metrics = {}
-    values = {"NaN": "nan", "inf": "+Inf", "minus": "-1", "text": "many", "long": "1" * 5000}
+    values = {"NaN": "nan", "inf": "+Inf", "minus": "-1", "text": "many", "long": "1" * 5000, "vast": "1e300"}
     for case, value in values.items():
         said = [f"vllm:spec_decode_num_{name} {value}" for name in names]
-        said += ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999"} 1', ""]
+        said += ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999"} 1']
+        said += [f"process_start_time_seconds {value}", ""]
         metrics[case] = raw(answered("\n".join(said).encode()))
     with Misbehaving(dict.fromkeys(metrics, ended(usage())), metrics=metrics) as server:
         assert run(tmp_path, plan_of(server, *metrics)) == 0
     assert {record["error"] for record in recorded(tmp_path / "out")} == {None}
+    raw_run = journal.read(tmp_path / "out")
+    assert (raw_run.left_out, len(raw_run.blocks)) == ("", len(metrics)), "what was written can be read"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(), parse_constant=pytest.fail)
     sources = {cell["arm"]: cell["acceptance"]["source"] for cell in summary["cells"]}
     assert sources == dict.fromkeys(metrics, "tokens per chunk")

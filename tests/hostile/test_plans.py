@@ -36,6 +36,8 @@ ABSURD: dict[str, Any] = {
     "Infinity": "Infinity",
     "-Infinity": "-Infinity",
     "1e400": "1e400",
+    "1e400 in an object": '{"n": [1e400]}',
+    "1e400 in a message": '[{"role": "user", "content": "x", "n": 1e400}]',
     "2^63": str(2**63),
     "a trillion": "1000000000000",
     "true": "true",

@@ -162,9 +162,16 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("tags: {experiment: y}", "'experiment' = 'y': is not a tag; write texts of letters"),
         ("tags: {cost-center: 4711}", "'cost-center' = 4711: is not a tag; write texts of letters"),
         ("admin: []", "deployment.yaml: 'admin' is not a key; use account, admins, alarm_email, "),
-        ("", "deployment.yaml = None: has no keys and values"),
-        ("admins: [", "is not valid YAML"),
-        ("admins: &a [x]\npipeline_role: *a", "has an alias (*); write the value out"),
+        ("", "deployment.yaml: the file is empty; fix it, or start from the committed deployment.yaml"),
+        ("admins: [", "is not valid YAML at line 2, column 1: did not find"),
+        (
+            "alarm_email: a\nadmins: []\nalarm_email: b",
+            "yaml:3: alarm_email: the key appears twice, on lines 1 and 3; keep",
+        ),
+        (
+            "tags:\n  a: x\n  a: y",
+            "deployment.yaml:3: tags.a: the key appears twice, on lines 2 and 3; keep one",
+        ),
     ],
 )
 def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str, line: str) -> None:
@@ -264,11 +271,21 @@ def _run(environment: Mapping[str, str], *deployment: str) -> subprocess.Complet
     )
 
 
-def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts() -> None:
-    context = json.dumps({"experiment": "nowhere.yaml"})
+@pytest.mark.parametrize(
+    ("context", "line"),
+    [
+        ('{"experiment": "nowhere.yaml"}', "nowhere.yaml: cannot be read"),
+        ("[1]", "CDK_CONTEXT_JSON = '[1]': is not a JSON object; unset it"),
+        ("{", "CDK_CONTEXT_JSON = '{': is not a JSON object; unset it"),
+        ("[" * 99_999, "CDK_CONTEXT_JSON = '[[["),
+    ],
+    ids=["no experiment", "a list", "not JSON", "nested without end"],
+)
+def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts(context: str, line: str) -> None:
     ended = _run({"CDK_CONTEXT_JSON": context, "JSII_NODE": str(ROOT / "no-such-node")})
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-    assert ended.stderr.startswith("nowhere.yaml: cannot be read")
+    assert ended.stderr.startswith(line)
+    assert len(ended.stderr) < 2000
 
 
 def _of_the_guide(number: int) -> str:

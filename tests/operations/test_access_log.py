@@ -126,7 +126,7 @@ REFUSED: list[tuple[str, tuple[str, ...]]] = [
     ("gateway.log: is not JSON", ("{\n{",)),
     (f"line 1 of gateway.log: {TOO_LONG}", (mooncake(input_length=10**9),)),
     ("line 1 of gateway.log: `timestamp` is 'soon'; give a number or a date", (mooncake(timestamp="soon"),)),
-    ("`timestamp` is nan", (mooncake(timestamp=float("nan")),)),
+    ("is not JSON", (mooncake(timestamp=float("nan")),)),
     ("none of its 2 entries has a length of prompt and answer", (jsonl([ENVOY[1]] * 2),)),
     ("has no text of its request; leave --texts out", (jsonl(MOONCAKE), "--texts")),
     ("has no `user.team`; name a key that entries have", (jsonl(MOONCAKE), "--class", "user.team")),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,21 @@ def test_a_folder_takes_one_plan_of_one_provenance_from_one_writer_at_a_time(
     lose(out, 1)
     assert run("--classes raw --requests 2") == 2
     assert "are emulated, the arms are now measured" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("now", [-1e6, 253_402_000_000.0], ids=["1969", "9999"])
+def test_a_run_is_read_again_whatever_the_clock_says(
+    run: Run, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, now: float
+) -> None:
+    late_s = now - time.time()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + late_s)
+    assert run() == 0
+    capsys.readouterr()
+    before = (out / "requests.jsonl").read_bytes()
+    assert (run(), main(["report", str(out)])) == (0, 0)
+    assert (out / "requests.jsonl").read_bytes() == before, "nothing was left to ask"
+    assert "cannot be used" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["address", "model"])

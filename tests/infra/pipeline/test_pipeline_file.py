@@ -95,6 +95,16 @@ WRONG = [
 ]
 
 
+def test_a_key_that_appears_twice_is_refused_with_both_lines(manifests: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    text = FILE.read_text(encoding="utf-8")
+    first = text.splitlines().index("branch: main") + 1
+    path.write_text(text.replace("branch: main", "branch: main\nbranch: release"), encoding="utf-8")
+    line = rf"pipeline\.yaml:{first + 1}: branch: the key appears twice, on lines {first} and {first + 1}; keep one"
+    with pytest.raises(Misuse, match=line):
+        read_pipeline(path, manifests=manifests)
+
+
 @pytest.mark.parametrize(("changed", "line"), WRONG)
 def test_a_wrong_file_is_refused_in_one_line(reading: Reading, changed: str, line: str) -> None:
     with pytest.raises(Misuse, match=line) as caught:

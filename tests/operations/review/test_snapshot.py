@@ -175,6 +175,28 @@ def test_a_side_that_cannot_be_read_stops_the_review(
     )
 
 
+def test_an_experiment_that_git_does_not_track_is_named_and_the_rest_is_compared(
+    repository: Path, edited: Edited, review: Say
+) -> None:
+    """It is not rendered either; tracked, it would stop the review."""
+    git(repository, "config", "core.sparseCheckout", "true")  # BASE is read whole all the same
+    mine = repository / "experiments/mine.yaml"
+    mine.write_text((ROOT / FILE).read_text(encoding="utf-8").replace("\nname: qwen3-32b", "\nname: mine"))
+    rendered(edited(FILE, *K))
+    try:
+        code, out, err = review("HEAD", "--without-templates")
+        git(repository, "add", "--intent-to-add", str(mine))
+        tracked = review("HEAD", "--without-templates")
+    finally:
+        git(repository, "reset", "--quiet", str(mine))
+        mine.unlink()
+    assert (code, "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in out, "mine" in out) == (1, True, False), err
+    assert (
+        "trnspec review: experiments/mine.yaml: not compared, because git does not track it; git add" in err
+    )
+    assert (tracked[0], "experiment mine is not rendered there" in tracked[2]) == (2, True), tracked[2]
+
+
 def test_a_base_that_git_does_not_know_is_refused_in_one_line(review: Say) -> None:
     code, out, err = review("no-such-branch")
     assert (code, out, err.count("\n")) == (2, "", 1)

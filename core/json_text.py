@@ -1,0 +1,24 @@
+"""JSON as other programs read it: it has neither NaN nor Infinity, which Python would write."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+def json_text(content: Any, *, indent: int | None = None) -> str:
+    """`content` as JSON, null where a number is not finite; without `indent` in one line without spaces."""
+    separators = (",", ":") if indent is None else None
+    try:
+        return json.dumps(content, indent=indent, separators=separators, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(content), indent=indent, separators=separators, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
