@@ -41,7 +41,7 @@ Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
 FORBIDDEN = {"script", "img", "image", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
 Summaries = dict[str, dict[str, Any]]
-EMPTY = {"meta", "path", "use", "rect"}
+EMPTY = {"meta", "path", "use", "rect", "wbr"}
 """Elements that this page leaves open, or that close themselves."""
 
 
