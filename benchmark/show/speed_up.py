@@ -150,36 +150,34 @@ def past_break_even(at: AtLoad) -> str:
 def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
     """The run over what published results predict: each row has its own quantity, its bounds are shaded. None without a forecast."""
     ratios = [
-        [value and value / one["expected"] for value in map(one.get, ("measured", *_ENDS, "low", "high"))]
+        tuple(one[key] / one["expected"] if one.get(key) else None for key in ("measured", *_ENDS, *_BOUNDS))
         for one in expectations
     ]
-    axis = ratio_axis([entry for of, *ends in ratios for entry in ((of, *ends[:2]), (of, *ends[2:]))])
-    rows = []
-    for one, (of, begin, end, *_) in zip(expectations, ratios, strict=True):
-        quantity = QUANTITIES[one["what"]]
-        value, expected, least, most, *ends = quantity.shown(
-            *(one.get(key) for key in ("measured", "expected", "low", "high", *_ENDS))
-        )
-        kind, verdict = _against(one, better=quantity.better)
-        bounds = "tolerance" if "verdict" in one else "forecast range"
-        where = (
-            f": {', '.join(one['classes']) or ALL_CLASSES}, {one['concurrency']} at a time"
-            if "verdict" in one
-            else ""
-        )
-        row = (
-            *(one["arm"], f"{quantity.label}{where}"),
-            f"{value} [{f',{_NO_BREAK}'.join(ends)}]" if begin else value,
-            *(expected, f"{least}{_NO_BREAK}to{_NO_BREAK}{most} ({bounds})", verdict),
-        )
-        left, right = (axis.percent(one[key] / one["expected"]) for key in ("low", "high"))
-        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, of, begin, end).shapes)
-        rows.append((row, Lane(kind, shapes)))
+    axis, rows = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))]), []
+    for one, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
+        kind, result = _against(one)
+        left, right = (axis.percent(bound or 1.0) for bound in (low, high))
+        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, ratio, begin, end).shapes)
+        rows.append(((*_expected(one), result), Lane(kind, shapes)))
     headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
     return _picture("Against the forecast", headings, rows, axis, zone=False)
 
 
-_ENDS = ("ci_low", "ci_high")
+def _expected(one: Mapping[str, Any]) -> Row:
+    """Arm, quantity, value of the run with its interval, expected value and bounds."""
+    quantity, what, kind = QUANTITIES[one["what"]], "", "forecast range"
+    if "verdict" in one:
+        what, kind = (
+            f": {', '.join(one['classes']) or ALL_CLASSES}, {one['concurrency']} at a time",
+            "tolerance",
+        )
+    value, expected, *ends = quantity.shown(*map(one.get, ("measured", "expected", *_ENDS, *_BOUNDS)))
+    bounds = f"{ends[2]} to {ends[3]}".replace(" ", _NO_BREAK)
+    value += f" [{ends[0]},{_NO_BREAK}{ends[1]}]" if one.get("ci_low") else ""
+    return one["arm"], f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
+
+
+_ENDS, _BOUNDS = ("ci_low", "ci_high"), ("low", "high")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 FORECAST_LOOKS = tuple(
     Look(name, f"--{colour}", DOT)
@@ -193,14 +191,14 @@ FORECAST_LOOKS = tuple(
 """What the colours of a mark against the forecast mean."""
 
 
-def _against(one: Mapping[str, Any], *, better: str) -> tuple[str, str]:
+def _against(one: Mapping[str, Any]) -> tuple[str, str]:
     """How a row against the forecast is drawn, and its result in words."""
     if one.get("verdict") == "cannot tell":
         return "not-shown", VERDICTS["cannot tell"]
     side = (one["measured"] > one["high"]) - (one["measured"] < one["low"])
     if not side:
         return "equivalent", VERDICTS["reproduced"] if "verdict" in one else "within the range"
-    good = (side > 0) == (better == "higher")
+    good = (side > 0) == (QUANTITIES[one["what"]].better == "higher")
     missed = f"{VERDICTS['not reproduced']}, " if "verdict" in one else ""
     return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
 

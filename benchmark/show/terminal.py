@@ -110,7 +110,7 @@ def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
         yield _text(
             [
                 "TPOT: time per output token, geometric mean over pairs of the same prompt. $/M: dollars per million output "
-                f"tokens, prompts and waiting included. Speed-up: with its 95 % interval; verdicts stand after Holm's "
+                f"tokens, prompts and waiting included. Speed-up: with its 95 % interval; verdicts are after Holm's "
                 f"correction over all classes and arms.{here}{several}"
             ]
         )

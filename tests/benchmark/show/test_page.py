@@ -168,7 +168,7 @@ def test_the_page_says_its_answer_first_then_what_failed_its_origins_and_how_to_
         (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
         assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
     assert "requests failed" not in pages["many requests"]
-    assert "No measured request failed." in text_of(pages["one arm"])
+    assert "No request failed; requests of the warm-up are not counted." in text_of(pages["one arm"])
     for kind in ("emulated", "computed", "predicted", "quoted"):
         assert f'<th scope="row">{kind}</th>' in pages["reference"]
     shown, opening = text_of(pages["loads"]), runs["loads"].sittings[0]
@@ -343,7 +343,7 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
 
     (panel,) = drawn("sweep", predictions(runs["sweep"]))
     assert panel.title == "qwen-sd"
-    assert all(f"{class_} measured, best" in panel.alt for class_ in (*CLASSES, "all classes"))
+    assert all(f"{class_} observed, best" in panel.alt for class_ in (*CLASSES, "all classes"))
     assert "predicted" not in panel.alt
     found = predictions(runs["reference"])
     assert [one["class"] for one in found] == [*CLASSES, "all classes"]
