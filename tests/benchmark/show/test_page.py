@@ -187,7 +187,7 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', content)
     assert bold.startswith("qwen-sd-crowded pays up to ")
     assert "Cheapest that meets TPOT 0.03 s: " in bold
-    assert bold.endswith("; not met by qwen-vllm at a measured load."), "and not the verdict at one load"
+    assert bold.endswith("; not met by qwen-vllm at any load of the run."), "and not the verdict at one load"
     assert "about 8 requests for each class and arm and cell, at least one for each in flight" in content
     assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in content
     (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', content, re.DOTALL)
@@ -210,6 +210,41 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     unpriced = made(searched(("json",), arms=free))
     assert "output tokens/s of an arm" in unpriced
     assert "Most output tokens without an objective: qwen-sd-crowded at 1 request at once, " in unpriced
+
+
+def test_after_a_search_the_first_picture_is_the_speed_up_against_the_load(
+    pages: dict[str, str], summaries: Summaries
+) -> None:
+    content, summary = pages["search"], summaries["search"]
+    order = [
+        content.index(part)
+        for part in ('<figure id="over-load">', "Speed-up by class, 1 at a time</h2>", "<table")
+    ]
+    assert order == sorted(order)
+    (drawn,) = re.findall(r'<figure id="over-load">.*?</figure>', content, re.DOTALL)
+    (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
+    (span,) = re.findall(r'<g class="mark span".*?d="M(\S+) (\S+)L(\S+) (\S+)"', drawn)
+    ticks = {
+        int(text): float(x)
+        for x, text in re.findall(r'<text x="(\S+)" y="\S+" text-anchor="middle">(\d+)<', drawn)
+    }
+    assert list(ticks) == [1, 2, 4, 8], "the loads that were run"
+
+    def load(x: str) -> float:
+        return float(8 ** ((float(x) - ticks[1]) / (ticks[8] - ticks[1])))
+
+    assert (load(span[0]), load(span[2])) == pytest.approx((mix["low"], mix["high"]), rel=0.01)
+    dashed = re.findall(r'<g class="mark line dashed".*?d="M(\S+) ', drawn)
+    assert [load(x) for x in dashed] == pytest.approx([mix["load"]], rel=0.01)
+    assert drawn.count("<path transform") == 4
+    caption = re.sub(r".*<figcaption>|</figcaption>.*", "", drawn, flags=re.DOTALL)
+    assert "qwen-sd-crowded pays up to 5 requests at once [5, 5]" in caption
+    for case in ("reference", "loads"):
+        assert 'id="over-load"' not in pages[case]
+    assert ">Speed-up by class, 1 at a time</h2>" in pages["loads"]
+    assert "Speed-up by class, 4 at a time</h2>" not in pages["reference"], (
+        "there the load is above the table"
+    )
 
 
 def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
