@@ -98,10 +98,20 @@ class Load:
         return closed if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
 
     @property
-    def in_words(self) -> str:
+    def size(self) -> float:
+        """Requests at once or a second; 0 of recorded arrivals."""
+        return float(self.rate_per_s or self.concurrency or 0)
+
+    @property
+    def unit(self) -> str:
+        """What follows its size."""
         if self.rate_per_s is None:
-            return "recorded arrivals" if self.concurrency is None else f"{self.concurrency} at a time"
-        return f"{self.rate_per_s:g} requests/s"
+            return "recorded arrivals" if self.concurrency is None else "at a time"
+        return "requests/s"
+
+    @property
+    def in_words(self) -> str:
+        return f"{self.size:g} {self.unit}" if self.size else self.unit
 
 
 class Search(Part):

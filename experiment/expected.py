@@ -177,6 +177,8 @@ def as_json(one: Expected) -> dict[str, Any]:
     plain, step = one.plain, one.drafted
     return {
         "arm": one.arm.name,
+        "instance": one.arm.instance.name,
+        "chips": one.arm.serving.devices,
         "speculation": None
         if (speculation := one.arm.speculation) is None
         else {"mode": speculation.mode, "draft": speculation.draft.model.name},

@@ -1,13 +1,13 @@
-"""What was measured against what published results predict, and against published figures that it should meet:
-`expected.json` beside the records.
+"""A run against what published results predict, and against published figures that it should meet: `expected.json` beside the
+records. It also says on which chips each arm is.
 
-    {"schema": 1, "arms": [{"arm": ..., "plain_tpot_s": ..., "plain_tpot_low_s": ..., "plain_tpot_high_s": ...,
+    {"schema": 1, "arms": [{"arm": ..., "instance": ..., "chips": ..., "plain_tpot_s": ..., "plain_tpot_low_s": ..., "plain_tpot_high_s": ...,
       "drafted": {"step_over_plain": ..., "step_over_plain_low": ..., "step_over_plain_high": ...} | null}], "quoted": [{"text": ..., "source": ...}],
      "figures": [{"arm": ..., "metric": "tpot_s" | "speed_up" | "tokens_per_step", "classes": [...], "concurrency": ..., "value": ...,
        "tolerance": ..., "source": ...}]}
 
-A program that knows the models writes it; this package only compares. A null value: nothing could be expected. Of `figures` no
-classes mean all of them, and a figure is met where the interval of what was measured lies within its tolerance.
+A program that knows the models writes it; this package only compares. A null value: nothing could be expected. A figure without
+classes is about all of them, and it is met where the whole interval of the run is within its tolerance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -32,6 +32,44 @@ from benchmark.metrics import TOKENS_PER_STEP, TPOT
 from benchmark.plan import Arm
 
 FILE_NAME = "expected.json"
+CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
+"""What an emulated run says instead of a comparison."""
+
+
+class Quantity(NamedTuple):
+    """What is compared, as every text and picture calls it."""
+
+    title: str
+    unit: str
+    scale: float
+    """From the unit of the summary."""
+    better: str
+
+    @property
+    def label(self) -> str:
+        """`time per output token, ms, lower is better`."""
+        return ", ".join(filter(None, (self.title, self.unit, f"{self.better} is better")))
+
+    def shown(self, *values: float | None) -> list[str]:
+        """Values in the unit, without its name."""
+        return ["-" if value is None else f"{value * self.scale:.3g}" for value in values]
+
+
+_TPOT = Quantity("time per output token", "ms", 1000, "lower")
+QUANTITIES = {
+    "tpot_s": _TPOT,
+    "speed_up": Quantity("speed-up", "", 1, "higher"),
+    "tokens_per_step": Quantity("tokens per step", "", 1, "higher"),
+    "plain_tpot_s": _TPOT,
+    "step_over_plain": Quantity("decode step with drafts", "plain steps", 1, "lower"),
+}
+"""By `what` of an expectation."""
+VERDICTS = {
+    "reproduced": "reproduced",
+    "not reproduced": "not reproduced",
+    "cannot tell": "inconclusive",
+}
+"""By code of the summary, in words."""
 _Value = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
@@ -48,6 +86,8 @@ class _Speculation(BaseModel):
 
 class _Arm(BaseModel):
     arm: str
+    instance: str | None = None
+    chips: Annotated[int, Field(gt=0)] | None = None
     speculation: _Speculation | None = None
     plain_tpot_s: _Value
     plain_tpot_low_s: _Value
@@ -56,7 +96,7 @@ class _Arm(BaseModel):
 
     @property
     def expected(self) -> tuple[float | None, float | None, float | None]:
-        """Of its step where it drafts, else of its time per token: the value, and from what to what."""
+        """The value and the ends of its range: of the step where the arm drafts, else of the time per token."""
         if own := self.drafted:
             return own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
         return self.plain_tpot_s, self.plain_tpot_low_s, self.plain_tpot_high_s
@@ -84,14 +124,14 @@ class _File(BaseModel):
 
 
 def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
-    """`expectations`, `quoted` and `drafts` of the summary of `raw`. Times that no figure asks for are geometric means over the
-    classes of the largest load.
+    """`expectations`, `quoted`, `drafts` and `hardware` of the summary of `raw`. Times that no figure asks for are geometric means
+    over the classes of the largest load.
 
-    Raises ResultsError for a file of another form.
+    Raises ResultsError for a file that is not such a file.
     """
     path = folder / FILE_NAME
     if not path.is_file():
-        return {"expectations": [], "quoted": [], "drafts": {}}
+        return {"expectations": [], "quoted": [], "drafts": {}, "hardware": {}}
     try:
         said = _File.model_validate_json(text_of(path))
     except (ValueError, ValidationError) as error:
@@ -104,6 +144,11 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
         ],
         "quoted": [one.model_dump() for one in said.quoted],
         "drafts": {arm.arm: arm.speculation.model_dump() for arm in said.arms if arm.speculation},
+        "hardware": {
+            arm.arm: {"instance": arm.instance, "chips": arm.chips}
+            for arm in said.arms
+            if arm.instance and arm.chips
+        },
     }
 
 
@@ -111,15 +156,15 @@ def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
     """Whether a published figure was met: its interval against the tolerance."""
     estimate, why = _estimate(figure, cells)
     low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
-    name, scale, unit = _NAMES[figure.metric]
+    quantity = QUANTITIES[figure.metric]
     found = [mapped_back(limit) for limit in (estimate.mean, estimate.low, estimate.high)] if estimate else []
     if estimate is None or found[1] is None or found[2] is None or estimate.clusters < MIN_PROMPTS:
         verdict, measured = "cannot tell", why or "too few prompts for an interval"
     else:
         inside, outside = low <= found[1] and found[2] <= high, found[2] < low or high < found[1]
         verdict = "reproduced" if inside else "not reproduced" if outside else "cannot tell"
-        limits = " to ".join(f"{limit * scale:.2f}" for limit in found[1:] if limit)
-        measured = f"{(found[0] or 0.0) * scale:.2f}{unit} ({limits}) {provenance}"
+        value, *limits = quantity.shown(*found)
+        measured = f"{provenance} {value} [{', '.join(limits)}]"
     where = f"{', '.join(figure.classes) or 'all classes'}, {figure.concurrency} at a time"
     return {
         "arm": figure.arm,
@@ -132,17 +177,9 @@ def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
         "high": high,
         "verdict": verdict,
         "origin": provenance,
-        "text": f"{verdict if provenance == 'measured' else f'{verdict} ({provenance})'}: {name} of {figure.arm}, {where}: "
-        f"{measured}; published {figure.value * scale:.2f}{unit}, to be met within {figure.tolerance:.0%} ({figure.source})",
+        "text": f"{VERDICTS[verdict]}: {figure.arm}, {where}: {quantity.label}: {measured}; "
+        f"published {quantity.shown(figure.value)[0]}, tolerance {figure.tolerance:.0%} ({figure.source})",
     }
-
-
-_NAMES = {
-    "tpot_s": ("time per output token", 1000.0, " ms"),
-    "speed_up": ("speed-up", 1.0, ""),
-    "tokens_per_step": ("tokens per step", 1.0, ""),
-}
-"""What a metric is called, and how it is shown."""
 
 
 def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
@@ -186,28 +223,19 @@ def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     expected, low, high = arm.expected
     if not (measured and expected and low and high):
         return
-    inside = "within that range" if low <= measured <= high else "outside that range"
-    if arm.drafted:
-        what, name, scale = "step_over_plain", f"a step of {arm.arm} takes {measured:.1f} plain ones", 1
-    else:
-        what, name, scale = (
-            "plain_tpot_s",
-            f"{arm.arm} decodes in {measured * 1000:.1f} ms a token",
-            1000,
-        )
-        if measured > high:
-            inside = (
-                f"this arm is {measured / expected:.1f} times slower than its model, chips and length suggest"
-            )
-        elif measured < low:
-            inside = (
-                f"this arm is {expected / measured:.1f} times faster than its model, chips and length suggest"
-            )
+    what = "step_over_plain" if arm.drafted else "plain_tpot_s"
+    quantity = QUANTITIES[what]
+    value, *wanted = quantity.shown(measured, expected, low, high)
+    inside = "within the range"
+    if not low <= measured <= high:
+        way, by = ("above", measured / expected) if measured > high else ("below", expected / measured)
+        inside = f"{way} the range, by a factor of {by:.1f} from the forecast"
+    provenance = summary["run"]["provenance"]
     yield {
         **{"arm": arm.arm, "what": what},
         **{"measured": measured, "expected": expected, "low": low, "high": high},
-        "text": f"{name}; {expected * scale:.1f} ({low * scale:.1f} to {high * scale:.1f}) would be expected from published "
-        f"results: {inside}",
+        "text": f"{arm.arm}: {quantity.label}: {provenance} {value}; forecast from published results {wanted[0]}, "
+        f"range {wanted[1]} to {wanted[2]}: {inside}",
     }
 
 

@@ -122,14 +122,14 @@ def _outcome(expected: float, measured: float | None) -> str:
     text = f"so it should be {outcome}: {expected:.2f} by these means"
     if measured is None:
         return text
-    text += f", measured {measured:.2f} over pairs"
+    text += f", observed {measured:.2f} over pairs"
     if abs(measured / expected - 1) > _MATTERS:
-        text += ", in which prompts weigh alike and not by their tokens"
+        text += ", where each prompt counts the same and not by its tokens"
     return text
 
 
 def _long_pauses(cells: Cells, base: tuple[Arm, _Steps], treated: tuple[Arm, _Steps], expected: float) -> str:
-    """What pauses above twice the median change, and their cause where the records show it; empty where they change little."""
+    """The effect of pauses above twice the median, and their cause where the records show it; empty where they change little."""
     # 0 where most chunks came in the packet of the one before
     if not (base[1].median_s and treated[1].median_s):
         return ""
@@ -213,17 +213,17 @@ def _crossover(rows: Sequence[Mapping[str, Any]], price: float) -> dict[str, Any
     if index == len(rows):
         level = None
         shown = all(row["ci_low"] is not None and row["ci_low"] > price for row in rows)
-        text = f"the baseline is cheaper at no measured load up to {levels[-1]} at a time"
+        text = f"the baseline is cheaper at no load up to {levels[-1]} at a time"
     else:
         level, high = levels[index], rows[index]["ci_high"]
         shown = high is not None and high < price
-        text = f"the baseline is cheaper from {level} at a time on, the lowest measured load"
+        text = f"the baseline is cheaper from {level} at a time on, the lowest load of the run"
         if index:
             text = f"the baseline becomes cheaper between {levels[index - 1]} and {level} at a time"
     return {
         "concurrency_from_which_plain_is_cheaper": level,
         "shown": shown,
-        "text": text if shown else f"{text}; an interval there leaves it open",
+        "text": text if shown else f"{text}; not certain, because an interval includes equal cost",
     }
 
 
@@ -249,7 +249,7 @@ def _of_plan(plan: Plan) -> Iterator[str]:
     if MIXED in plan.loaded_with:
         yield "classes were asked together, as they come: tokens per second and dollars are those of all classes"
     if plan.simultaneous:
-        yield "the arms were loaded at once: they may have slowed each other down, and the client both"
+        yield "the arms were loaded at once: they may have slowed each other down, and the client may have slowed both"
     if plan.ignore_eos:
         yield (
             "answers were forced to max_tokens: what follows an answer's natural end is not natural text, and "
@@ -277,8 +277,8 @@ def _of_records(raw: RawRun) -> Iterator[str]:
         )
     if (rounds := len({sitting.run for sitting in raw.sittings})) > 1:
         yield (
-            f"{rounds} rounds, one after the other: between arms of two rounds there are hours; where an arm and its "
-            "baseline were in one round, that round's page compares them within it"
+            f"{rounds} rounds, one after the other: arms of different rounds were measured hours apart; where an arm "
+            "and its baseline were in one round, that round's report compares them"
         )
     yield from raw.cautions
     for arm, classes in raw.made_up.items():
@@ -293,4 +293,4 @@ def _of_records(raw: RawRun) -> Iterator[str]:
             yield f"{arm}: ${then} an hour when the run began, ${now} now: costs are by the last price"
     source = token_source(record for record in raw.requests if record.phase == "measured")
     if source and source.startswith("mixed"):
-        yield f"tokens were not counted alike in all answers ({source})"
+        yield f"tokens were not counted in the same way in all answers ({source})"

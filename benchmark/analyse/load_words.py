@@ -1,4 +1,4 @@
-"""What a run says about load, in words: up to which load a treatment pays, and where tokens are cheapest.
+"""The results of a run over load, in words: up to which load a treatment pays, and where tokens are cheapest.
 
 All of it comes from `crossovers` and `search` of the summary (`benchmark.analyse.frontier`).
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmark.analyse.gains import IN_THIS_START
 from benchmark.plan import Load
+from core.words import listed, plural
 
 FEW_ANSWERS = 3
 """A set of arrivals that is over after less time than so many answers take is a burst, not a load."""
@@ -38,21 +39,23 @@ def _where_it_failed(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _pays(found: Mapping[str, Any]) -> str:
     more = "; it crosses again at a higher load" if found["more"] else ""
-    measured = "that both arms answered" if found["failing"] else "measured"
     if found["found"] == "not shown":
         return _unclear(found)
     if found["found"] == "while answered":
-        return f"pays up to {_at(found, found['load'])}, the largest load {measured}"
+        return f"pays up to {_at(found, found['load'])}, the largest load that both arms answered"
     if found["found"] in ("always", "never"):
-        if found["found"] == "always":
-            return f"pays at every load {measured}"
-        return f"costs at every load {measured}"
+        (first, _), *others = found["signs"]
+        verb = "pays" if found["found"] == "always" else "costs"
+        of = "that both arms answered" if found["failing"] else "of the run"
+        if not others:
+            return f"{verb} at {_at(found, first)}, the only load {of}"
+        return f"{verb} at every load {of}, {_shown(found, first)} to {_at(found, others[-1][0])}"
     low, high = (_shown(found, found[name]) for name in ("low", "high"))
     return f"pays {'from' if found['rising'] else 'up to'} {_at(found, found['load'])} [{low}, {high}]{more}"
 
 
 def _unclear(found: Mapping[str, Any]) -> str:
-    """What is known where no crossover is."""
+    """What is known of a treatment without a crossover."""
     same = found.get("same", ())
     kinds = {
         "pays at {}": [load for load, sign in found["signs"] if sign == 1],
@@ -63,8 +66,8 @@ def _unclear(found: Mapping[str, Any]) -> str:
     known = []
     for text, loads in kinds.items():
         if loads:
-            several = ", ".join(_shown(found, load) for load in loads[:-1])
-            known.append(text.format(" and ".join(filter(None, (several, _at(found, loads[-1]))))))
+            sizes = [*(_shown(found, load) for load in loads[:-1]), _at(found, loads[-1])]
+            known.append(text.format(listed(sizes)))
     if not known:
         return "cannot be compared with its baseline at any load, because of too few answers"
     told = f"has {known[0]}" if known[0].startswith("no ") else known[0]
@@ -87,10 +90,10 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 
 def doubt(search: Mapping[str, Any] | None, load: Load) -> str:
-    """Why a load that was searched is not enough for advice by itself; empty where it is."""
+    """Why one load of a search is not enough for advice; empty where it is enough."""
     if search is None:
         return ""
-    size = load.rate_per_s or load.concurrency
+    size = load.size
     if size in search["late"]:
         return "because the client was late there"
     return "because it was measured once per class (repeat to confirm)" if size in search["once"] else ""
@@ -113,15 +116,15 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     yield from () if told else _cheapest(search)
     if search["budget_spent"] and search["starts"] > 1:
         yield (
-            f"The search ended with its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
+            f"The search stopped at its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
             "the same under each start."
         )
     elif search["budget_spent"]:
-        yield f"The search ended with its budget ({search['budget']}); repeated with a larger one, it goes on."
+        yield f"The search stopped at its budget ({search['budget']}); run it again with a larger one to continue."
     if search["bursts_from"]:
         yield (
-            f"From {search['bursts_from']:g} requests/s on, a set of requests arrives within the time of {FEW_ANSWERS} answers: "
-            "they meet fewer others than in an endless stream; more requests come closer to it."
+            f"From {search['bursts_from']:g} requests/s on, a set of requests arrives within the time of {FEW_ANSWERS} answers, "
+            "so queues are shorter than under steady traffic: ask for more requests (--requests)."
         )
 
 
@@ -133,7 +136,7 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     within = f"that meets {limits}" if objective else "without an objective"
     able = [arm for arm in search["arms"] if arm["cheapest"]]
     if not any(arm["points"] for arm in search["arms"]):
-        yield "No arm answered enough requests at a measured load to tell its time per token or its price."
+        yield "No arm answered enough requests at any load: time per token and price are not known."
         return
     if objective and not able:
         points = [
@@ -143,7 +146,7 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
         ]
         least, arm, load = min(points)
         known = f"the lowest TPOT was {least:.3g} s, {arm} at {_at(search, load)}"
-        yield f"No arm meets {limits} at a measured load; {known}."
+        yield f"No arm meets {limits} at any load of the run; {known}."
     if not able:
         return
     priced = all(arm["cheapest"]["usd_per_million_output_tokens"] for arm in able)
@@ -163,7 +166,7 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     )
     unable = [arm["arm"] for arm in search["arms"] if not arm["cheapest"]]
     why = "not met by" if objective else "too few answers of"
-    rest = f"; {why} {' and '.join(unable)} at a measured load" if unable else ""
+    rest = f"; {why} {listed(unable)} at any load of the run" if unable else ""
     yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 
@@ -171,7 +174,7 @@ def _at(found: Mapping[str, Any], load: float) -> str:
     shown = _shown(found, load)
     if found["by"] == "rate":
         return f"{shown} requests/s"
-    return f"{shown} request{'s' * (shown != '1')} at once"
+    return f"{shown} {plural(float(shown), 'request')} at once"
 
 
 def _shown(found: Mapping[str, Any], load: float) -> str:

@@ -15,15 +15,16 @@ from statistics import fmean
 
 _COLOURS = 6
 """Of treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
+DOT = "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"
 _SHAPES = (
-    "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
+    DOT,
     "M-2.7-2.7h5.4v5.4h-5.4z",
     "M0-3.7L3.5 2.6H-3.5z",
     "M0-3.9L3.9 0L0 3.9L-3.9 0z",
     "M0 3.7L3.5-2.6H-3.5z",
 )
 _CROSS = "M-3.5-3.5L3.5 3.5M-3.5 3.5L3.5-3.5"
-NARROW, WIDE = 340, 600
+NARROW, WIDE = 340, 460
 """Of a drawing: one of several in a row, or alone."""
 _TOP, _BELOW, _RIGHT = 20, 36, 16
 _HEIGHT = 0.36
@@ -74,6 +75,8 @@ class Axis:
     """Whether ticks are whole numbers only."""
     most: int = 6
     """Ticks."""
+    marked: tuple[float, ...] = ()
+    """Where given, ticks are at some of these values, the outer ones first."""
 
     def at(self, value: float) -> float:
         """Where `value` is, from 0 to 1; what is beyond an end is at that end."""
@@ -89,15 +92,19 @@ class Axis:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Round values within the ends and their texts, not so many that the texts would meet."""
-        return [
-            (value, f"{value:,.10g}{self.unit}") for value in (self._ratios() if self.log else self._steps())
-        ]
+        if self.marked:
+            values = self._apart((self.marked[0], *reversed(self.marked)))
+        elif self.log:
+            values = self._apart(tick for tick in _RATIOS if _EDGE <= self.at(tick) <= 1 - _EDGE)
+        else:
+            values = self._steps()
+        return [(value, f"{value:,.10g}{self.unit}") for value in values]
 
-    def _ratios(self) -> list[float]:
+    def _apart(self, wanted: Iterable[float]) -> list[float]:
+        """Those that are far enough from all before them, in order."""
         found: list[float] = []
-        for tick in _RATIOS:
-            apart = all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in found)
-            if _EDGE <= self.at(tick) <= 1 - _EDGE and apart:
+        for tick in wanted:
+            if all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in found):
                 found.append(tick)
         return sorted(found)
 
@@ -161,6 +168,17 @@ class Plot:
         inside = [point for point in points if point[0] <= self.x.high]
         path = "L".join(self._at(*point) for point in inside)
         self._mark("line dashed" if dashed else "line", look, f'<path d="M{path}"/>' if inside else "")
+
+    def span(self, low: float, high: float, y: float, look: Look) -> None:
+        """A thick bar from one `x` to another."""
+        self._mark("span", look, f'<path d="M{self._at(low, y)}L{self._at(high, y)}"/>')
+
+    def zone(self, low: float, high: float) -> None:
+        """Shade what is between two values of `y`."""
+        top, foot = self._down(high), self._down(low)
+        self._parts.append(
+            f'<rect class="zone" x="{self._left:.1f}" y="{top:.1f}" width="{self._width:.1f}" height="{foot - top:.1f}"/>'
+        )
 
     def dots(self, points: Points, look: Look) -> None:
         """A mark of the series' shape at each point."""

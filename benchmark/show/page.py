@@ -19,6 +19,7 @@ from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.decision import AtLoad, Decision, decide
+from benchmark.analyse.expectation import CIRCULAR
 from benchmark.analyse.load_words import sentences
 from benchmark.errors import ResultsError
 from benchmark.file_access import write_whole
@@ -31,19 +32,21 @@ from benchmark.show import tables
 from benchmark.show.canvas import looks
 from benchmark.show.speed_up import (
     ALL_CLASSES,
+    FORECAST_LOOKS,
     against_windows,
     answer,
     by_other_metrics,
     crossovers,
     forecast,
     frontier,
+    over_load,
     past_break_even,
     ratio_axis,
     treatments,
     why,
 )
 from benchmark.show.spread import distributions, over_time
-from benchmark.show.wording import origins, planned_text, remarks, sentence
+from benchmark.show.wording import conditions, origins, planned_text, remarks, sentence
 from core.json_text import json_text
 
 FILE_NAME = "report.html"
@@ -75,6 +78,7 @@ def filled(template: str, **content: Any) -> str:
 @cache
 def _templates() -> Any:
     import jinja2
+    from markupsafe import Markup, escape
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -84,6 +88,7 @@ def _templates() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["lean"] = tables.lean
+    environment.filters["breakable"] = lambda text: escape(text).replace("_", Markup("_<wbr>"))
     return environment
 
 
@@ -108,7 +113,9 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "decision": decision,
         "sentence": sentence(run),
         "said": _parted(decision),
-        "over_load": list(sentences(summary, by_class=False)),
+        "load_lines": list(sentences(summary, by_class=False)),
+        "conditions": list(conditions(summary)),
+        "over_load": over_load(summary, decision.loads, arms),
         "crossovers": crossovers(summary),
         "frontier": frontier(summary, arms),
         "answer": answer(at, axis),
@@ -125,8 +132,10 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "crossover": _together(
             (one["text"], f"{one['class']} with {one['treatment']}") for one in run["crossover"]
         ),
-        "surprises": [one["text"] for one in expected if not one["low"] <= one["measured"] <= one["high"]],
+        "circular": f"N{CIRCULAR[1:]}" if expected and run["provenance"] == "emulated" else "",
+        "expected": [one["text"] for one in expected],
         "forecast": forecast(expected),
+        "forecast_looks": FORECAST_LOOKS,
         "place": Place.of,
         "planned": planned_text(run),
         "predicted": predicted,

@@ -13,11 +13,12 @@ from typing import Any
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad
+from benchmark.analyse.expectation import QUANTITIES, VERDICTS
 from benchmark.analyse.gains import Gain, interval, money
 from benchmark.analyse.load_words import in_words
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load
-from benchmark.show.canvas import NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks
+from benchmark.show.canvas import DOT, NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks
 from benchmark.show.tables import Row, Table
 from benchmark.show.wording import change, plain
 
@@ -27,9 +28,13 @@ _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
 """By verdict, its class in the page's style."""
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
 _CAPTION = (
-    "Speed-up in time per output token, on one scale. Solid: measured, each mark with its 95 % interval. Dashed: "
+    "Speed-up in time per output token, on one scale. Solid: observed, each mark with its 95 % interval. Dashed: "
     "predicted from the acceptance at each position and the step times of the window that was run, as if each draft cost the same; its mark "
-    "is measured."
+    "is observed."
+)
+_OVER_LOAD = (
+    "Speed-up in time per output token over all classes at each load of the run, with 95 % intervals. Shaded: 0.95 to 1.05, "
+    "too small to matter."
 )
 
 
@@ -122,7 +127,7 @@ def why(at: AtLoad) -> Picture | None:
         end, need = axis.percent(tokens), axis.percent(cost)
         shapes = (("mark bar", f"M0 10H{end}"), ("mark need", f"M{need} 2v16"))
         rows.append((row, Lane(_KINDS[gain.verdict], shapes)))
-    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "measured")
+    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
     return _picture("Tokens per step", headings, rows, axis)
 
 
@@ -143,19 +148,59 @@ def past_break_even(at: AtLoad) -> str:
 
 
 def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
-    """What was measured over what published results predict, with the range of that; None without a forecast."""
-    ratios = [[one[key] / one["expected"] for key in ("measured", "low", "high")] for one in expectations]
-    axis = ratio_axis([(of, low, high) for of, low, high in ratios])
-    rows = []
-    for one, (of, low, high) in zip(expectations, ratios, strict=True):
-        kind = "slower" if of > high else "faster" if of < low else "equivalent"
-        what, scale = ("ms per token", 1000) if one["what"] == "plain_tpot_s" else ("cost of a step", 1)
-        values = [one[key] * scale for key in ("measured", "expected", "low", "high")]
-        measured, expected, least, most = (f"{value:.3g}" for value in values)
-        row = (one["arm"], what, measured, f"{expected} [{least}, {most}]")
-        rows.append((row, _lane(axis, kind, of, low, high)))
-    headings = ("arm", "what", "measured", "forecast [range]")
+    """The run over what published results predict: each row has its own quantity, its bounds are shaded. None without a forecast."""
+    ratios = [
+        tuple(one[key] / one["expected"] if one.get(key) else None for key in ("measured", *_ENDS, *_BOUNDS))
+        for one in expectations
+    ]
+    axis, rows = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))]), []
+    for one, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
+        kind, result = _against(one)
+        left, right = (axis.percent(bound or 1.0) for bound in (low, high))
+        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, ratio, begin, end).shapes)
+        rows.append(((*_expected(one), result), Lane(kind, shapes)))
+    headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
     return _picture("Against the forecast", headings, rows, axis, zone=False)
+
+
+def _expected(one: Mapping[str, Any]) -> Row:
+    """Arm, quantity, value of the run with its interval, expected value and bounds."""
+    quantity, what, kind = QUANTITIES[one["what"]], "", "forecast range"
+    if "verdict" in one:
+        what, kind = (
+            f": {', '.join(one['classes']) or ALL_CLASSES}, {one['concurrency']} at a time",
+            "tolerance",
+        )
+    value, expected, *ends = quantity.shown(*map(one.get, ("measured", "expected", *_ENDS, *_BOUNDS)))
+    bounds = f"{ends[2]} to {ends[3]}".replace(" ", _NO_BREAK)
+    value += f" [{ends[0]},{_NO_BREAK}{ends[1]}]" if one.get("ci_low") else ""
+    return one["arm"], f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
+
+
+_ENDS, _BOUNDS = ("ci_low", "ci_high"), ("low", "high")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+FORECAST_LOOKS = tuple(
+    Look(name, f"--{colour}", DOT)
+    for name, colour in (
+        ("within the bounds", "plain"),
+        ("better", "good"),
+        ("worse", "bad"),
+        ("inconclusive", "muted"),
+    )
+)
+"""What the colours of a mark against the forecast mean."""
+
+
+def _against(one: Mapping[str, Any]) -> tuple[str, str]:
+    """How a row against the forecast is drawn, and its result in words."""
+    if one.get("verdict") == "cannot tell":
+        return "not-shown", VERDICTS["cannot tell"]
+    side = (one["measured"] > one["high"]) - (one["measured"] < one["low"])
+    if not side:
+        return "equivalent", VERDICTS["reproduced"] if "verdict" in one else "within the range"
+    good = (side > 0) == (QUANTITIES[one["what"]].better == "higher")
+    missed = f"{VERDICTS['not reproduced']}, " if "verdict" in one else ""
+    return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
 
 
 def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
@@ -258,7 +303,7 @@ def _panels(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[P
         for class_, line in of_class.items():
             _draw(plot, line, styles[class_])
             k, best = max(line.told, key=lambda point: point[1])
-            kind = "measured" if line.told == line.points else "predicted"
+            kind = "observed" if line.told == line.points else "predicted"
             said.append(f"{class_} {kind}, best {best:.2f} with {k:g} speculative tokens")
         yield plot.panel(f"w{index}", title, f"Speed-up against the window, {title}: {'; '.join(said)}.")
 
@@ -270,6 +315,58 @@ def _draw(plot: Plot, line: _Line, look: Look) -> None:
     plot.line([*line.predicted.items()], look, dashed=True)
     plot.line(line.points if len(line.points) > 1 else [], look)
     plot.dots(line.points, look)
+
+
+def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Mapping[str, Look]) -> list[Figure]:
+    """Speed-up over all classes against the load, with the crossover of each arm and its interval, of a run that searched its loads."""
+    found = _curves(summary, loads, arms) if summary.get("search") else []
+    if not found:
+        return []
+    sizes = sorted({size for *_, gains in found for size, _ in gains})
+    unit = "requests per second" if summary["search"]["by"] == "rate" else "requests at once"
+    x = Axis(
+        low=sizes[0] / 1.1,
+        high=sizes[-1] * 1.1,
+        title=f"load, {unit}",
+        log=True,
+        most=12,
+        marked=tuple(sizes),
+    )
+    y = ratio_axis([(gain.ratio, gain.low, gain.high) for *_, gains in found for _, gain in gains])
+    plot = Plot(x, y, width=WIDE, labels=[(look, gains[-1][1].ratio or 1.0) for look, _, gains in found])
+    plot.zone(*EQUIVALENT)
+    plot.line([(x.low, 1), (x.high, 1)], _LEVEL)
+    alt, caption = [], [_OVER_LOAD]
+    if any(edge["found"] == "crossing" for _, edge, _ in found):
+        caption.append("Dashed: the crossover; the bar at 1× is its 95 % interval.")
+    for look, edge, gains in found:
+        if edge["found"] == "crossing":
+            plot.line([(edge["load"], y.low), (edge["load"], y.high)], look, dashed=True)
+            plot.span(edge["low"], edge["high"], 1, look)
+        points = [(size, gain.ratio or 1.0) for size, gain in gains]
+        for size, gain in gains:
+            if gain.low and gain.high:
+                plot.line([(size, gain.low), (size, gain.high)], look)
+        plot.line(points, look)
+        plot.dots(points, look)
+        marks = [f"{gain.ratio:.2f}{interval(gain.low, gain.high)} at {size:g}" for size, gain in gains]
+        caption.append(f"{look.name} {in_words(edge)}.")
+        alt.append(f"{caption[-1]} Speed-up {', '.join(marks)}.")
+    panel = plot.panel("o", f"all classes in equal shares, over {found[0][1]['baseline']}", " ".join(alt))
+    return figure("over-load", "Speed-up against load", " ".join(caption), [panel], ())
+
+
+def _curves(
+    summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Mapping[str, Look]
+) -> list[tuple[Look, Mapping[str, Any], list[tuple[float, Gain]]]]:
+    """Of each arm the crossover over all classes, and its speed-up by load."""
+    ordered, found = sorted(loads, key=lambda at: at.load.size), []
+    for edge in (one for one in summary["crossovers"] if one["class"] is None and one["treatment"] in arms):
+        pair = edge["baseline"], edge["treatment"]
+        known = [(at.load.size, gain) for at in ordered for gain in at.over_mix if gain.ratio]
+        if gains := [(size, gain) for size, gain in known if (gain.baseline, gain.arm) == pair]:
+            found.append((arms[edge["treatment"]], edge, gains))
+    return found
 
 
 def crossovers(summary: Mapping[str, Any]) -> Table | None:
@@ -327,7 +424,7 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
     loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for one in known for p in one["points"]}))
     of = "requests/s" if search["by"] == "rate" else "at a time"
     caption = (
-        f"Each mark is a measured load with its 95 % intervals, and an arm's line goes through them from the lowest to the highest: "
+        f"Each mark is a load of the run with its 95 % intervals, and an arm's line goes through them from the lowest to the highest: "
         f"{loads} {of}. The further up and to the left, the better.{f' {drawn_at}, {limit:g} ms.' if limit else ''}"
     )
     alt = f"{unit} against the time per output token. {'. '.join(said)}."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
+from benchmark.analyse.expectation import CIRCULAR, VERDICTS
 from benchmark.analyse.load_words import sentences
 from benchmark.plan import Load
 from benchmark.show.speed_up import past_break_even, why
@@ -24,6 +24,7 @@ from benchmark.show.tables import (
     warned,
 )
 from benchmark.show.wording import planned_text, remarks, sentence
+from core.words import count
 
 WIDTH = 100
 _MOST_WARNINGS, _LEAST_COLUMN = 6, 8
@@ -45,11 +46,19 @@ def _published(summary: Mapping[str, Any]) -> list[str]:
     found = [one for one in summary.get("expectations", ()) if "verdict" in one]
     if not found:
         return []
-    counted = Counter(one["verdict"] for one in found).most_common()
-    origin = "" if found[0]["origin"] == "measured" else f" ({found[0]['origin']})"
-    return [
-        f"Published figures{origin}: {', '.join(f'{n} {verdict}' for verdict, n in counted)}; --all has each."
+    if summary["run"]["provenance"] == "emulated":
+        return [f"Published figures: {CIRCULAR}"]
+    met, *others = (
+        sum(one["verdict"] == code for one in found)
+        for code in ("reproduced", "not reproduced", "cannot tell")
+    )
+    rest = [
+        f"{n} {VERDICTS[code]}"
+        for n, code in zip(others, ("not reproduced", "cannot tell"), strict=True)
+        if n
     ]
+    said = ", ".join([f"{met} of {count(len(found), 'published figure')} reproduced", *rest])
+    return [f"{said} (report.html lists each)."]
 
 
 def render_all(summary: Mapping[str, Any]) -> str:
@@ -64,13 +73,21 @@ def render_all(summary: Mapping[str, Any]) -> str:
         _text,
         (
             [f"{one['class']}, {one['treatment']}: {one['text']}." for one in run["crossover"]],
-            [f"Expected: {one['text']}." for one in summary.get("expectations", ())],
+            _expected(summary),
             [*lossless_lines(summary), *engine_lines(summary), *quality_lines(summary)],
             _notes(summary),
             [f"! {remark}" for remark in remarks(summary)],
         ),
     )
     return _joined(blocks)
+
+
+def _expected(summary: Mapping[str, Any]) -> list[str]:
+    """What was expected of the run and how it came out; an emulated run is not compared."""
+    found = summary.get("expectations", ())
+    if found and summary["run"]["provenance"] == "emulated":
+        return [f"Against the forecast: {CIRCULAR}"]
+    return [f"Expected: {one['text']}." for one in found]
 
 
 def _joined(blocks: Iterable[str]) -> str:
@@ -93,7 +110,7 @@ def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
         yield _text(
             [
                 "TPOT: time per output token, geometric mean over pairs of the same prompt. $/M: dollars per million output "
-                f"tokens, prompts and waiting included. Speed-up: with its 95 % interval; verdicts stand after Holm's "
+                f"tokens, prompts and waiting included. Speed-up: with its 95 % interval; verdicts are after Holm's "
                 f"correction over all classes and arms.{here}{several}"
             ]
         )

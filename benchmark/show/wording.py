@@ -10,6 +10,7 @@ from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
 from benchmark.cell_size import cell_requests
+from core.words import count, listed
 
 UNKNOWN = "-"
 
@@ -21,6 +22,32 @@ def planned_text(run: Mapping[str, Any]) -> str:
     if run["searched"]:
         text = f"about {cell_requests(run['requests_per_cell'])} requests for each {each} and cell, at least one for each in flight"
     return f"{text} in each of {rounds} rounds" if rounds > 1 else text
+
+
+def conditions(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the numbers of a run hold for, each under its name: chips, load, length of answers, date; only what was recorded."""
+    run, search = summary["run"], summary.get("search")
+    if places := {arm: (on["instance"], on["chips"]) for arm, on in summary.get("hardware", {}).items()}:
+        alike = len({*places.values()}) == 1
+        each = [
+            f"{instance}, {count(chips, 'chip')} for {'each arm' if alike else arm}"
+            for arm, (instance, chips) in places.items()
+        ]
+        yield "Hardware", "emulated " * (run["provenance"] == "emulated") + "; ".join(dict.fromkeys(each))
+    loads, found = dict.fromkeys(Place.of(cell).load for cell in summary["cells"]), []
+    for unit in dict.fromkeys(load.unit for load in loads):
+        sizes = listed([f"{load.size:g}" for load in loads if load.size and load.unit == unit])
+        found.append(f"{f'{sizes} ' * bool(sizes)}{unit}")
+    if search:
+        found = [f"searched from {search['low']:g} to {search['high']:g} {next(iter(loads)).unit}"]
+    yield "Load", ", ".join(found)
+    medians = sorted(
+        cell["completion_tokens"]["p50"] for cell in summary["cells"] if cell["completion_tokens"]
+    )
+    ends = " to ".join(dict.fromkeys(f"{length:,.0f}" for length in medians[:: len(medians) - 1 or 1]))
+    limit = f"at most {count(run['max_tokens'], 'token')}"
+    yield "Answers", f"median {ends}, {limit}" if ends else limit
+    yield "Date", run["started"][:10]
 
 
 def plain(value: float | None, form: str, unit: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,17 +12,39 @@ from typing import Any
 
 import pytest
 
+from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
+from benchmark.analyse.expectation import against_published
 from benchmark.analyse.summary import summarise
 from benchmark.commands.results_command import Run
 from benchmark.show.page import filled, render
 from maintenance import picture
-from tests.benchmark.show.runs import LONG, all_runs
+from tests.benchmark.show.runs import ACCEPTED, FUSED, LONG, PLAIN, all_runs, run_of
 
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of each page."""
     made = {name: render(raw, summarise(raw)) for name, raw in all_runs().items()}
+    raw, folder = run_of(), tmp_path_factory.mktemp("pages")
+    figures = [
+        {
+            "arm": FUSED["name"],
+            "metric": "speed_up",
+            "classes": classes,
+            "concurrency": 4,
+            "value": value,
+            "tolerance": 0.2,
+            "source": "a table",
+        }
+        for classes, value in (([], 1.5), (["json"], 0.5), (list(ACCEPTED), 4.0), (["code"], 1.7))
+    ]
+    step = {"step_over_plain": 2.0, "step_over_plain_low": 0.3, "step_over_plain_high": 4.0}
+    plain = {"plain_tpot_s": 0.01, "plain_tpot_low_s": 0.008, "plain_tpot_high_s": 0.015}
+    on = {"instance": "trn2.48xlarge", "chips": 8}
+    arms = [{"arm": PLAIN["name"], **on, **plain}, {"arm": FUSED["name"], **on, **plain, "drafted": step}]
+    (folder / EXPECTED_FILE).write_text(json.dumps({"arms": arms, "figures": figures}))
+    summary = summarise(raw)
+    made["against the forecast"] = render(raw, summary | against_published(folder, summary, raw))
     known: dict[str, Any] = {
         "experiment": "mine",
         "provenance": "emulated",
@@ -32,7 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     damaged = Run(folder=LONG * 3, link="x", problem=f"not a run, {LONG}")
     listed = [run, replace(run, complete=True), damaged]
     made["results"] = filled("results.html", runs=listed)
-    folder, found = tmp_path_factory.mktemp("pages"), {}
+    found = {}
     for name, content in made.items():
         found[name] = folder / f"{name.replace(' ', '-')}.html"
         found[name].write_text(content, encoding="utf-8")

@@ -27,6 +27,18 @@ while (walker.nextNode()) {
 for (const { node, box, scrolled } of texts)
   if (!scrolled && (box.left < -1 || box.right > root.clientWidth + 1)) say("text beyond the window", node);
 
+// On paper a word is whole: it may part at a hyphen and nowhere else. What a server wrote is as long as it is.
+if (printed)
+  for (const { node, parent } of texts)
+    if (!parent.closest("pre, svg"))
+      for (const word of node.data.matchAll(/[^\s-]+/g)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].filter((box) => box.width > 0).map((box) => Math.round(box.top)));
+        if (lines.size > 1) say("a broken word", word[0]);
+      }
+
 const meet = (a, b, slack) =>
   a.left < b.right - slack && b.left < a.right - slack && a.top < b.bottom - slack && b.top < a.bottom - slack;
 

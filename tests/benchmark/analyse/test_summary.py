@@ -276,9 +276,15 @@ FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
     [
         (FALLING, (), 64, True, "between 8 and 64 at a time (arms at the same price per hour)"),
         (FALLING, (10.0, 15.0), 8, True, "between 1 and 8 at a time"),
-        (((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)), (), 8, False, "; an interval there leaves it open"),
-        (((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6)), (), None, False, "at no measured load up to 8 at a time"),
-        (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest measured load"),
+        (
+            ((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)),
+            (),
+            8,
+            False,
+            "; not certain, because an interval includes equal cost",
+        ),
+        (((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6)), (), None, False, "at no load up to 8 at a time"),
+        (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest load of the run"),
         (((8, 1.5, 1.4, 1.6),), (), None, None, None),
     ],
     ids=["falls", "prices move it", "within the noise", "recovers", "one load, slower", "one load, faster"],

@@ -35,13 +35,13 @@ from benchmark.show.speed_up import (
 from benchmark.show.tables import Table, lean
 from benchmark.show.terminal import render_all
 from tests.benchmark.records import answered, raw_run
-from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, run_of, searched
+from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, at_once, run_of, searched
 
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
 FORBIDDEN = {"script", "img", "image", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
 Summaries = dict[str, dict[str, Any]]
-EMPTY = {"meta", "path", "use", "rect"}
+EMPTY = {"meta", "path", "use", "rect", "wbr"}
 """Elements that this page leaves open, or that close themselves."""
 
 
@@ -168,7 +168,7 @@ def test_the_page_says_its_answer_first_then_what_failed_its_origins_and_how_to_
         (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
         assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
     assert "requests failed" not in pages["many requests"]
-    assert "No measured request failed." in text_of(pages["one arm"])
+    assert "No request failed; requests of the warm-up are not counted." in text_of(pages["one arm"])
     for kind in ("emulated", "computed", "predicted", "quoted"):
         assert f'<th scope="row">{kind}</th>' in pages["reference"]
     shown, opening = text_of(pages["loads"]), runs["loads"].sittings[0]
@@ -187,7 +187,7 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', content)
     assert bold.startswith("qwen-sd-crowded pays up to ")
     assert "Cheapest that meets TPOT 0.03 s: " in bold
-    assert bold.endswith("; not met by qwen-vllm at a measured load."), "and not the verdict at one load"
+    assert bold.endswith("; not met by qwen-vllm at any load of the run."), "and not the verdict at one load"
     assert "about 8 requests for each class and arm and cell, at least one for each in flight" in content
     assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in content
     (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', content, re.DOTALL)
@@ -210,6 +210,42 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     unpriced = made(searched(("json",), arms=free))
     assert "output tokens/s of an arm" in unpriced
     assert "Most output tokens without an objective: qwen-sd-crowded at 1 request at once, " in unpriced
+
+
+def test_after_a_search_the_first_picture_is_the_speed_up_against_the_load(
+    pages: dict[str, str], summaries: Summaries
+) -> None:
+    content, summary = pages["search"], summaries["search"]
+    order = [
+        content.index(part)
+        for part in ('<figure id="over-load">', "Speed-up by class, 1 at a time</h2>", "<table")
+    ]
+    assert order == sorted(order)
+    (drawn,) = re.findall(r'<figure id="over-load">.*?</figure>', content, re.DOTALL)
+    (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
+    (span,) = re.findall(r'<g class="mark span".*?d="M(\S+) (\S+)L(\S+) (\S+)"', drawn)
+    ticks = {
+        int(text): float(x)
+        for x, text in re.findall(r'<text x="(\S+)" y="\S+" text-anchor="middle">(\d+)<', drawn)
+    }
+    assert list(ticks) == [1, 2, 4, 8], "the loads that were run"
+
+    def load(x: str) -> float:
+        return float(8 ** ((float(x) - ticks[1]) / (ticks[8] - ticks[1])))
+
+    assert (load(span[0]), load(span[2])) == pytest.approx((mix["low"], mix["high"]), rel=0.01)
+    dashed = re.findall(r'<g class="mark line dashed".*?d="M(\S+) ', drawn)
+    assert [load(x) for x in dashed] == pytest.approx([mix["load"]], rel=0.01)
+    assert drawn.count("<path transform") == 4
+    caption = re.sub(r".*<figcaption>|</figcaption>.*", "", drawn, flags=re.DOTALL)
+    assert "qwen-sd-crowded pays up to 5 requests at once [5, 5]" in caption
+    for case in ("reference", "loads"):
+        assert 'id="over-load"' not in pages[case]
+    listed = made(run_of(classes=("json",), loads=at_once(1, 4)))
+    assert re.search(r">Speed-up by class, [14] at a time</h2>", listed)
+    assert "Speed-up by class, 4 at a time</h2>" not in pages["reference"], (
+        "there the load is above the table"
+    )
 
 
 def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
@@ -343,7 +379,7 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
 
     (panel,) = drawn("sweep", predictions(runs["sweep"]))
     assert panel.title == "qwen-sd"
-    assert all(f"{class_} measured, best" in panel.alt for class_ in (*CLASSES, "all classes"))
+    assert all(f"{class_} observed, best" in panel.alt for class_ in (*CLASSES, "all classes"))
     assert "predicted" not in panel.alt
     found = predictions(runs["reference"])
     assert [one["class"] for one in found] == [*CLASSES, "all classes"]
