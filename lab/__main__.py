@@ -79,6 +79,7 @@ def _as_data(found: Demonstration, path: Path, out: Path) -> dict[str, Any]:
 
 def _as_lines(found: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     from benchmark.show.terminal import render
+    from core.screen import folded
     from lab.aws.printing import account_lines
 
     if inventory:
@@ -87,7 +88,7 @@ def _as_lines(found: Demonstration, answer: Mapping[str, Any], *, inventory: boo
     on_aws = "{trn2_hours:.1f} Trn2 hours, ${usd:.0f} at list prices, compiling included (predicted)".format(
         **answer["on_aws"]
     )
-    yield f"On AWS     {on_aws}"
+    yield from folded([f"On AWS     {on_aws}"])
     yield f"Report     {answer['report']}"
     yield f"Next       {answer['next']}"
 

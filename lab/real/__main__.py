@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmark.commands.option_types import search_range
 from benchmark.show.terminal import render
+from core.screen import folded
 from experiment.finding import Refusal
 from lab.arguments import ROOT, add_experiment, positive, refused, shown
 from lab.real import installation
@@ -59,14 +60,18 @@ def as_lines(found: Results, folder: Path, *, every_claim: bool) -> Iterator[str
     yield ""
     yield render(found.summary)
     yield ""
+    yield from folded(_facts(found, every_claim=every_claim))
+    yield f"Report     {shown(folder / 'report.html')}"
+    yield f"Next       {_next(found, folder)}"
+
+
+def _facts(found: Results, *, every_claim: bool) -> Iterator[str]:
     yield f"Measured   {found.label.removeprefix('measured ')}, {found.machine['engine']}; not how fast Trainium2 is (docs/lab.md)"
     met = sum(claim.met for claim in found.claims)
     yield f"Claims     {met} of {len(found.claims)} are met"
     for claim in found.claims:
         if every_claim or not claim.met:
             yield f"           {'met' if claim.met else 'NOT MET'}: {claim.text}; {claim.found}"
-    yield f"Report     {shown(folder / 'report.html')}"
-    yield f"Next       {_next(found, folder)}"
 
 
 def as_data(found: Results, folder: Path) -> dict[str, Any]:
