@@ -15,6 +15,8 @@ from typing import Any
 
 from benchmark.commands.option_types import search_range
 from benchmark.show.terminal import render
+from core.command_line import Parser
+from core.edge import guarded
 from core.screen import folded
 from experiment.finding import Refusal
 from lab.arguments import ROOT, add_experiment, positive, refused, shown
@@ -28,6 +30,10 @@ def main(argv: list[str] | None = None, *, prog: str = "trnspec lab") -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return guarded(prog, lambda: _main(argv, prog))
+
+
+def _main(argv: list[str] | None, prog: str) -> int:
     wishes = _parser(prog).parse_args(argv, Wishes())
     try:
         return _do(wishes)
@@ -96,7 +102,7 @@ def _next(found: Results, folder: Path) -> str:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog=prog, description=__doc__)
     add_experiment(parser, ROOT / "experiments" / "lab-tiny.yaml")
     now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
     parser.add_argument(
