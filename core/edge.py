@@ -34,8 +34,10 @@ def shortened(text: str, most: int) -> str:
 class Escaping:
     """A stream on which control characters are escaped; line ends stay."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream: TextIO = getattr(stream, "stream", stream)  # never twice
+    stream: TextIO
+
+    def __init__(self, stream: TextIO | Escaping) -> None:
+        self.stream = stream.stream if isinstance(stream, Escaping) else stream  # never twice
 
     def write(self, text: str) -> int:
         self.stream.write("\n".join(map(printable, text.split("\n"))))
