@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
 
+from benchmark import __version__
 from benchmark.commands import (
     advise_command,
     compare_command,
@@ -17,6 +16,8 @@ from benchmark.commands import (
     selftest_command,
 )
 from benchmark.errors import BenchmarkError, StorageError
+from core.command_line import Parser
+from core.edge import guarded, printable, shortened
 
 VERBS = {
     "run": (run_command.HELP, run_command.configure, run_command.execute),
@@ -45,49 +46,47 @@ _LONGEST = 4000
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m benchmark") -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
+    who = prog.removeprefix("python -m ")
+    return guarded(who, lambda: _main(arguments, prog, who))
+
+
+def _main(arguments: Sequence[str] | None, prog: str, who: str) -> int:
     options = parser(prog).parse_args(arguments)
-    who = f"{prog.removeprefix('python -m ')} {options.verb}"
+    who = f"{who} {options.verb}"
     try:
         code: int = options.execute(options)
     except BenchmarkError as error:
-        print(f"{who}: {_on_one_line(str(error))}", file=sys.stderr)
+        print(f"{who}: {printable(shortened(str(error), _LONGEST))}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         print(f"{who}: needs {error.name}; run: pip install {error.name}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader has read enough; the interpreter must not complain once more as it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         print(
-            f"{who}: {_on_one_line(str(error))}; is there room, and may it be read and written?",
+            f"{who}: {printable(shortened(str(error), _LONGEST))}; is there room, and may it be read and written?",
             file=sys.stderr,
         )
         return StorageError.exit_code
     return code
 
 
-def _on_one_line(text: str) -> str:
-    """`text` as a terminal may see it: names of files and what servers say may hold characters that it would act on."""
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_LONGEST])
-    return shown if len(text) <= _LONGEST else f"{shown} ..."
-
-
-def parser(prog: str = "python -m benchmark") -> argparse.ArgumentParser:
+def parser(prog: str = "python -m benchmark") -> Parser:
     """The command line. `verb` in the result says which verb was given."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog=prog,
         description="Compare live OpenAI-compatible endpoints on the same prompts, request by request.",
         epilog="Exit codes: 0 fine, 1 a finding (a cell without any answer, --max-error-rate or a limit passed), 2 "
         "wrong usage, plan or folder, 3 an endpoint, the disk or CloudWatch failed, 130 interrupted (what is recorded "
         "is kept; the same command goes on).",
     )
+    top.add_argument(
+        "--version", action="version", version=f"benchmark {__version__}", help="show the version"
+    )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (help_, configure, execute) in VERBS.items():
-        verb = verbs.add_parser(name, help=help_)
+        verb = verbs.add_parser(name, help=help_, description=help_)
         verb.set_defaults(execute=execute)
         configure(verb)
     return top

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -10,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdk8s_charts.manifests import folder_of, region_in, stale, texts, write
+from core.command_line import Parser
+from core.edge import guarded
+from core.words import count
 from experiment import Experiment, InvalidExperiment, load
 from experiment.finding import Misuse
 
@@ -18,7 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 when written (or, with --check, up to date), 1 when --check finds a difference, 2 for a wrong file."""
-    parser = argparse.ArgumentParser(prog="python -m cdk8s_charts", description=__doc__)
+    return guarded("cdk8s_charts", lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
+    parser = Parser(prog="python -m cdk8s_charts", description=__doc__)
     parser.add_argument("experiments", nargs="*", type=Path, help="files; default: all of experiments/")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "manifests", help="parent folder (default: manifests/)"
@@ -87,7 +93,9 @@ def said(found: Iterable[Rendered], *, check: bool) -> int:
     outdated: list[Path] = []
     for one in found:
         outdated += one.changed
-        print(f"{one.folder}: {one.files} files, {len(one.changed)} {'out of date' if check else 'changed'}")
+        print(
+            f"{one.folder}: {count(one.files, 'file')}, {len(one.changed)} {'out of date' if check else 'changed'}"
+        )
     if not (check and outdated):
         return 0
     names = ", ".join(path.name for path in outdated)

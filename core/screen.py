@@ -1,13 +1,25 @@
-"""How wide a text for a person is, and its lines."""
+"""How wide a text for a person is: its lines, its tables, and the help of a command line."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 LEAST, MOST = 60, 100
+_GAP = "  "
+_LONG_NAME, _SHORT_NAME = 24, 12
+"""Characters that are left of a name before numbers are folded, and before a table becomes lines of `heading  value`."""
+_HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
+"""What a line begins with: its indent, and a label with at least two spaces behind it."""
+_PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|\S+")
+"""What a cell is not folded within: a word, an interval, what became of a value."""
+Column = list[list[str]]
+"""A column of a table: the lines of each cell, the heading first."""
 
 
 def width() -> int:
@@ -22,14 +34,98 @@ def width() -> int:
     return max(LEAST, min(MOST, shutil.get_terminal_size((MOST, 24)).columns)) if known else MOST
 
 
-def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of at most `width()` columns: the first begins with `first`, the others with `rest` (as wide, unless given)."""
+def wrapped(text: str, first: str = "", rest: str | None = None, *, free: int = 0) -> list[str]:
+    """Lines of at most `width()` columns, less what is to stay free behind them: the first begins with `first`, the others with
+    `rest` (as wide, unless given)."""
     indent = " " * len(first) if rest is None else rest
     return textwrap.wrap(
-        text,
-        width(),
-        initial_indent=first,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,
+        text, width() - free, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
     )
+
+
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """The lines; one that is wider than `width()` goes on below its text, beside its label or one further in than its indent."""
+    for line in lines:
+        if len(line) <= width():
+            yield line
+            continue
+        found = _HEAD.match(line)
+        head = found.group() if found and found.end() <= LEAST // 2 else ""
+        yield from wrapped(line[len(head) :], head, " " * len(head) if head else " ")
+
+
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    names: Collection[int] | None = None,
+    indent: str = "",
+    rule: bool = False,
+    paint: Callable[[str], str] = str,
+) -> Iterator[str]:
+    """Lines of a table, none wider than `width()`. `names` are the columns of words, which begin at the left: all, unless given.
+
+    Where all columns together are too wide, columns of words are folded, long names lose their middle, then numbers are folded;
+    where that is not enough, each row becomes lines of `heading  value`. `paint` gets each cell as it is printed.
+    """
+    cells = [headings, *rows]
+    words = range(len(headings)) if names is None else names
+    columns: list[Column] = [[[cell] for cell in column] for column in zip(*cells, strict=True)]
+    gaps = len(indent) + len(_GAP) * (len(columns) - 1)
+    while (excess := sum(map(_wide, columns)) + gaps - width()) > 0:
+        if not _narrowed(columns, words, excess):
+            yield from _listed(cells, indent)
+            return
+    widths, ruled = [*map(_wide, columns)], rule
+    for number, row in enumerate(zip(*columns, strict=True)):
+        if number and ruled:
+            yield indent + "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+            ruled = False
+        for parts in zip_longest(*row, fillvalue=""):
+            placed = (
+                part.ljust(wide) if index in words else part.rjust(wide)
+                for index, (part, wide) in enumerate(zip(parts, widths, strict=True))
+            )
+            yield (indent + _GAP.join(map(paint, placed))).rstrip()
+
+
+def _wide(column: Column) -> int:
+    return max(len(line) for lines in column for line in lines)
+
+
+def _narrowed(columns: list[Column], words: Collection[int], excess: int) -> bool:
+    """Fold the widest column that can be, or cut its names; whether one became narrower."""
+    others = [index for index in range(len(columns)) if index not in words]
+    for chosen, least in ((words, 0), (words, _LONG_NAME), (others, 0), (words, _SHORT_NAME)):
+        order = sorted(chosen, key=lambda index: _wide(columns[index]), reverse=True)
+        for index, following in zip_longest(order, order[1:]):
+            wide = _wide(columns[index])
+            second = 1 if following is None else _wide(columns[following])
+            most = max(wide - excess, min(wide - 1, second), least)
+            made = [_folded(" ".join(lines), most, cut=bool(least)) for lines in columns[index]]
+            if _wide(made) < wide:
+                columns[index] = made
+                return True
+    return False
+
+
+def _folded(cell: str, most: int, *, cut: bool) -> list[str]:
+    """The cell in lines of at most `most` characters where its parts allow that; `cut`: without the middle of longer parts."""
+    lines = [""]
+    for part in _PART.findall(cell):
+        if cut and len(part) > most:
+            part = part[: most - most // 2 - 1] + "…" + part[-(most // 2) :]
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > most:
+            lines.append("")
+        lines[-1] += f" {part}" if lines[-1] else part
+    return lines
+
+
+def _listed(cells: Sequence[Sequence[str]], indent: str) -> Iterator[str]:
+    """Each row as a heading of its own, its values below."""
+    headings, *rows = cells
+    label = max(map(len, headings))
+    for first, *others in rows:
+        yield from wrapped(first, indent)
+        for heading, value in zip(headings[1:], others, strict=True):
+            yield from wrapped(value, f"{indent}  {heading:<{label}}  ")

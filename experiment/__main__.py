@@ -3,13 +3,14 @@ others have measured on Trainium2; `step`: what that predicts for one engine; `p
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+from core.command_line import Parser
+from core.edge import guarded
+from core.words import count
 from experiment import InvalidExperiment, load, step
 from experiment.description import as_json, as_text
 from experiment.finding import Misuse
@@ -18,19 +19,31 @@ from experiment.prompt_files import read_file
 
 def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -> int:
     """Exit 0 for a file that can work, 2 for one that cannot."""
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    return guarded(prog.removeprefix("python -m "), lambda: _main(argv, prog))
+
+
+def _main(argv: list[str] | None, prog: str) -> int:
+    parser = Parser(prog=prog, description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    check = verbs.add_parser("check", help="resolve a file, or list its problems (exit 2)")
+    check = verbs.add_parser(
+        "check", help=(about := "resolve a file, or list its problems (exit 2)"), description=about
+    )
     check.add_argument("file", type=Path)
     check.add_argument("--json", action="store_true", help="the same for a machine")
     published = verbs.add_parser(
-        "published", help="published results of decoding on Trainium2, and what forecasts make of them"
+        "published",
+        help=(about := "published results of decoding on Trainium2, and what forecasts make of them"),
+        description=about,
     )
     published.add_argument("--json", action="store_true", help="the same for a machine")
-    one_step = verbs.add_parser("step", help="what published results predict for one engine")
+    one_step = verbs.add_parser(
+        "step", help=(about := "what published results predict for one engine"), description=about
+    )
     step.configure(one_step)
     prompts = verbs.add_parser(
-        "prompts", help="a file of prompts in any known format as JSON lines of our own"
+        "prompts",
+        help=(about := "a file of prompts in any known format as JSON lines of our own"),
+        description=about,
     )
     prompts.add_argument("file", type=Path)
     arguments = parser.parse_args(argv)
@@ -55,8 +68,7 @@ def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -
             print(json.dumps({"valid": False, "problems": error.as_json()}, indent=2))
         else:
             print(error, file=sys.stderr)
-            count = len(error.findings)
-            print(f"{count} problem{'s' if count > 1 else ''}, nothing was written", file=sys.stderr)
+            print(f"{count(len(error.findings), 'problem')}, nothing was written", file=sys.stderr)
         return 2
     return _print(json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment))
 
@@ -65,20 +77,17 @@ def _prompts(path: Path) -> int:
     """The lines on standard output, what they are on standard error."""
     file = read_file(path, name=path.name)
     if file.problems:
-        problems = (replace(one, where=str(one.value), value=None) for one in file.problems)
-        print("\n".join(one.line() for one in problems), file=sys.stderr)
+        print(
+            Misuse(*(replace(one, where=str(one.value), value=None) for one in file.problems)),
+            file=sys.stderr,
+        )
         return 2
-    print(f"{path.name}: {len(file.lines)} prompts, {file.format}", file=sys.stderr)
+    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}", file=sys.stderr)
     return _print("\n".join(json.dumps(content) for _, content in file.lines))
 
 
 def _print(text: str) -> int:
-    """On standard output, as far as somebody reads it."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # The reader has read enough; the interpreter must not complain once more as it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(text)
     return 0
 
 

@@ -1,12 +1,13 @@
-"""What an experiment resolves to: for a machine, and for a person in at most 100 columns."""
+"""What an experiment resolves to: for a machine, and for a person as wide as the terminal."""
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from benchmark.cell_size import cell_requests
+from core.screen import folded, table
+from core.words import count
 from experiment import cost, expected
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
@@ -132,43 +133,45 @@ def _prompts_of(experiment: Experiment, class_name: str) -> int:
     return sum(prompt.class_name == class_name for prompt in experiment.prompts)
 
 
-def _prompts(experiment: Experiment) -> list[str]:
+def _prompts(experiment: Experiment) -> str:
     classes = ", ".join(f"{name} {_prompts_of(experiment, name)}" for name in experiment.classes)
     if experiment.prompt_format:
-        known = f"{len(experiment.classes)} class{'es' if len(experiment.classes) > 1 else ''}"
+        known = count(len(experiment.classes), "class")
         classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
-    return textwrap.wrap(f"prompts     {classes}", 98, initial_indent="  ", subsequent_indent=" " * 14)
+    return f"  prompts     {classes}"
 
 
 def as_text(experiment: Experiment) -> str:
     """The same as lines."""
     settings = experiment.benchmark
     return "\n".join(
-        [
-            *_heading(experiment),
-            "",
-            *(line for number in range(len(batches(experiment))) for line in _batch(experiment, number)),
-            "",
-            *_declared(experiment),
-            *_prompts(experiment),
-            f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
-            f"{_loads(experiment)}",
-            *(f"              {text}" for text in _long(experiment)),
-            *(
-                [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
-                if settings.lm_eval
-                else []
-            ),
-            "",
-            "  not known before a run",
-            *(f"    {text}" for text in _unknowns(experiment)),
-            "",
-            *expected.as_lines(expected.expected(experiment)),
-            *([""] if experiment.device_arms else []),
-            *expected.wanted_lines(experiment),
-            *([""] if experiment.expect else []),
-            *_cost(experiment),
-        ]
+        folded(
+            [
+                *_heading(experiment),
+                "",
+                *(line for number in range(len(batches(experiment))) for line in _batch(experiment, number)),
+                "",
+                *_declared(experiment),
+                _prompts(experiment),
+                f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
+                f"{_loads(experiment)}",
+                *(f"              {text}" for text in _long(experiment)),
+                *(
+                    [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
+                    if settings.lm_eval
+                    else []
+                ),
+                "",
+                "  not known before a run",
+                *(f"    {text}" for text in _unknowns(experiment)),
+                "",
+                *expected.as_lines(expected.expected(experiment)),
+                *([""] if experiment.device_arms else []),
+                *expected.wanted_lines(experiment),
+                *([""] if experiment.expect else []),
+                *_cost(experiment),
+            ]
+        )
     )
 
 
@@ -216,7 +219,7 @@ def _declared(experiment: Experiment) -> list[str]:
 
 def _heading(experiment: Experiment) -> list[str]:
     cluster, serving = experiment.cluster, experiment.baseline.serving
-    count, standing = len(batches(experiment)), nodes_needed(experiment)
+    standing = nodes_needed(experiment)
     where = (
         f"{standing} x {cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
         if experiment.instance.neuron
@@ -225,7 +228,7 @@ def _heading(experiment: Experiment) -> list[str]:
     runtimes = dict.fromkeys(arm.runtime.name for arm in experiment.arms)
     sizes = " or ".join(str(arms[0].serving.max_num_seqs) for arms in experiment.by_batch)
     lines = [
-        f"{experiment.name}: {len(experiment.arms)} arms in {count} batch{'es' if count > 1 else ''} on {where}",
+        f"{experiment.name}: {count(len(experiment.arms), 'arm')} in {count(len(batches(experiment)), 'batch')} on {where}",
         "",
         f"  target      {experiment.baseline.target.model.name}",
         *(f"              {text}" for weights in experiment.weights for text in weights.declared),
@@ -236,12 +239,12 @@ def _heading(experiment: Experiment) -> list[str]:
     return [
         *lines,
         f"  node image  {experiment.node_image.release}, Neuron driver {experiment.node_image.neuron_driver}",
-        f"  serving     {serving.devices} device{'s' if serving.devices > 1 else ''} an arm by "
+        f"  serving     {count(serving.devices, 'device')} an arm by "
         f"{_ALLOCATION[serving.allocation]}, TP {serving.tensor_parallel} at LNC {serving.logical_nc_config}, "
         f"{sizes} x {serving.max_model_len} tokens",
         f"  capacity    {_capacity(cluster)}",
         *([f"  existing    {others}"] if (others := cost.of_others(experiment)) else ()),
-        f"  off         {cluster.off_when}; {cluster.nodes} Trn2 nodes start at deploy time",
+        f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time",
     ]
 
 
@@ -260,7 +263,7 @@ def _runtime(experiment: Experiment, name: str) -> list[str]:
 
 def _capacity(cluster: Cluster) -> str:
     bought = cluster.capacity
-    limit = f"at most {cluster.max_nodes} node{'s' if cluster.max_nodes > 1 else ''}"
+    limit = f"at most {count(cluster.max_nodes, 'node')}"
     if bought.kind == "on-demand":
         return f"on demand, {limit}"
     ends = f" until {bought.ends_at}" if bought.ends_at else ""
@@ -276,12 +279,11 @@ def _batch(experiment: Experiment, number: int) -> list[str]:
         ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
     ]
     rows += [_row(experiment, arm, places[arm.name]) for arm in arms]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     first = "" if number == 0 else " (raised when the arms before it are lowered)"
     title = f"  batch {number + 1}{first}"
     return [
         title,
-        *("    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+        *table(rows[0], rows[1:], indent="    "),
         *([""] if number + 1 < len(batches(experiment)) else []),
     ]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from core.screen import table, wrapped
 from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, figure
 from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
@@ -169,7 +169,7 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
         yield "  a run should meet what was published"
         texts += [f"known to be different: {text}" for text in experiment.expect.differences]
     for text in texts:
-        yield from wrap(text, 100, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False)
+        yield from wrapped(text, "    ", "      ")
 
 
 def as_json(one: Expected) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def as_json(one: Expected) -> dict[str, Any]:
 
 
 def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
-    """For a person, at most 100 columns; arms of which the same is expected share a line."""
+    """For a person; arms of which the same is expected share a line."""
     if not all_of_them:
         return
     yield "  expected of decoding from published results (./trnspec published):"
@@ -216,15 +216,12 @@ def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
     arms: dict[tuple[str, ...], list[str]] = {}
     for one in all_of_them:
         arms.setdefault(_row(one), []).append(one.arm.name)
+    headings = ("arms", "plain ms", "bound", "break-even", "ceiling", "$/M", "$/M at it")
     rows = [
-        ("plain ms", "bound", "break-even", "ceiling", "$/M", "$/M at it", "arms"),
-        *(
-            (*row, f"{first}{f' and {len(others)} more' if others else ''}")
-            for row, (first, *others) in arms.items()
-        ),
+        (f"{first}{f' and {len(others)} more' if others else ''}", *row)
+        for row, (first, *others) in arms.items()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    yield from ("    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    yield from table(headings, rows, indent="    ")
     yield from (f"    {note}" for note in dict.fromkeys(note for one in all_of_them for note in _notes(one)))
 
 

@@ -8,8 +8,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from core.edge import printable, shortened
+
 MOST_FINDINGS = 100
 """As many as a person reads."""
+_MOST_PLACE, _MOST_VALUE, _MOST_WORDS = 1000, 300, 1500
+"""Characters that are kept of a place, of its value, and of each sentence about it."""
 
 
 class State(StrEnum):
@@ -41,14 +45,17 @@ class Finding:
     rests_on: tuple[str, ...] = ()
     """Further places that the judgement rests on: when one of them is broken itself, this is not reported."""
 
-    def said(self, *, most: int = 300) -> str:
-        """Where, the value in at most so many characters, and why, as a terminal shows them."""
-        where = f"{self.where} = {_short(self.value, most)}" if self.value is not None else self.where
-        return printable(f"{where}: {self.why}" if where else self.why)
+    def said(self, *, most: int = _MOST_VALUE) -> str:
+        """Where, the value in at most so many characters, and why, as a terminal shows them; none of it longer than is read."""
+        where, why = shortened(self.where, _MOST_PLACE), shortened(self.why, _MOST_WORDS)
+        where = f"{where} = {_short(self.value, most)}" if self.value is not None else where
+        return printable(f"{where}: {why}" if where else why)
 
-    def line(self, *, most: int = 300) -> str:
+    def line(self, *, most: int = _MOST_VALUE) -> str:
         """The same with the remedy."""
-        return self.said(most=most) + (f"; {printable(self.remedy)}" if self.remedy else "")
+        return self.said(most=most) + (
+            f"; {printable(shortened(self.remedy, _MOST_WORDS))}" if self.remedy else ""
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For a machine. A value that is not one text, number or truth value is given as a terminal shows it."""
@@ -57,11 +64,12 @@ class Finding:
             or (isinstance(self.value, float) and math.isfinite(self.value))
             or isinstance(self.value, str | None)
         )
+        value = self.value if plain else _short(self.value, _MOST_VALUE)
         return {
-            "where": self.where,
-            "value": self.value if plain else _short(self.value, 300),
-            "why": self.why,
-            "remedy": self.remedy,
+            "where": shortened(self.where, _MOST_PLACE),
+            "value": shortened(value, _MOST_PLACE) if isinstance(value, str) else value,
+            "why": shortened(self.why, _MOST_WORDS),
+            "remedy": shortened(self.remedy, _MOST_WORDS),
             "check": self.check,
             "state": self.state,
         }
@@ -78,13 +86,19 @@ def finding(why: str, remedy: str) -> Finding:
 
 
 class Refusal(Exception):
-    """What was asked for is not so; `findings` say why, a line each. A text is a finding of which nobody needs the parts."""
+    """What was asked for is not so; `findings` say why, a line each. A text is a finding of which nobody needs the parts.
+
+    Of more than 100 findings the first are kept, and one says that there are more.
+    """
 
     exit_code = 1
     state = State.FINDING
 
     def __init__(self, *findings: Finding | str) -> None:
-        said = (Finding("", None, one) if isinstance(one, str) else one for one in findings)
+        said = [Finding("", None, one) if isinstance(one, str) else one for one in findings]
+        if len(said) > MOST_FINDINGS:
+            more = Finding("", None, f"there are more problems than these {MOST_FINDINGS}", "fix these first")
+            said[MOST_FINDINGS:] = [more]
         self.findings = tuple(replace(one, state=self.state) for one in said)
         super().__init__("\n".join(self.lines))
 
@@ -120,10 +134,11 @@ class InvalidExperiment(Misuse):
     def __init__(self, file: str, findings: Sequence[Finding], line_numbers: dict[str, int]) -> None:
         numbered = [(_nearest(finding.where, line_numbers), finding) for finding in findings]
         numbered.sort(key=lambda entry: entry[0] or 0)
-        if len(numbered) > MOST_FINDINGS:
-            more = Finding("", None, f"has more problems than these {MOST_FINDINGS}", "fix these first")
-            numbered = [*numbered[:MOST_FINDINGS], (None, more)]
-        self._file, self._numbers = shortened(file, 1000), [number for number, _ in numbered]
+        self._file = shortened(file, _MOST_PLACE)
+        self._numbers = [
+            *(number for number, _ in numbered[:MOST_FINDINGS]),
+            None,
+        ]  # the last says how many more
         super().__init__(*(finding for _, finding in numbered))
 
     @property
@@ -137,30 +152,15 @@ class InvalidExperiment(Misuse):
                 why=shortened(finding.why, 600),
                 remedy=shortened(finding.remedy, 600),
             ).line(most=60)
-            for place, finding in zip(places, self.findings, strict=True)
+            for place, finding in zip(places, self.findings, strict=False)
         ]
 
     def as_json(self) -> list[dict[str, Any]]:
         """With file and line."""
         return [
             {"file": self._file, "line": number, **found}
-            for number, found in zip(self._numbers, super().as_json(), strict=True)
+            for number, found in zip(self._numbers, super().as_json(), strict=False)
         ]
-
-
-def printable(text: str) -> str:
-    """`text` as one line that a terminal shows and does not obey: control characters and line ends are escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
-def shortened(text: str, most: int) -> str:
-    """At most `most` characters of `text`."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _short(value: Any, most: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from core.screen import folded, table
 from experiment.catalogue.models import Shape
 from experiment.catalogue.published import DRAFTED, NOT_DENSE, PLAIN, Drafted, Plain
 from experiment.decoding import BEYOND, Forecaster, forecaster, left_out, of_row, published_forecaster
@@ -33,7 +34,12 @@ def as_json() -> dict[str, Any]:
 
 
 def as_lines() -> Iterator[str]:
-    """The tables, 100 columns wide at most; sources come last, by row."""
+    """Lines for a person, as wide as the terminal."""
+    yield from folded(_lines())
+
+
+def _lines() -> Iterator[str]:
+    """The tables; sources come last, by row."""
     by, inside, folds = published_forecaster(), _inside(), _folds()
     ratios, missed = left_out(inside), []
     for row in inside:
@@ -43,13 +49,18 @@ def as_lines() -> Iterator[str]:
     widest = max(fold.high / fold.low for fold in folds.values())
     yield "QUOTED: published results of decoding on Trainium2; none was measured here."
     yield ""
-    yield f"{'row':<10}  {'model':<32}  {'TP':>3} {'chips':>5} {'batch':>5} {'tokens':>6}  {'ms':>6}  {'bound':>5}  {'measured / forecast':>19}"
-    for row in PLAIN:
-        said = f"{ratios[row.row]:.2f}" if row.handicap is None else row.handicap
-        yield (
-            f"{row.row:<10}  {row.model.name[:32]:<32}  {row.tensor_parallel:>3} {row.chips:>5g} {row.batch:>5} "
-            f"{row.compiled_tokens:>6}  {row.tpot_s * 1000:>6.2f}  {of_row(row).bound_s * 1000:>5.2f}  {said:>19}"
-        )
+    yield from table(
+        ("row", "model", "TP", "chips", "batch", "tokens", "ms", "bound", "measured / forecast"),
+        [
+            (
+                *(row.row, row.model.name, str(row.tensor_parallel), f"{row.chips:g}", str(row.batch)),
+                *(str(row.compiled_tokens), f"{row.tpot_s * 1000:.2f}", f"{of_row(row).bound_s * 1000:.2f}"),
+                f"{ratios[row.row]:.2f}" if row.handicap is None else row.handicap,
+            )
+            for row in PLAIN
+        ],
+        names={0, 1},
+    )
     yield ""
     yield (
         f"step = weights / bandwidth + {by.fit.layer_s * 1000:.3f} ms x layers + {by.fit.cache_factor:.1f} x compiled "
@@ -57,26 +68,26 @@ def as_lines() -> Iterator[str]:
     )
     yield (
         f"Fitted to {len(inside)} rows; the range is {by.low:.2f} to {by.high:.2f} of the forecast. Forecast by the models of "
-        f"other shapes,"
-    )
-    yield (
-        f"{len(inside) - len(missed)} of {len(inside)} rows lie in the range that those give (not {', '.join(missed)}), which is "
+        f"other shapes, {len(inside) - len(missed)} of {len(inside)} rows lie in the range that those give (not {', '.join(missed)}), which is "
         f"{widest:.2f} wide at most."
     )
     for handicap, text in BEYOND.items():
         rows = [row.row for row in PLAIN if row.handicap == handicap]
         yield f"Not forecast, {handicap} ({text}): {', '.join(rows) or 'no result is published'}."
     yield ""
-    yield f"{'row':<5}  {'beside':<6}  {'mode':<6}  {'k':>2}  {'at once':>7}  {'plain ms':>8}  {'ms':>6}  {'tok/step':>8}  step / plain"
-    for one in DRAFTED:
-        tokens = "-" if one.tokens_per_step is None else f"{one.tokens_per_step:.2f}"
-        ratio = (
-            f"{one.step_ratio:.2f}" if one.step_ratio is not None else f"at most {one.most_step_ratio:.2f}"
-        )
-        yield (
-            f"{one.row:<5}  {one.base or '-':<6}  {one.mode:<6}  {one.num_speculative_tokens:>2}  {one.concurrency:>7}  "
-            f"{one.plain_tpot_s * 1000:>8.2f}  {one.tpot_s * 1000:>6.2f}  {tokens:>8}  {ratio}"
-        )
+    yield from table(
+        ("row", "beside", "mode", "k", "at once", "plain ms", "ms", "tok/step", "step / plain"),
+        [
+            (
+                *(one.row, one.base or "-", one.mode, str(one.num_speculative_tokens), str(one.concurrency)),
+                *(f"{one.plain_tpot_s * 1000:.2f}", f"{one.tpot_s * 1000:.2f}"),
+                "-" if one.tokens_per_step is None else f"{one.tokens_per_step:.2f}",
+                f"at most {one.most_step_ratio:.2f}" if one.step_ratio is None else f"{one.step_ratio:.2f}",
+            )
+            for one in DRAFTED
+        ],
+        names={0, 1, 2, 8},
+    )
     yield ""
     yield "No forecast for models with experts or layers without attention; published for them:"
     for other in NOT_DENSE:

@@ -26,7 +26,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from experiment.finding import Finding, shortened
+from core.edge import shortened
+from experiment.finding import Finding
 from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.finding import Finding, shortened
+from core.edge import shortened
+from experiment.finding import Finding
 from experiment.prompt_files import MOST_PROBLEMS, NAME, read_file
 
 if TYPE_CHECKING:

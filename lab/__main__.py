@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.command_line import Parser
+from core.edge import guarded
 from lab.arguments import REFERENCE, ROOT, add_experiment, positive, refused, shown
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 def main(argv: list[str] | None = None, *, prog: str = "trnspec demo") -> int:
     """Exit 0 with an answer, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return guarded(prog, lambda: _main(argv, prog))
+
+
+def _main(argv: list[str] | None, prog: str) -> int:
     options = _parser(prog).parse_args(argv)
     out: Path = options.out
     try:
@@ -79,6 +85,7 @@ def _as_data(found: Demonstration, path: Path, out: Path) -> dict[str, Any]:
 
 def _as_lines(found: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     from benchmark.show.terminal import render
+    from core.screen import folded
     from lab.aws.printing import account_lines
 
     if inventory:
@@ -87,7 +94,7 @@ def _as_lines(found: Demonstration, answer: Mapping[str, Any], *, inventory: boo
     on_aws = "{trn2_hours:.1f} Trn2 hours, ${usd:.0f} at list prices, compiling included (predicted)".format(
         **answer["on_aws"]
     )
-    yield f"On AWS     {on_aws}"
+    yield from folded([f"On AWS     {on_aws}"])
     yield f"Report     {answer['report']}"
     yield f"Next       {answer['next']}"
 
@@ -100,7 +107,7 @@ def _next(path: Path) -> str:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog=prog, description=__doc__)
     add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
     out = ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
     parser.add_argument(

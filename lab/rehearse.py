@@ -20,6 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.command_line import Parser
+from core.edge import guarded
+from core.words import count
 from lab.arguments import REFERENCE, ROOT, add_experiment, refused
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ INTO = ("vpc", "cluster")
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return guarded(prog, lambda: _main(argv, prog))
+
+
+def _main(argv: Sequence[str] | None, prog: str) -> int:
     options = _parser(prog).parse_args(argv)
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
@@ -77,7 +84,7 @@ def _print(rehearsal: Rehearsal, *, as_json: bool) -> None:
     for line in changed[:_MOST_DIFFERENCES]:
         print(f"not as reviewed: {line}")
     if len(changed) > _MOST_DIFFERENCES:
-        print(f"and {len(changed) - _MOST_DIFFERENCES} more differences")
+        print(f"and {count(len(changed) - _MOST_DIFFERENCES, 'more difference')}")
 
 
 def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=prog,
         description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
     )

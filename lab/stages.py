@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-_WIDTH = 92
+from core.edge import printable
+from core.screen import width, wrapped
+
 _REDRAWN_PER_S = 2
 """Rarely, because what is measured may run on the same processors."""
 
@@ -39,7 +42,8 @@ class Stages:
     """The stages of one command."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        stream = getattr(sys.stderr, "stream", sys.stderr)  # what moves the cursor is meant
+        self._console = Console(file=stream, highlight=False)
         self.finished: list[dict[str, Any]] = []
         """`{stage, seconds}` of each, for a machine."""
 
@@ -57,14 +61,15 @@ class Stages:
             refresh_per_second=_REDRAWN_PER_S,
         )
         with bar:
-            task = bar.add_task(doing, total=total)
+            task = bar.add_task(printable(doing), total=total)
             stage = Stage(doing, lambda done: bar.update(task, completed=done))
             yield stage
         seconds = time.monotonic() - began
         self.finished.append({"stage": stage.done, "seconds": round(seconds, 1)})
-        time_ = (f"{seconds:>6.0f} s", "dim")
-        self._console.print(Text.assemble(f"{stage.done:<{_WIDTH}}", time_), soft_wrap=True)
+        *above, last = wrapped(printable(stage.done), rest="  ", free=8)
+        text = "".join(f"{line}\n" for line in above) + f"{last:<{width() - 8}}"
+        self._console.print(Text.assemble(text, (f"{seconds:>6.0f} s", "dim")), soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A line between, for example before something long is fetched."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, soft_wrap=True)

@@ -6,12 +6,16 @@ Only click is imported before a verb is chosen: `--help` and the completion of a
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+
+from benchmark import __version__
+from core.edge import guarded
+from core.screen import width
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -111,20 +115,30 @@ door = Door(
     "trnspec",
     help="Does speculative decoding pay on AWS Trainium2, for your prompts?",
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+click.version_option(__version__, message="%(prog)s %(version)s")(door)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
     words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
     act = partial(
-        door.main, words, prog_name="trnspec", complete_var="_TRNSPEC_COMPLETE", standalone_mode=False
+        door.main,
+        words,
+        prog_name="trnspec",
+        complete_var="_TRNSPEC_COMPLETE",
+        standalone_mode=False,
+        terminal_width=width(),
     )
     if words[0] in VERBS:
         from operations.console import carried_out
 
         return carried_out(f"trnspec {words[0]}", act, as_json="--json" in words)
+    return guarded("trnspec", lambda: _no_verb(act))
+
+
+def _no_verb(act: Callable[[], int | None]) -> int:
     try:
         return act() or 0
     except click.UsageError as error:

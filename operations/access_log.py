@@ -19,8 +19,9 @@ from typing import Any
 
 import click
 
+from core.edge import shortened
 from experiment.__main__ import main as prompts_of
-from experiment.finding import Finding, Misuse, shortened
+from experiment.finding import Finding, Misuse
 from experiment.parsing import UnreadableFile, whole_text
 from experiment.prompt_files import (
     CLASSES,

@@ -1,4 +1,4 @@
-"""What a person's terminal gets: text that is shown and not obeyed, tables within 100 columns, any exception as one line."""
+"""What a person's terminal gets: tables, bars, any exception as one line."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 import click
 
+from core.edge import Escaping, Unwritable, guarded, printable, shortened
 from core.json_text import json_text
-from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, printable, shortened
+from core.screen import table
+from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal
 
-WIDTH = 100
-_LEAST_LAST = 24
-"""Columns that the last one of a table has at least."""
 _COLOURS = {"fine": "green", "finding": "red", "warning": "yellow", "unknown": "yellow"}
 _HERE = Path(__file__).resolve().parent.parent
 
@@ -28,25 +27,26 @@ def carried_out(name: str, act: Callable[[], int | None], *, as_json: bool = Fal
     """The exit code of a command. What stops it is printed, a line for each finding; `as_json` prints them on stdout too,
     as `{"problems": [...]}`."""
     signal.signal(signal.SIGTERM, _interrupt)
-    with escaped():
-        try:
-            return act() or 0
-        except (KeyboardInterrupt, click.Abort):
-            print(f"{name}: interrupted; it can be run again", file=sys.stderr)
-            return 130
-        except BrokenPipeError:
-            # The reader has read enough; the interpreter must not complain once more as it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        except Exception as error:
-            known = _known(name, error)
-            # The lines of an experiment begin with its file.
-            who = "" if isinstance(known, InvalidExperiment) else f"{name}: "
-            for line in known.lines:
-                print(f"{who}{line}", file=sys.stderr)
-            if as_json:
-                print_json({"problems": known.as_json()})
-            return known.exit_code
+    return guarded(name, lambda: _carried_out(name, act, as_json=as_json))
+
+
+def _carried_out(name: str, act: Callable[[], int | None], *, as_json: bool) -> int:
+    try:
+        return act() or 0
+    except (KeyboardInterrupt, click.Abort):
+        print(f"{name}: interrupted; it can be run again", file=sys.stderr)
+        return 130
+    except Unwritable:
+        raise
+    except Exception as error:
+        known = _known(name, error)
+        # The lines of an experiment begin with its file.
+        who = "" if isinstance(known, InvalidExperiment) else f"{name}: "
+        for line in known.lines:
+            print(f"{who}{line}", file=sys.stderr)
+        if as_json:
+            print_json({"problems": known.as_json()})
+        return known.exit_code
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -84,28 +84,7 @@ def refusal_of(error: Exception) -> Refusal:
     )
 
 
-class _Escaping:
-    """A stream on which control characters are escaped; line ends stay."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        self.stream.write("\n".join(map(printable, text.split("\n"))))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextmanager
-def escaped() -> Iterator[None]:
-    """As long as it lasts, stdout and stderr escape control characters."""
-    with redirect_stdout(_Escaping(sys.stdout)), redirect_stderr(_Escaping(sys.stderr)):
-        yield
-
-
-class _Unsure(_Escaping):
+class _Unsure(Escaping):
     """A terminal that may go while something is drawn on it: no reason to end what is under way."""
 
     def write(self, text: str) -> int:
@@ -131,8 +110,7 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., Non
     It takes `steps` that were done since, and what it is `doing` now. Lines that are printed meanwhile stand above it.
     """
     stream: Any = _Unsure(getattr(sys.stderr, "stream", sys.stderr))  # what moves the cursor is meant
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    if plain or not stream.isatty():
+    if not _drawn_on(stream):
         yield lambda steps=0, doing="": None
         return
     from rich import progress as bars
@@ -156,7 +134,7 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., Non
         speed_estimate_period=3600,  # a step can take a quarter of an hour
     )
     above: Any = FileProxy(console, stream)
-    with bar, redirect_stderr(_Escaping(above)):
+    with bar, redirect_stderr(Escaping(above)):
         task = bar.add_task("", total=total)
         told(steps=1e-9, doing=doing)  # the time of the first step counts too
         yield told
@@ -173,24 +151,20 @@ def print_json(value: Any) -> None:
     print(json_text(value, indent=2))
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as needed; the last one is wrapped. A state has its colour where the terminal shows colours."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _drawn_on(stream: TextIO) -> bool:
+    """Whether it is a terminal that shows colours and moves its cursor."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    return not plain and stream.isatty()
 
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings) - 1)]
-    least = sum(widths) + 2 * len(widths) + _LEAST_LAST  # nothing is cut, however narrow the terminal is
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table. A state has its colour where the terminal shows colours."""
     stream: TextIO = getattr(sys.stdout, "stream", sys.stdout)  # the escape sequences of colours are meant
-    console = Console(file=stream, width=None if stream.isatty() else WIDTH)
-    console.width = max(console.width, least)
-    table = Table(*headings, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    table.columns[-1].overflow = "fold"
-    for row in rows:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
-    with console.capture() as captured:
-        console.print(table)
-    stream.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    rows, drawn = [[printable(cell) for cell in row] for row in rows], _drawn_on(stream)
+    lines = table(headings, rows, paint=_coloured if drawn else str)
+    print("\n".join(lines), file=stream if drawn else sys.stdout)
+
+
+def _coloured(cell: str) -> str:
+    colour = _COLOURS.get(cell.strip())
+    return click.style(cell, fg=colour) if colour else cell

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
+from core.edge import guarded
+from core.words import count
 from store.artifact import push
 from store.bucket import (
     BucketFolder,
@@ -213,7 +215,9 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     if options.note is not None:
         options.note.write_text("complete\n", encoding="utf-8")
-    print(f"{folder.address}: complete, {len(files)} files, {sum(file.size for file in files) / 1e9:.2f} GB")
+    print(
+        f"{folder.address}: complete, {count(len(files), 'file')}, {sum(file.size for file in files) / 1e9:.2f} GB"
+    )
     return 0
 
 
@@ -228,8 +232,8 @@ def _keep(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
-    count = restore(_bucket(options, options.source), options.to, _report)
-    print(f"{options.to}: {count} files brought back" if count else f"{options.to}: nothing to bring back")
+    files = restore(_bucket(options, options.source), options.to, _report)
+    print(f"{options.to}: {count(files, 'file') + ' brought back' if files else 'nothing to bring back'}")
     return 0
 
 
@@ -246,6 +250,10 @@ def _get(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
+    return guarded("store", lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     try:
         code: int = options.action(options)

@@ -20,7 +20,7 @@ import pytest
 
 import benchmark
 from benchmark.measure.known_server import MODEL, served
-from experiment.finding import printable
+from core.edge import printable
 from operations.__main__ import VERBS
 from tests.conftest import REFERENCE, ROOT
 from tests.test_architecture import MODULES, imported

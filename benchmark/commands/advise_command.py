@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, number, positive, whole
 from benchmark.errors import PlanError
 from core.json_text import json_text
+from core.screen import folded, table
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
 
-_WIDTH = 100
 HELP = "predict tokens per step and speed-up of every smaller window k, recommend one or what to time next"
 
 
@@ -79,14 +78,8 @@ def execute(options: argparse.Namespace) -> int:
         said = advise(raw, wishes)
     else:
         said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
-    print(json_text(said, indent=1) if options.json else "\n".join(map(_folded, _text(said))))
+    print(json_text(said, indent=1) if options.json else "\n".join(folded(_text(said))))
     return 0
-
-
-def _folded(line: str) -> str:
-    """A sentence below a heading over several lines, indented like its first; a row of a table always fits."""
-    indent = " " * (len(line) - len(line.lstrip()))
-    return fill(line, _WIDTH, subsequent_indent=indent) if indent and len(line) > _WIDTH else line
 
 
 def _timed(
@@ -145,18 +138,20 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
         others = "; other windows are predicted from these" if predicted else ""
         yield f"  a step: plain {cell['plain_s'] * 1000:.1f} ms{timed}{others}"
         yield from (f"  {note}" for note in cell["notes"])
-        yield f"     k  {'tokens/step':>19}  {'step ms':>8}  {'TPOT ms':>8}  {'speed-up':>17}  range"
+        rows = []
         for row in cell["by_k"]:
             alike = row["k"] in cell["not_told_apart"]
-            mark = "?" if alike else "*" if row["k"] == cell["recommended_k"] else " "
-            tokens = _with_interval(row, "tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
+            mark = "?" if alike else "*" if row["k"] == cell["recommended_k"] else ""
             is_timed = row["k"] in cell["timed_s"]
             gain = (
                 _with_interval(row, "speed_up", "ci_low", "ci_high") if is_timed else f"{row['speed_up']:.2f}"
             )
-            times = f"{row['step_s'] * 1000:8.2f}  {row['tpot_s'] * 1000:8.2f}"
+            tokens = _with_interval(row, "tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
             known = "timed" if is_timed else f"{row['low']:.2f} to {row['high']:.2f}"
-            yield f"   {mark}{row['k']:>2}  {tokens:>19}  {times}  {gain:>17}  {known}"
+            times = f"{row['step_s'] * 1000:.2f}", f"{row['tpot_s'] * 1000:.2f}"
+            rows.append((f"{mark}{row['k']:>2}", tokens, *times, gain, known))
+        headings = ("k", "tokens/step", "step ms", "TPOT ms", "speed-up", "range")
+        yield from table(headings, rows, names={5}, indent="   ")
         yield f"  {cell['text']}"
     for one in said.get("left_out", ()):
         yield ""

@@ -11,10 +11,11 @@ from typing import Any
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, share
 from core.json_text import json_text
+from core.screen import folded, table
+from core.words import count
 
 COMPARE_HELP = "compare two runs of one plan; exit 1 where something became slower"
 GATE_HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
-_ROW = "{:<14.14} {:>4}  {:<14.14} {:>7} {:>7}  {:<20} {}"
 
 
 def configure_compare(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def execute_compare(options: argparse.Namespace) -> int:
     from benchmark.analyse.two_runs import compare_runs
 
     found = compare_runs(option_types.recorded(options.old), option_types.recorded(options.new))
-    print(json_text(found, indent=1) if options.json else "\n".join(_text(found)))
+    print(json_text(found, indent=1) if options.json else "\n".join(folded(_text(found))))
     return 1 if found["slower"] else 0
 
 
@@ -43,15 +44,14 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{what}, new against old: {', '.join(f'{word} in {n}' for word, n in counts.items())} of {len(rows)} cells."
     yield ""
     yield "Time per output token of each arm; new / old above 1 is better"
-    yield _ROW.format("class", "load", "arm", "old ms", "new ms", "times faster", "verdict")
-    for row in found["arms"]:
-        yield _line(row, row["arm"], scale=1000)
+    headings = ("class", "load", "arm", "old ms", "new ms", "times faster", "verdict")
+    yield from table(headings, [_row(row, row["arm"], scale=1000) for row in found["arms"]], names={0, 2, 6})
     if found["speed_ups"]:
         yield ""
         yield "Speed-up over the baseline; new / old above 1 is better"
-        yield _ROW.format("class", "load", "arm", "old", "new", "times larger", "verdict")
-    for row in found["speed_ups"]:
-        yield _line(row, row["treatment"], scale=1)
+        headings = ("class", "load", "arm", "old", "new", "times larger", "verdict")
+        rows = [_row(row, row["treatment"], scale=1) for row in found["speed_ups"]]
+        yield from table(headings, rows, names={0, 2, 6})
     yield ""
     yield "95 % intervals: Student t over prompts; how two starts of one server differ is not in them."
     yield from (f"! {text}" for text in found["warnings"])
@@ -61,15 +61,15 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"! {text}" for text in found["slower"])
 
 
-def _line(row: Mapping[str, Any], arm: str, *, scale: float) -> str:
+def _row(row: Mapping[str, Any], arm: str, *, scale: float) -> tuple[str, ...]:
     from benchmark.show.wording import verdict_text
 
-    load = row["concurrency"] or "replay" if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
+    load = str(row["concurrency"] or "replay") if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
     old, new = ("-" if row[when] is None else f"{row[when] * scale:.2f}" for when in ("old", "new"))
     ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
     if row["ratio"] is not None and row["ci_low"] is not None:
         ratio += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    return _ROW.format(row["class"], load, arm, old, new, ratio, verdict_text(row)).rstrip()
+    return row["class"], load, arm, old, new, ratio, verdict_text(row)
 
 
 def configure_gate(parser: argparse.ArgumentParser) -> None:
@@ -89,14 +89,14 @@ def execute_gate(options: argparse.Namespace) -> int:
 
     baseline, run = option_types.recorded(options.baseline), option_types.recorded(options.run)
     found = judge(baseline, run, slower_by=options.slower_by, more_errors=options.more_errors)
-    print(json_text(found, indent=1) if options.json else "\n".join(_judgement(found)))
+    print(json_text(found, indent=1) if options.json else "\n".join(folded(_judgement(found))))
     return 1 if found["regressions"] else 0
 
 
 def _judgement(found: dict[str, Any]) -> list[str]:
     first = (
         f"run {found['run']['run']} against {found['baseline']['run']}, {found['run']['provenance']}: "
-        f"{len(found['cells'])} cells, {len(found['errors'])} arms"
+        f"{count(len(found['cells']), 'cell')}, {count(len(found['errors']), 'arm')}"
     )
     warnings = [f"warning: {text}" for text in found["warnings"]]
     return [first, *warnings, *([f"! {text}" for text in found["regressions"]] or ["passes"])]

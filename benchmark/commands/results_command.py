@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from textwrap import indent, wrap
 from urllib.parse import quote
 
 from benchmark.commands import option_types
+from core.screen import wrapped
 
 HELP = "list the runs below a folder, and write a page that links their reports"
 PAGE = "index.html"
@@ -108,7 +108,7 @@ def _lines(folder: Path, found: list[Run]) -> Iterator[str]:
             continue
         state = "" if run.complete else ", incomplete"
         yield f"{run.started[:16].replace('T', ' ')}  {run.experiment}, {run.provenance}{state}, run {run.id}"
-        yield indent("\n".join(wrap(run.answer, 96)), "    ")
+        yield from wrapped(run.answer, "    ")
         yield f"    {folder / run.folder / ('report.html' if run.report else 'summary.json')}"
 
 

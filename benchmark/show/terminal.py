@@ -1,9 +1,8 @@
-"""The answer as plain text, at most 100 columns wide: what to do and its numbers, or all that the summary says."""
+"""The answer as plain text, as wide as the terminal: what to do and its numbers, or all that the summary says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import fill
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
@@ -24,10 +23,11 @@ from benchmark.show.tables import (
     warned,
 )
 from benchmark.show.wording import planned_text, remarks, sentence
+from core.screen import table as table_lines
+from core.screen import wrapped
 from core.words import count
 
-WIDTH = 100
-_MOST_WARNINGS, _LEAST_COLUMN = 6, 8
+_MOST_WARNINGS = 6
 
 
 def render(summary: Mapping[str, Any]) -> str:
@@ -122,28 +122,13 @@ def _cells(summary: Mapping[str, Any], load: Load) -> Table:
 
 
 def _drawn(table: Table) -> str:
-    """Columns as wide as they need; where that is too wide, the widest of the names are cut. Words begin at the left."""
+    """Without the columns that say the same in every row; words begin at the left."""
     if not table.rows:
         return ""
     table, same = lean(table)
-    widths = [max(map(len, column)) for column in zip(table.headings, *table.rows, strict=True)]
-    names = widths[: table.names]
-    while (
-        sum(names) + sum(widths[table.names :]) + 2 * (len(widths) - 1) > WIDTH and max(names) > _LEAST_COLUMN
-    ):
-        names[names.index(max(names))] -= 1
-    words = [index < table.names or heading == "verdict" for index, heading in enumerate(table.headings)]
-    lines = [_line(row, [*names, *widths[table.names :]], words) for row in (table.headings, *table.rows)]
+    names = {i for i, heading in enumerate(table.headings) if i < table.names or heading == "verdict"}
     title = table.title + (f"; in every row {same}" if same else "")
-    return "\n".join([_text([title]), lines[0], "-" * max(map(len, lines)), *lines[1:]])
-
-
-def _line(row: Sequence[str], widths: Sequence[int], words: Sequence[bool]) -> str:
-    placed = []
-    for text, width, word in zip(row, widths, words, strict=True):
-        cut = text if len(text) <= width else text[: width - 1] + "…"
-        placed.append(cut.ljust(width) if word else cut.rjust(width))
-    return "  ".join(placed).rstrip()
+    return "\n".join([_text([title]), *table_lines(table.headings, table.rows, names=names, rule=True)])
 
 
 def _notes(summary: Mapping[str, Any]) -> list[str]:
@@ -158,9 +143,4 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _text(lines: Iterable[str]) -> str:
-    return "\n".join(map(_wrapped, lines))
-
-
-def _wrapped(text: str) -> str:
-    """`text` in lines of at most WIDTH, continued with an indent."""
-    return fill(" ".join(text.split()), WIDTH, subsequent_indent=" ", break_on_hyphens=False)
+    return "\n".join(line for text in lines for line in wrapped(" ".join(text.split()), rest=" "))

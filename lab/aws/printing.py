@@ -1,4 +1,4 @@
-"""What a rehearsal came to, as plain text: in one line, and as an account of at most 100 columns."""
+"""What a rehearsal came to, as plain text: in one line, and as an account as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from core.screen import width
+from core.words import count
 from lab.aws.assembly import ACCOUNT
 from lab.aws.moto_models import Outcome
 from lab.aws.readback import ReadBack
 from lab.aws.rehearsal import Rehearsal
 
-_COLUMNS = 100
 _LABEL_COLUMNS = 14
 _LINES = 3
 """Of one label; the rest is cut off."""
@@ -20,15 +21,18 @@ _LINES = 3
 def in_one_line(rehearsal: Rehearsal) -> str:
     """What became of the resources, counted."""
     counts = Counter(one.outcome for one in rehearsal.resources)
-    found = [f"{counts[Outcome.CREATED]} resources created", f"{counts[Outcome.RECORDED]} recorded only"]
+    found = [
+        f"{count(counts[Outcome.CREATED], 'resource')} created",
+        f"{counts[Outcome.RECORDED]} recorded only",
+    ]
     if counts[Outcome.NOT_MODELLED]:
         found.append(f"{counts[Outcome.NOT_MODELLED]} not modelled")
-    return f"rehearsed {len(rehearsal.stacks)} stacks against a local AWS: {', '.join(found)}"
+    return f"rehearsed {count(len(rehearsal.stacks), 'stack')} against a local AWS: {', '.join(found)}"
 
 
 def account_lines(rehearsal: Rehearsal) -> tuple[str, ...]:
     """Per stack what became of its resources, what was read back, and what the rehearsal cannot show."""
-    where = f"{len(rehearsal.stacks)} stacks in {rehearsal.region}, account {ACCOUNT}"
+    where = f"{count(len(rehearsal.stacks), 'stack')} in {rehearsal.region}, account {ACCOUNT}"
     return (
         f"Rehearsal of {where}: moto on loopback, nothing on AWS.",
         *(_stack_line(rehearsal, stack) for stack in rehearsal.stacks),
@@ -42,7 +46,7 @@ def account_lines(rehearsal: Rehearsal) -> tuple[str, ...]:
 
 def _stack_line(rehearsal: Rehearsal, stack: str) -> str:
     counts = {outcome.value: rehearsal.count(stack, outcome) for outcome in Outcome}
-    found = ", ".join(f"{name} {count:>3}" for name, count in counts.items() if count)
+    found = ", ".join(f"{name} {number:>3}" for name, number in counts.items() if number)
     return f"  {textwrap.shorten(stack, 36, placeholder='...'):<36} {found}"
 
 
@@ -57,7 +61,10 @@ def _facts(facts: ReadBack, roles: int) -> Iterator[tuple[str, str]]:
     yield "alarms", f"{len(facts.alarms)}: {', '.join(facts.alarms)}"
     yield "schedules", f"{len(facts.schedules)}: {', '.join(sorted(set(facts.schedules.values())))}"
     kinds = Counter(str(one.get("kind", "?")) for one in facts.objects)
-    yield "manifests", f"{len(facts.objects)} objects, recorded: {_counted(dict(sorted(kinds.items())))}"
+    yield (
+        "manifests",
+        f"{count(len(facts.objects), 'object')}, recorded: {_counted(dict(sorted(kinds.items())))}",
+    )
     yield from (("helm", f"{release}, recorded") for release in facts.helm_releases)
     if roles:
         yield (
@@ -70,7 +77,7 @@ def _ends(rehearsal: Rehearsal) -> Iterator[str]:
     """The second deployment, and the account after the teardown against the account before."""
     if (told := rehearsal.remains) is None:
         return
-    yield f"A second deployment changes nothing in {rehearsal.unchanged} stacks."
+    yield f"A second deployment changes nothing in {count(rehearsal.unchanged, 'stack')}."
     disturbed = ", ".join(told.disturbed) or "all as they were"
     yield f"After the teardown: {told.before} things were there before the deployment, {disturbed}."
     yield f"Left ({len(told.left)}):"
@@ -82,11 +89,11 @@ def _limits(rehearsal: Rehearsal) -> Iterator[tuple[str, str]]:
     yield "not modelled", _counted(rehearsal.types(Outcome.NOT_MODELLED)) or "nothing"
     if rehearsal.unresolved:
         yield "unresolved", "; ".join(rehearsal.unresolved)
-    code = f"{len(rehearsal.placeholders)} placeholders for Lambda code"
+    code = f"{count(len(rehearsal.placeholders), 'placeholder')} for Lambda code"
     if rehearsal.published:
         megabytes = sum(size for _, size in rehearsal.published) / 1e6
         code = f"{len(rehearsal.published)} published ({megabytes:.0f} MB)"
-    yield "assets", f"{code}, none of it invoked; {len(rehearsal.images)} container images not built"
+    yield "assets", f"{code}, none of it invoked; {count(len(rehearsal.images), 'container image')} not built"
     if rehearsal.stages:
         yield "left out", f"stages that a pipeline deploys: {', '.join(rehearsal.stages)}"
 
@@ -95,7 +102,7 @@ def _folded(entries: Iterator[tuple[str, str]]) -> Iterator[str]:
     for label, text in entries:
         yield from textwrap.wrap(
             text or "none",
-            width=_COLUMNS,
+            width=width(),
             initial_indent=f"  {label:<{_LABEL_COLUMNS}}",
             subsequent_indent=" " * (2 + _LABEL_COLUMNS),
             max_lines=_LINES,
@@ -105,4 +112,4 @@ def _folded(entries: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{number} {name}" for name, number in counts.items())

@@ -15,6 +15,9 @@ from typing import Any
 
 from benchmark.commands.option_types import search_range
 from benchmark.show.terminal import render
+from core.command_line import Parser
+from core.edge import guarded
+from core.screen import folded
 from experiment.finding import Refusal
 from lab.arguments import ROOT, add_experiment, positive, refused, shown
 from lab.real import installation
@@ -27,6 +30,10 @@ def main(argv: list[str] | None = None, *, prog: str = "trnspec lab") -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return guarded(prog, lambda: _main(argv, prog))
+
+
+def _main(argv: list[str] | None, prog: str) -> int:
     wishes = _parser(prog).parse_args(argv, Wishes())
     try:
         return _do(wishes)
@@ -59,14 +66,18 @@ def as_lines(found: Results, folder: Path, *, every_claim: bool) -> Iterator[str
     yield ""
     yield render(found.summary)
     yield ""
+    yield from folded(_facts(found, every_claim=every_claim))
+    yield f"Report     {shown(folder / 'report.html')}"
+    yield f"Next       {_next(found, folder)}"
+
+
+def _facts(found: Results, *, every_claim: bool) -> Iterator[str]:
     yield f"Measured   {found.label.removeprefix('measured ')}, {found.machine['engine']}; not how fast Trainium2 is (docs/lab.md)"
     met = sum(claim.met for claim in found.claims)
     yield f"Claims     {met} of {len(found.claims)} are met"
     for claim in found.claims:
         if every_claim or not claim.met:
             yield f"           {'met' if claim.met else 'NOT MET'}: {claim.text}; {claim.found}"
-    yield f"Report     {shown(folder / 'report.html')}"
-    yield f"Next       {_next(found, folder)}"
 
 
 def as_data(found: Results, folder: Path) -> dict[str, Any]:
@@ -91,7 +102,7 @@ def _next(found: Results, folder: Path) -> str:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog=prog, description=__doc__)
     add_experiment(parser, ROOT / "experiments" / "lab-tiny.yaml")
     now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
     parser.add_argument(

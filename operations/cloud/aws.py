@@ -13,8 +13,9 @@ from typing import Any
 
 from botocore import exceptions as faults
 
+from core.edge import shortened
 from experiment import Experiment
-from experiment.finding import Finding, Outside, Refusal, shortened
+from experiment.finding import Finding, Outside, Refusal
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
 

@@ -15,6 +15,7 @@ from unittest import mock
 
 import click
 
+from core.command_line import Parser
 from operations import delivery, handed_on
 from operations.__main__ import door
 from tests.conftest import ROOT
@@ -145,6 +146,7 @@ def _stop_after_parsing(said: list[str]) -> Iterator[None]:
     with (
         mock.patch.object(argparse.ArgumentParser, "parse_args", parse),
         mock.patch.object(argparse.ArgumentParser, "error", error),
+        mock.patch.object(Parser, "error", error),
         mock.patch.object(argparse.ArgumentParser, "print_help"),
     ):
         yield

@@ -39,7 +39,7 @@ def test_a_verb_that_another_program_carries_out_starts_anywhere_and_names_what_
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: trnspec rehearse ")
+    assert done.stdout.startswith("Usage: trnspec rehearse ")
     assert list(tmp_path.iterdir()) == []
 
 

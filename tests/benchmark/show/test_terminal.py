@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark.analyse.summary import summarise
-from benchmark.show.terminal import WIDTH, render, render_all
+from benchmark.show.terminal import render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_verdicts
 from tests.benchmark.show.runs import all_runs
@@ -22,7 +24,7 @@ CASES = sorted([*all_runs(), "two batches", "near-ties", "faults"])
 
 def shown(summary: dict[str, Any]) -> str:
     """The short report and the long one."""
-    return f"{render(summary)}\n\n{' --all ':=^{WIDTH}}\n\n{render_all(summary)}\n"
+    return f"{render(summary)}\n\n{' --all ':=^100}\n\n{render_all(summary)}\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,20 @@ def test_the_report_reads_as_it_is_written_down_and_fits_the_terminal(
     text = shown(all_summaries[case])
     if case != "search":  # what a search finds is judged where it searches
         assert text == (TEXTS / f"{case.replace(' ', '-')}.txt").read_text(encoding="utf-8")
-    assert max(map(len, text.splitlines())) <= WIDTH
     assert len(render(all_summaries[case]).splitlines()) <= 35
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(
+    all_summaries: dict[str, dict[str, Any]], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for case, summary in all_summaries.items():
+        monkeypatch.setenv("COLUMNS", "100")
+        numbers = Counter(re.findall(r"\d+\.\d+", render_all(summary)))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = f"{render(summary)}\n{render_all(summary)}"
+        assert max(map(len, text.splitlines())) <= columns, case
+        assert Counter(re.findall(r"\d+\.\d+", render_all(summary))) == numbers, case
 
 
 def test_of_many_warnings_the_first_are_in_the_short_report_and_another_engine_is_among_them(
