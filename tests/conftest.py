@@ -14,6 +14,8 @@ import yaml
 from experiment import Experiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 
+# Texts are compared as they are where there is no terminal; the workers of pytest-xdist have a width.
+os.environ.pop("COLUMNS", None)
 # Before anything starts jsii, whose process keeps the environment of its start. CloudFormation validation triples the time
 # of a synth; one test of its own has it on.
 os.environ.setdefault("CDK_VALIDATION", "false")

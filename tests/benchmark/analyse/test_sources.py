@@ -322,8 +322,8 @@ def test_a_search_of_several_starts_measures_the_cells_of_the_first_under_each(s
 @pytest.mark.parametrize(
     ("starts", "told"),
     [
-        (1, "The search ended with its budget (2 cells); repeated with a larger one, it goes on."),
-        (2, "The search ended with its budget (4 cells) for 2 starts: 2 cells, the same under each start."),
+        (1, "The search stopped at its budget (2 cells); run it again with a larger one to continue."),
+        (2, "The search stopped at its budget (4 cells) for 2 starts: 2 cells, the same under each start."),
     ],
 )
 def test_a_search_of_several_starts_does_not_say_that_it_goes_on(starts: int, told: str) -> None:

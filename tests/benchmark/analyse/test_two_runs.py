@@ -169,8 +169,8 @@ def test_the_gate_passes_warnings_on(tmp_path: Path, capsys: pytest.CaptureFixtu
     other = replace(OLD, sittings=(replace(OLD.sittings[0], client="9.9.9"),))
     old, new = (str(store(raw, tmp_path / name)) for raw, name in ((OLD, "old"), (other, "new")))
     assert main(["gate", new, "--baseline", old]) == 0
-    _, warning, last = capsys.readouterr().out.splitlines()
-    assert warning.startswith("warning: client 0 measured the old run, client 9.9.9 the new one")
+    _, warning, *_, last = capsys.readouterr().out.splitlines()
+    assert warning.startswith("warning: client 0 measured the old run, client 9.9.9")
     assert last == "passes"
 
 

@@ -113,7 +113,7 @@ def test_a_search_ends_with_its_budget_and_goes_on_to_its_crossing_with_a_larger
     found, said = search(content, "--search", "4:64", "--search-budget", "cells=2,minutes=30")
     assert (found["search"]["cells"], found["search"]["budget_spent"]) == (2, True)
     assert "at most 2 cells, 30 minutes of loading" in said
-    assert "repeated with a larger one, it goes on" in said
+    assert "run it again with a larger one to continue" in said
 
     lose(tmp_path, 5)  # as an interruption does
     before = asked(tmp_path)
