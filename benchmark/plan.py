@@ -334,8 +334,16 @@ class Plan(Part):
         if self.search:
             content["search"] = {k: v for k, v in content["search"].items() if k not in aside}
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return _sha256(content)
+
+    def prompts_sha256(self) -> str:
+        """Identity of the prompts, in whatever order."""
+        return _sha256(sorted(self.to_dict()["prompts"], key=lambda prompt: str(prompt["id"])))
+
+
+def _sha256(content: object) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def load(path: Path) -> Plan:

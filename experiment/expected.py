@@ -203,6 +203,7 @@ def as_json(one: Expected) -> dict[str, Any]:
         },
         "published_tpot_s": one.published.tpot_s if one.published else None,
         "why_unknown": plain.why,
+        "engine": f"vLLM {one.arm.runtime.vllm}, Neuron SDK {one.arm.runtime.neuron_sdk}",
         "rows": list(dict.fromkeys((*plain.rows, *(step.rows if step else ())))),
     }
 

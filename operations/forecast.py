@@ -1,8 +1,9 @@
-"""`forecast`: predicted speed-up and cost on Trn2, from acceptance measured anywhere, before a node is rented."""
+"""`forecast`: whether renting Trn2 pays, predicted from acceptance measured anywhere, or what acceptance that would need."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,14 +20,16 @@ from benchmark.commands.advise_command import mix as shares
 from benchmark.commands.advise_command import points
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
+from core.screen import wrapped
 from experiment import Arm, Experiment
-from experiment.cost import RunPrice, run_price
+from experiment.cost import run_price
 from experiment.expected import Expected, as_lines, expected, expected_of
 from experiment.expected import as_json as in_json
 from experiment.finding import Misuse
 from operations import pricing
 from operations.console import print_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
+from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
 
 Advice = Callable[[Wishes], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
@@ -42,6 +45,15 @@ def _of_benchmark(read: Callable[[str], Any]) -> Callable[[str], Any]:
             raise click.BadParameter(str(error)) from None
 
     return convert
+
+
+def _tokens(text: str | float) -> float:
+    """`500M`: a number, and thousands, millions or billions of it."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([kMB]?)", str(text))
+    value = float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "B": 1e9}[match[2]] if match else 0
+    if not 1 <= value <= 1e15:
+        raise click.BadParameter(f"{text!r} is not a number of tokens, as in 500M (k, M or B behind it)")
+    return value
 
 
 @click.command()
@@ -72,7 +84,13 @@ def _of_benchmark(read: Callable[[str], Any]) -> Callable[[str], Any]:
     "--hours",
     type=HOURS,
     metavar="H",
-    help="Trn2 hours of the run that finds out (default: predicted, as ./trnspec cost says).",
+    help="Trn2 hours of the run that confirms it (default: predicted, as ./trnspec cost says).",
+)
+@click.option(
+    "--tokens-per-month",
+    type=click.types.FuncParamType(_tokens),
+    metavar="N",
+    help="Output tokens of your traffic, as in 500M; says when the run is paid back.",
 )
 @json_option
 def command(
@@ -83,24 +101,40 @@ def command(
     step_times: dict[int, float] | None,
     mix: dict[str, float] | None,
     hours: float | None,
+    tokens_per_month: float | None,
     as_json: bool,
 ) -> int:
-    """Predict speed-up and cost on Trn2 from acceptance measured anywhere; neither AWS nor Trn2 is needed.
+    """Say whether to rent Trn2: speed-up and cost there, predicted from acceptance measured anywhere.
 
-    Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast.
+    Neither AWS nor Trn2 is needed. Without --run and --acceptance it says what acceptance would be needed. Exit 0 when drafting
+    pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast.
     """
-    if (run is None) == (acceptance is None):
+    if run and acceptance:
         raise click.UsageError("give one of --run DIR and --acceptance FILE")
+    if mix and not (run or acceptance):
+        raise click.UsageError(
+            "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
+        )
     experiment = experiment_of(path, verb="forecast")
     arm = _arm(experiment, name)
     own = expected_of(experiment, arm)
     steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
-    try:
-        advice = partial(advise, journal.read(run)) if run else of_file(acceptance or Path())
-        predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
-    except BenchmarkError as error:
-        raise Misuse(str(error)) from None
-    rental = run_price(experiment, hours=hours, items=pricing.of_running(experiment))
+    price = run_price(experiment, hours=hours, items=pricing.of_running(experiment))
+    rental = Rental(arm=arm.name, usd=price.usd, hours=price.hours, tokens_per_month=tokens_per_month)
+    predictions: tuple[Prediction, ...] = ()
+    if run or acceptance:
+        try:
+            advice = partial(advise, journal.read(run)) if run else of_file(acceptance or Path())
+            predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
+        except BenchmarkError as error:
+            raise Misuse(str(error)) from None
+    needed = break_even(experiment, arm, steps)
+    plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
+    decision = (
+        decide(predictions, rental)
+        if predictions
+        else without_acceptance(needed, rental, usd_per_million=plain_usd)
+    )
     if as_json:
         told = {
             "schema": 1,
@@ -110,6 +144,8 @@ def command(
             "step_times": steps.origin,
             "expected": [in_json(one) for one in expected(experiment)],
             "rental_usd": round(rental.usd, 2),
+            "decision": asdict(decision),
+            "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
             "classes": [
                 {
                     **asdict(one),
@@ -121,8 +157,25 @@ def command(
         }
         print_json(told)
     else:
-        print("\n".join(_text(experiment, own, steps, predictions, rental)))
-    return 1 if all(one.verdict == "does not pay" for one in predictions) else 0
+        print("\n".join(wrapped(decision.sentence)))
+        print("\n".join(_text(experiment, own, steps, predictions or needed)))
+    return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
+
+
+def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
+    """By class; a forecast of steps knows no difference between them."""
+    k = arm.num_speculative_tokens
+    likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
+    return tuple(
+        BreakEven(
+            class_name=name,
+            tokens_per_step=likely,
+            low=low,
+            high=high,
+            most_tokens_per_step=arm.tokens_per_step,
+        )
+        for name in experiment.classes
+    )
 
 
 def _arm(experiment: Experiment, name: str | None) -> Arm:
@@ -194,33 +247,6 @@ def of_file(path: Path) -> Advice:
     return partial(forecast, survivals(path), basis=str(path))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """One class of prompts on Trn2; `low` and `high` span the prompts' interval and the bounds of the step times."""
-
-    class_name: str
-    tokens_per_step: float
-    speed_up: float
-    low: float
-    high: float
-    usd_per_million: float
-    usd_per_million_low: float
-    usd_per_million_high: float
-    baseline_usd_per_million: float
-
-    @property
-    def verdict(self) -> str:
-        """Whether the whole range lies on one side of 1."""
-        if self.low > 1:
-            return "pays"
-        return "does not pay" if self.high < 1 else "open"
-
-    def repaid_after_million_tokens(self, rental_usd: float) -> float | None:
-        """Million output tokens after which a rental is earned back by what they then cost less; None when never."""
-        saved = self.baseline_usd_per_million - self.usd_per_million
-        return rental_usd / saved if saved > 0 else None
-
-
 def predict(
     experiment: Experiment, arm: Arm, *, steps: Steps, advice: Advice, mix: Mapping[str, float] | None
 ) -> tuple[Prediction, ...]:
@@ -230,12 +256,14 @@ def predict(
     """
     likely, slow, fast = (_rows(arm, advice, mix, times) for times in (steps.likely, steps.slow, steps.fast))
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
-    found = []
+    weights, found = mix or dict.fromkeys(likely, 1.0), []
+    total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
     for class_name, row in likely.items():
         low, high = _bound(slow[class_name], "ci_low"), _bound(fast[class_name], "ci_high")
         found.append(
             Prediction(
                 class_name=class_name,
+                share=1.0 if class_name == WHOLE else weights.get(class_name, 0.0) / total,
                 tokens_per_step=row["tokens_per_step"],
                 speed_up=row["speed_up"],
                 low=low,
@@ -268,7 +296,7 @@ def _rows(
         weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
         steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
         row = _of_window(mixes[0]["by_k"], k, where="the mixture")
-        rows["all classes"] = {**row, "tokens_per_step": 1 / steps}
+        rows[WHOLE] = {**row, "tokens_per_step": 1 / steps}
     return rows
 
 
@@ -291,32 +319,44 @@ def _of_window(by_k: Sequence[Mapping[str, Any]], k: int, *, where: str) -> Mapp
 
 
 def _text(
-    experiment: Experiment, own: Expected, steps: Steps, predictions: Sequence[Prediction], rental: RunPrice
+    experiment: Experiment, own: Expected, steps: Steps, rows: Sequence[Prediction] | Sequence[BreakEven]
 ) -> Iterator[str]:
-    yield (
+    yield ""
+    yield from wrapped(
         f"PREDICTED for {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
-        f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2."
+        f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
     )
-    yield f"Step times: {steps.origin}."
     yield ""
     yield from as_lines(expected(experiment))
     yield ""
-    yield f"{'class':<16}  {'tok/step':>8}  {'speed-up':>20}  {'$/M tokens':>24}  {'baseline':>8}  verdict"
-    for one in predictions:
-        gain = f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]"
-        price = f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]"
-        yield (
-            f"{one.class_name[:16]:<16}  {one.tokens_per_step:>8.2f}  {gain:>20}  {price:>24}  "
-            f"{one.baseline_usd_per_million:>8.2f}  {one.verdict}"
-        )
+    if isinstance(rows[0], BreakEven):
+        yield f"{'class':<16}  {'break-even tok/step':>20}  {'at most':>7}  drafts accepted"
+    else:
+        yield f"{'class':<16}  {'tok/step':>8}  {'speed-up':>20}  {'$/M tokens':>24}  {'baseline':>8}  verdict"
+    for one in rows:
+        yield _row(one)
     yield ""
-    yield "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range."
-    yield "$/M: decoding alone at list prices, dated in `./trnspec check`; prompts and idle time come on top."
-    whole = predictions[-1]
-    millions = whole.repaid_after_million_tokens(rental.usd)
-    repaid = (
-        f", which {whole.class_name} does not earn back"
-        if millions is None
-        else f", earned back after {millions:.1f} million output tokens of {whole.class_name}"
+    if isinstance(rows[0], BreakEven):
+        yield from wrapped(
+            "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
+            "draft, once those before it are right. Acceptance can be measured on a GPU (docs/forecast.md): --run DIR, --acceptance FILE."
+        )
+    else:
+        yield from wrapped(
+            "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
+            "alone at list prices, dated in `./trnspec check`; prompts and idle time come on top."
+        )
+
+
+def _row(one: Prediction | BreakEven) -> str:
+    if isinstance(one, BreakEven):
+        tokens = f"{one.tokens_per_step:.1f} [{one.low:.1f}, {one.high:.1f}]"
+        return (
+            f"{one.class_name[:16]:<16}  {tokens:>20}  {one.most_tokens_per_step:>7}  {one.accepted:>15.0%}"
+        )
+    gain = f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]"
+    price = f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]"
+    return (
+        f"{one.class_name[:16]:<16}  {one.tokens_per_step:>8.2f}  {gain:>20}  {price:>24}  "
+        f"{one.baseline_usd_per_million:>8.2f}  {one.verdict}"
     )
-    yield f"To find out: a run of {rental.hours:.2f} Trn2 hours is ${rental.usd:.2f}{repaid}."

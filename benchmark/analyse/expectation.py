@@ -93,6 +93,7 @@ class _Arm(BaseModel):
     plain_tpot_low_s: _Value
     plain_tpot_high_s: _Value
     drafted: _Drafted | None = None
+    engine: str | None = None
 
     @property
     def expected(self) -> tuple[float | None, float | None, float | None]:
@@ -256,3 +257,12 @@ def _step_ratio(arm: str, summary: Mapping[str, Any]) -> float | None:
 def _geometric(values: Iterator[float]) -> float | None:
     found = [value for value in values if value > 0]
     return math.exp(math.fsum(map(math.log, found)) / len(found)) if found else None
+
+
+def served_by(folder: Path, raw: RawRun) -> str:
+    """The engines of a run: as the experiment names them, else as the endpoints say."""
+    try:
+        said = [arm.engine for arm in _File.model_validate_json(text_of(folder / FILE_NAME)).arms]
+    except (OSError, ValueError):
+        said = list(raw.sittings[0].owned_by.values())
+    return " and ".join(dict.fromkeys(filter(None, said)))

@@ -6,7 +6,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), replayed, made_up_texts (prompts), warmup, seed,
+  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), replayed, made_up_texts (prompts), warmup, seed,
   max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
@@ -76,6 +76,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
   "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
   `drafts`: {arm: {mode, draft}}, as the experiment has them
+- `served_by`: the engines, in words; empty where they are not known
 - `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
@@ -202,6 +203,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "started": course.iso(first.started_unix_s),
         "finished": course.iso(max(ends)) if ends else None,
         "plan_sha256": first.plan_sha256,
+        "prompts_sha256": plan.prompts_sha256(),
         "complete": complete,
         "requests_planned": planned,
         "requests_recorded": len(measured),

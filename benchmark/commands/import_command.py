@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--class", str, "C", "of its prompts", dest="class_", default="imported")
     add(parser, "--model", str, "M", "where the export does not name it")
     add(parser, "--concurrency", positive, "N", "where its configuration is not beside it")
-    add(parser, "--experiment", str, "NAME", "what the run is called", default="imported")
+    option_types.add_name(parser, "what the run is called", default="imported")
     add(parser, "--speculative-tokens", of_arm(whole), "NAME=K", drafts, action="append", default=[])
     parser.add_argument("--emulated", action="store_true", help="an arm's timings came from a model")
     option_types.add_json(parser)
@@ -75,7 +75,7 @@ def _plan(exports: dict[str, Export], options: argparse.Namespace) -> Plan:
     return from_dict(
         {
             "schema": 1,
-            "experiment": options.experiment,
+            "experiment": options.name,
             "model": model,
             "baseline": next(iter(exports)),
             "arms": [

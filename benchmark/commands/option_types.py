@@ -173,6 +173,12 @@ def add(
     to.add_argument(option, type=type_, metavar=metavar, help=help_, **more)
 
 
+def add_name(to: argparse._ActionsContainer, help_: str, **more: Any) -> None:
+    """--name, and the word that it had before."""
+    add(to, "--name", str, "NAME", help_, **more)
+    to.add_argument("--experiment", dest="name", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
 def add_json(parser: argparse.ArgumentParser, what: str = "the summary as JSON instead of text") -> None:
     parser.add_argument("--json", action="store_true", help=f"print {what}")
 

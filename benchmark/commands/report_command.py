@@ -14,6 +14,7 @@ from benchmark.commands import option_types
 from benchmark.commands.option_types import add
 from benchmark.errors import PlanError
 from core.json_text import json_text
+from core.words import count
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
@@ -35,23 +36,30 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 def execute_report(options: argparse.Namespace) -> int:
     """Summarise, write, print. Without the packages of the page, everything but the page. Raises StorageError."""
+    return reported(
+        options.folder, option_types.read_declared(options), as_json=options.json, everything=options.all
+    )
+
+
+def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
+    """Write all that is made of the records, print the answer, then say where it is; the exit code is that of `show`."""
     from benchmark.file_access import write_whole
     from benchmark.show import csv_files, llmperf_files, page
 
-    folder: Path = options.folder
-    raw = option_types.read_declared(options)
     summary = summarised(folder, raw)
     written = [page.write(raw, folder).name]
     written += [path.name for path in csv_files.write(raw, summary, folder)]
-    written.append(f"{llmperf_files.FOLDER}/ ({len(llmperf_files.write(raw, folder))} files)")
+    written.append(f"{llmperf_files.FOLDER}/ ({count(len(llmperf_files.write(raw, folder)), 'file')})")
     if lacking := page.missing():
-        told = f"not written, {' and '.join(lacking)} not installed; pip install {' '.join(lacking)}"
-        print(f"{page.FILE_NAME}: {told}", file=sys.stderr)
+        packages = " ".join(lacking)
+        where = (
+            f"{folder}: {page.FILE_NAME} is not written, {packages} is not installed; pip install {packages}"
+        )
     else:
-        written.append(write_whole(folder / page.FILE_NAME, page.render(raw, summary)).name)
-    code = show(summary, as_json=options.json, everything=options.all)
+        where = f"Page: {write_whole(folder / page.FILE_NAME, page.render(raw, summary))}"
+    code = show(summary, as_json=as_json, everything=everything)
     sys.stdout.flush()
-    print(f"{folder}: {', '.join(written)}", file=sys.stderr)
+    print(f"{where}\nBeside it: {', '.join(written)}", file=sys.stderr)
     return code
 
 
@@ -59,14 +67,14 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
     from benchmark.analyse.beside import beside
     from benchmark.analyse.decision import decide
-    from benchmark.analyse.expectation import against_published
+    from benchmark.analyse.expectation import against_published, served_by
     from benchmark.analyse.summary import summarise, write
     from benchmark.analyse.withheld import is_withheld
     from benchmark.measure import journal
 
     raw = raw or journal.read(folder)
     summary = summarise(raw)
-    summary |= beside(folder, raw.plan.baselines)
+    summary |= beside(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
     if not is_withheld(summary):
         summary |= against_published(folder, summary, raw)
     summary["decision"] = decide(summary).as_json()

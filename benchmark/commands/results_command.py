@@ -1,123 +1,219 @@
-"""`results`: the runs below a folder, the newest first, each with its answer; and a page that links their reports."""
+"""`results`: the runs below a folder as a table, on the terminal and on a page that links their reports."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shlex
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from benchmark.commands import option_types
-from core.screen import wrapped
+from benchmark.errors import ResultsError
+from core import screen
+from core.words import count, listed
 
-HELP = "list the runs below a folder, and write a page that links their reports"
+if TYPE_CHECKING:
+    from benchmark.analyse.overview import Row
+
+HELP = "list the runs below a folder as a table, and write a page that links their reports"
 PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOW = "`./trnspec demo` makes a run in a minute, `./trnspec benchmark run` measures endpoints"
+_COMPARE = "./trnspec benchmark compare"
+_MOST_NAME = 24
+"""Characters of a name in the terminal's table."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A folder that may hold a run. All texts are safe to print."""
+class Column(NamedTuple):
+    """Of the table. Rows without a `key` are last, however it is sorted."""
 
-    folder: str
-    link: str
-    """The folder as a part of an address."""
-    id: str = ""
-    started: str = ""
-    experiment: str = ""
-    provenance: str = ""
-    complete: bool = False
-    answer: str = ""
-    report: bool = False
-    """Whether report.html is there."""
-    problem: str = ""
-    """Why nothing else is known; empty for a run."""
+    option: str
+    heading: str
+    text: Callable[[Row], str]
+    key: Callable[[Row], Any]
+    largest_first: bool = False
+
+
+def _speed_up(row: Row) -> str:
+    from benchmark.analyse.gains import interval
+
+    return f"{row.speed_up:.2f}{interval(row.ci_low, row.ci_high)}" if row.speed_up else ""
+
+
+def _cost(row: Row) -> str:
+    from benchmark.analyse.gains import money
+
+    known = [money(usd).lstrip("$") for usd in (row.usd_before, row.usd_after) if usd is not None]
+    return " -> ".join(known) if len(known) == 2 else ""
+
+
+def _origin(row: Row) -> str:
+    return row.provenance if row.complete else f"{row.provenance}, incomplete"
+
+
+COLUMNS = (
+    Column("name", "name", lambda row: row.experiment, lambda row: row.experiment),
+    Column("model", "model", lambda row: row.model.rpartition("/")[2], lambda row: row.model),
+    Column("load", "load", lambda row: row.load, lambda row: row.load_size),
+    Column("speed-up", "speed-up [95 %]", _speed_up, lambda row: row.speed_up, largest_first=True),
+    Column("cost", "$/M tokens", _cost, lambda row: row.usd_after),
+    Column("date", "date", lambda row: row.started[:10], lambda row: row.started, largest_first=True),
+    Column("origin", "origin", _origin, _origin),
+    Column("folder", "folder", lambda row: row.folder, lambda row: row.folder),
+    Column(
+        "engine",
+        "engine and hardware",
+        lambda row: ", ".join(filter(None, (row.engine, row.hardware))),
+        lambda row: f"{row.engine}, {row.hardware}".strip(", ") or None,
+    ),
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where runs are."""
+    """Where runs are, and how they are listed."""
     here = Path("results")
     default = here if here.is_dir() else _CHECKOUT / "results"
     parser.add_argument(
         "folder", type=Path, nargs="?", default=default, metavar="DIR", help="default: results"
     )
+    options = [column.option for column in COLUMNS]
+    parser.add_argument(
+        "--sort",
+        choices=options,
+        default="date",
+        metavar="COLUMN",
+        help=f"{', '.join(options)} (default: date)",
+    )
+    parser.add_argument("--all", action="store_true", help="unfinished runs and other folders too")
     option_types.add_json(parser, "JSON instead of text")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """List, and write the page where there is a run. Raises StorageError."""
+    """List, and write the page. Raises ResultsError where there is no run, StorageError."""
     folder: Path = options.folder
-    found = runs(folder)
-    page = _write(folder, found) if found else None
+    found = rows_of(folder)
+    page = _write(folder, found)
+    ranks = _ranks(found, next(column for column in COLUMNS if column.option == options.sort))
+    found = [row for _, row in sorted(zip(ranks, found, strict=True), key=lambda ranked: ranked[0])]
     if options.json:
-        told = {"schema": 1, "page": page and str(page), "runs": [asdict(run) for run in found]}
+        told = {"schema": 1, "page": page and str(page), "runs": [row._asdict() for row in found]}
         print(json.dumps(told, indent=1))
-    elif found:
-        print("\n".join(_lines(folder, found)))
-        if page:
-            print(f"\nAll of them on one page: {page}")
-    else:
-        print(f"{folder}: no results yet; {_HOW}")
+        return 0
+    print("\n".join(_lines(folder, found, everything=options.all)))
+    if page:
+        print(f"\nPage: {page}")
     return 0
 
 
-def runs(folder: Path) -> list[Run]:
-    """Every folder below `folder`; runs first, the newest at the top. Raises OSError."""
+def rows_of(folder: Path) -> list[Row]:
+    """Every folder below `folder`, the newest run first. Raises ResultsError where none holds a run, OSError."""
+    from benchmark.analyse.overview import OTHER, row_of
+
     if not folder.is_dir():
-        return []
-    found = [_run(path) for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return sorted(found, key=lambda run: (run.started, run.folder), reverse=True)
+        why = "is not a folder" if folder.exists() else "does not exist"
+        raise ResultsError(f"{folder}: {why}; give the folder of your runs; {_HOW}")
+    found = [row_of(path) for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    if all(row.kind == OTHER for row in found):
+        if row_of(folder).kind != OTHER:
+            raise ResultsError(
+                f"{folder}: is a run; give the folder that it is in, {folder.resolve().parent}"
+            )
+        raise ResultsError(f"{folder}: holds no run; {_HOW}")
+    return sorted(found, key=lambda row: (row.started, row.folder), reverse=True)
 
 
-def _run(path: Path) -> Run:
-    from benchmark.analyse.summary import FILE_NAME
-    from benchmark.file_access import json_of, text_of
-    from benchmark.measure import journal
-    from benchmark.measure.client import one_line
-
-    name, link = one_line(path.name), quote(os.fsencode(path.name))
-    again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
-    try:
-        if not (path / FILE_NAME).is_file():
-            has = journal.exists(path)
-            return Run(folder=name, link=link, problem=f"no {FILE_NAME}; {again}" if has else "not a run")
-        summary = json_of(text_of(path / FILE_NAME))
-        run, answer = summary["run"], one_line(str(summary["decision"]["sentence"]), 2000)
-        return Run(
-            folder=name,
-            link=link,
-            **{key: one_line(str(run[key])) for key in ("id", "started", "experiment", "provenance")},
-            complete=run["complete"] is True,
-            answer=answer,
-            report=(path / "report.html").is_file(),
-        )
-    except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        why = one_line(f"{type(error).__name__}: {error}", 100)
-        return Run(folder=name, link=link, problem=f"{FILE_NAME} cannot be read ({why}); {again}")
+def _ranks(rows: Sequence[Row], column: Column) -> list[int]:
+    """The place of each row in a sorted column; equal values share one."""
+    keys = [column.key(row) for row in rows]
+    known = sorted({key for key in keys if key is not None}, reverse=column.largest_first)
+    places = {key: place for place, key in enumerate(known)}
+    return [places.get(key, len(places)) for key in keys]
 
 
-def _lines(folder: Path, found: list[Run]) -> Iterator[str]:
-    for run in found:
-        if run.problem:
-            yield f"{run.folder}: {run.problem}"
-            continue
-        state = "" if run.complete else ", incomplete"
-        yield f"{run.started[:16].replace('T', ' ')}  {run.experiment}, {run.provenance}{state}, run {run.id}"
-        yield from wrapped(run.answer, "    ")
-        yield f"    {folder / run.folder / ('report.html' if run.report else 'summary.json')}"
+def _lines(folder: Path, found: Sequence[Row], *, everything: bool) -> Iterator[str]:
+    from benchmark.analyse.overview import newest_pair
+
+    rows = [row for row in found if not (row.problem if everything else row.kind)]
+    if rows:
+        cells = ((column.text(row) or "-" for column in COLUMNS) for row in rows)
+        numbered = ([str(number), *row] for number, row in enumerate(cells, start=1))
+        yield from _table([["#", *(column.heading for column in COLUMNS)], *numbered])
+        yield ""
+    if pair := newest_pair(rows):
+        old, new = (rows.index(row) + 1 for row in pair)
+        yield f"To compare run {new} with run {old}, the newest two that can be compared:"
+        yield f"  {_COMPARE} {' '.join(_typed(folder, row) for row in pair)}"
+    elif len(rows) > 1:
+        yield "No two of these runs can be compared: they need one model, the same prompts, an arm and a load in common."
+    others = [row for row in found if row.kind]
+    if everything:
+        yield from (f"{row.folder}: {row.problem}" for row in others if row.problem)
+    elif others:
+        kinds = Counter(row.kind for row in others)
+        yield f"Not listed: {listed([count(number, kind) for kind, number in kinds.items()])} (--all lists them)."
 
 
-def _write(folder: Path, found: list[Run]) -> Path | None:
-    """The page; without the package that it needs, nothing but a line that says so. Raises StorageError."""
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as they need; those that do not fit beside the others go on in a line below them."""
+    rows = [
+        [_cut(cell, _MOST_NAME) if 0 < column < 3 else cell for column, cell in enumerate(row)]
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    below = widths[0] + 2
+    lines, room = [[0]], screen.width() - widths[0]
+    for column, width in enumerate(widths[1:], start=1):
+        if width + 2 > room:
+            lines.append([])
+            room = screen.width() - below + 2
+        lines[-1].append(column)
+        room -= width + 2
+    for row in rows:
+        for number, line in enumerate(lines):
+            text = "  ".join(row[column].ljust(widths[column]) for column in line)
+            yield _cut(f"{' ' * below if number else ''}{text}".rstrip(), screen.width())
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _typed(folder: Path, row: Row) -> str:
+    """The folder of a run as a word that can be pasted into a shell, whatever is in its name."""
+    raw = os.path.join(os.fsencode(folder), unquote_to_bytes(row.link))
+    if (text := os.fsdecode(raw)).isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in raw) + "'"
+
+
+def _write(folder: Path, found: Sequence[Row]) -> Path | None:
+    """The page; without the package that it needs, a line that says so. Raises StorageError."""
+    from benchmark.analyse.overview import newest_pair
     from benchmark.file_access import write_whole
     from benchmark.show import page
 
     if lacking := page.missing():
         print(f"{PAGE}: not written; pip install {lacking[0]}", file=sys.stderr)
         return None
-    return write_whole(folder / PAGE, page.filled("results.html", runs=found))
+    rows = [row for row in found if not row.kind]
+    ranks = zip(*(_ranks(rows, column) for column in COLUMNS), strict=True)
+    runs = [
+        {
+            "row": row,
+            "cells": [(column.text(row) or "-", rank) for column, rank in zip(COLUMNS, places, strict=True)],
+            "typed": _typed(folder, row),
+            "with": " ".join(str(number) for number, other in enumerate(rows) if row.comparable(other)),
+        }
+        for row, places in zip(rows, ranks, strict=True)
+    ]
+    pair = [_typed(folder, row) for row in newest_pair(rows) or ()]
+    others = [row for row in found if row.kind]
+    headings = [column.heading for column in COLUMNS]
+    content = {"runs": runs, "others": others, "headings": headings, "compare": _COMPARE, "pair": pair}
+    return write_whole(folder / PAGE, page.filled("results.html", script="results.js", **content))

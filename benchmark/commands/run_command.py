@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(arms, "--arm", option_types.address, "NAME=URL", where, action="append", default=[])
     add(arms, "--baseline", str, "NAME", "what the other arms are compared with")
     add(arms, "--model", str, "M", "the served model's name")
-    add(arms, "--experiment", str, "NAME", "what the run is called; only without a plan")
+    option_types.add_name(arms, "what the run is called; only without a plan")
     option_types.add_declared(arms)
 
     load = parser.add_argument_group("load (without a plan: 32 requests, 4 at a time, 4 to warm up)")
@@ -108,7 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Measure, then report; stopped, report what is there."""
     from benchmark.analyse.frontier import next_cell, standing
-    from benchmark.commands.report_command import show, summarised
+    from benchmark.commands.report_command import reported, show, summarised
     from benchmark.measure import journal
     from benchmark.measure.before_load import before_load
     from benchmark.measure.closer_look import look_closer
@@ -137,10 +137,7 @@ def execute(options: argparse.Namespace) -> int:
         show(summarised(options.out), as_json=options.json)
         raise
     if signal is None:
-        code = show(summarised(options.out), as_json=options.json)
-        sys.stdout.flush()
-        print(f"{options.out}: `benchmark report {options.out}` writes its page", file=sys.stderr)
-        return code
+        return reported(options.out, journal.read(options.out), as_json=options.json)
     if journal.exists(options.out):
         show(summarised(options.out), as_json=options.json)
     print(f"benchmark run: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
@@ -213,7 +210,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
         load["concurrency"] = []
     return {
         "schema": 1,
-        "experiment": options.experiment or "unnamed",
+        "experiment": options.name or "unnamed",
         "model": options.model,
         "baseline": baseline,
         "arms": [arm(name, url, drafted.get(name), max_tokens) for name, url in options.arm],

@@ -6,8 +6,10 @@ all text, and the page's own policy forbids scripts and requests.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -69,9 +71,14 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     return filled("report.html", **_content(raw, summary))
 
 
-def filled(template: str, **content: Any) -> str:
-    """A template as HTML, in the style of all pages; every text is escaped."""
+def filled(template: str, *, script: str = "", **content: Any) -> str:
+    """A template as HTML, in the style of all pages; every text is escaped. It names the hash of its own `script` as the only
+    one that a browser may run."""
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    if script:
+        text = (_TEMPLATES / script).read_text(encoding="utf-8")
+        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        content |= {"script": text, "script_hash": f"sha256-{digest}"}
     return str(_templates().get_template(template).render(style=style, **content))
 
 

@@ -66,6 +66,7 @@ def labelled(folder: Path, machine: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / "summary.json"
     summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     summary["run"] |= {"label": machine["label"], "machine": dict(machine)}
+    summary["served_by"] = f"{machine['engine']} on {machine['cpu']}"
     path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 

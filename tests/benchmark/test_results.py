@@ -1,72 +1,142 @@
-"""`results` lists what lies below a folder: runs with their answers, the newest first, and everything else in one line each."""
+"""`results` lists what is below a folder: finished runs as a table, everything else counted, and a page."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.decision import decide
-from benchmark.analyse.summary import summarise
-from tests.benchmark.show.runs import HOSTILE, run_of
+from benchmark.commands.report_command import summarised
+from tests.benchmark.records import store
+from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
 from tests.benchmark.show.test_page import Parts
+from tests.conftest import ROOT
 
-NEW, OLD = (f"2026-11-{day}T10:00:00Z" for day in (22, 20))
+ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
+UNKNOWN = dict.fromkeys(("plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s"))
+EXPECTED = {"schema": 1, "arms": [{"arm": "qwen-vllm", "engine": "vLLM 0.9.1, Neuron SDK 2.26.1", **UNKNOWN}]}
 
 
-def _stored(folder: Path, *, started: str = NEW, experiment: str = "mine", report: bool = True) -> None:
-    """A run as `run` and `report` leave it."""
-    summary = summarise(run_of(classes=("json",)))
-    summary["run"] |= {"started": started, "experiment": experiment}
-    summary["decision"] = decide(summary).as_json()
-    folder.mkdir(parents=True)
+def stored(folder: Path, day: int, name: str = "mine", *, complete: bool = True, **asked: Any) -> None:
+    """A run of that day as `run` leaves it, but for a page that is short."""
+    raw = run_of(**{"classes": ("json",), "experiment": name} | asked)
+    began = datetime(2026, 11, day, tzinfo=UTC).timestamp()
+    store(replace(raw, sittings=tuple(replace(one, started_unix_s=began) for one in raw.sittings)), folder)
+    (folder / "expected.json").write_text(json.dumps(EXPECTED), encoding="utf-8")
+    summary = summarised(folder) | ON
+    summary["run"]["complete"] = complete
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    if report:
-        (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
+    (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
 
 
-def test_runs_are_listed_with_their_answers_and_linked_from_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for folder in (tmp_path, tmp_path / "absent"):
-        assert main(["results", str(folder)]) == 0
-        assert capsys.readouterr().out.startswith(f"{folder}: no results yet; `./trnspec demo` makes")
-    assert list(tmp_path.iterdir()) == []
+Listed = Callable[..., list[str]]
 
-    _stored(tmp_path / "old", started=OLD, report=False)
-    _stored(tmp_path / "new")
-    assert main(["results", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    first, second = (said.index(f"2026-11-{day} 10:00  mine, measured, run ") for day in (22, 20))
-    assert first < second
-    assert "\n    Use qwen-sd-vllm (window 7)" in said
-    assert f"{tmp_path}/new/report.html" in said
-    assert f"{tmp_path}/old/summary.json" in said
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert Parts(page).values("href", "src") == ["./new/report.html"]
-    assert "--series-0" in page, "the style of the report"
-    assert page.count("<article>") == 2
 
-    (tmp_path / "else").mkdir()
-    assert main(["results", str(tmp_path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["page"] == str(tmp_path / "index.html")
-    run, _, other = told["runs"]
-    assert (run["folder"], run["complete"], run["report"], run["problem"]) == ("new", True, True, "")
+@pytest.fixture
+def listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Listed:
+    """The lines that `results` prints about the folder."""
+
+    def listed(*words: str) -> list[str]:
+        assert main(["results", str(tmp_path), *words]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return listed
+
+
+def test_a_run_is_a_row_of_the_terminal_and_of_the_page(tmp_path: Path, listed: Listed) -> None:
+    stored(tmp_path / "old", 20)
+    (tmp_path / "old" / "report.html").unlink()
+    stored(tmp_path / "new", 22, "a name that is longer than a column may be")
+    headings, below, first, rest, second, *_ = listed()
+    values = [*re.split("  +", first), *re.split("  +", rest.strip())]
+    assert values[:4] == ["1", "a name that is longer t…", "Qwen3-32B", "4 at a time"]
+    assert re.fullmatch(r"2\.\d\d \[1\.\d\d, 2\.\d\d\]  \d\d\.\d\d -> \d\d\.\d\d", "  ".join(values[4:6]))
+    served = "vLLM 0.9.1, Neuron SDK 2.26.1, 8 chips of trn2.48xlarge"
+    assert values[6:] == ["2026-11-22", "measured", "new", served]
+    assert second.startswith("2  mine")
+    for above, under in ((headings, first), (below, rest)):
+        columns = [[at.start() for at in re.finditer(r"(?<=  )\S", line)] for line in (above, under)]
+        assert columns[0] == columns[1], "values begin below their headings"
+    found = json.loads("\n".join(listed("--json")))
+    assert found["page"] == f"{tmp_path}/index.html"
+    run, known = found["runs"][0], ["new", True, True, "", ["qwen-vllm", "qwen-sd-vllm"]]
+    assert [run[key] for key in ("folder", "complete", "report", "problem", "arms")] == known
     assert run["answer"].startswith("Use qwen-sd-vllm")
-    assert (other["folder"], other["problem"]) == ("else", "not a run")
+    assert run["ci_low"] < run["speed_up"] < run["ci_high"]
+    page = Parts((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert page.values("href", "src") == ["./new/report.html"]
+    assert list(page.texts("td"))[1:9] == values[2:]
 
 
-def test_what_is_no_run_or_damaged_takes_one_line_and_stops_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("columns", [100, 80, 60])
+def test_the_table_fits_the_terminal(
+    tmp_path: Path, listed: Listed, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    _stored(tmp_path / "good")
+    stored(tmp_path / "demo-20261123T153300Z", 22, "a name that is longer than a column may be")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = listed()[:-3]
+    assert max(map(len, table)) <= columns
+    for words in ("1.", "[", "2026-11-22", "measured", "demo-20261123T153300Z", "8 chips of trn2.48xlarge"):
+        assert words in "\n".join(table)
+
+
+def test_rows_are_sorted_by_any_column_with_the_unknown_last(tmp_path: Path, listed: Listed) -> None:
+    stored(tmp_path / "b", 20, "x", loads=at_once(8))
+    stored(tmp_path / "c", 21, "z", classes=("open-ended",))
+    stored(tmp_path / "a", 22, "y", classes=("repetition",), loads=at_once(1))
+    stored(tmp_path / "d", 19, "u", arms=(PLAIN,))
+    orders = {
+        "date": "acbd",
+        "name": "dbac",
+        "folder": "abcd",
+        "load": "acdb",
+        "speed-up": "abcd",
+        "cost": "abcd",
+    }
+    for column, order in orders.items():
+        runs = json.loads("\n".join(listed("--sort", column, "--json")))["runs"]
+        assert "".join(run["folder"] for run in runs) == order, column
+    with pytest.raises(SystemExit, match="2"):
+        main(["results", str(tmp_path), "--sort", "colour"])
+
+
+def test_the_line_that_compares_the_newest_two_of_the_same_prompts_works(
+    tmp_path: Path, listed: Listed
+) -> None:
+    names = {18: "oldest", 20: "it's $(old)\n\xe9", 21: "other", 22: "new"}
+    for day, name in names.items():
+        more = {"classes": ("code",)} if name == "other" else {"seed": day}
+        stored(tmp_path / name, day, **more)
+    (command,) = [line for line in listed() if "benchmark compare" in line]
+    done = subprocess.run(
+        ["bash", "-c", f"{command} --json"], capture_output=True, cwd=ROOT, text=True, check=False
+    )
+    said = json.loads(done.stdout)
+    dates = [datetime.fromtimestamp(said[when]["started_unix_s"], UTC).day for when in ("old", "new")]
+    assert dates == [20, 22]
+    stored(tmp_path / "newest", 23, loads=at_once(2))
+    (command_still,) = [line for line in listed() if "benchmark compare" in line]
+    assert command_still == command, "the newest shares no load with them"
+
+
+def test_other_folders_are_counted_until_all_are_asked_for(tmp_path: Path, listed: Listed) -> None:
+    stored(tmp_path / "good", 20)
+    stored(tmp_path / "stopped", 21, complete=False)
     damaged = {
         **{"cut": '{"run"', "list": "[]", "empty": "{}", "null": '{"run": null}'},
         **{"odd": '{"run": {}, "decision": 3}', "deep": "[" * 100_000},
+        "infinite": (tmp_path / "good" / "summary.json")
+        .read_text()
+        .replace('"ratio": 2.', '"ratio": Infinity, "_": 2.'),
     }
     for name in (*damaged, "waiting", "recorded"):
         (tmp_path / name).mkdir()
@@ -75,27 +145,59 @@ def test_what_is_no_run_or_damaged_takes_one_line_and_stops_nothing(
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "waiting" / "summary.json")
     (tmp_path / "recorded" / "requests.jsonl").write_text("{}\n", encoding="utf-8")
-    assert main(["results", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = listed()
+    assert sum("  measured" in line for line in lines) == 1
+    (counted,) = [line for line in lines if line.startswith("Not listed: ")]
+    for words in ("2 unfinished runs", "7 unreadable runs", "1 other folder"):
+        assert words in counted
+    lines = listed("--all")
+    assert sum("  measured, incomplete" in line for line in lines) == 1
     for name in damaged:
         (line,) = [line for line in lines if line.startswith(f"{name}: summary.json cannot be read (")]
         assert f"`./trnspec benchmark report {tmp_path}/{name}` makes it" in line
     assert "waiting: not a run" in lines
     (line,) = [line for line in lines if line.startswith("recorded: ")]
     assert line.startswith("recorded: no summary.json; `./trnspec benchmark report")
-    assert sum(", run " in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("absent", "does not exist; give the folder of your runs; `./trnspec demo` makes"),
+        ("file", "is not a folder"),
+        ("empty", "holds no run; `./trnspec demo` makes"),
+        ("runs/one", "is a run; give the folder that it is in, {}/runs"),
+    ],
+)
+def test_a_wrong_folder_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, why: str
+) -> None:
+    stored(tmp_path / "runs" / "one", 20)
+    (tmp_path / "file").touch()
+    (tmp_path / "empty" / "folder").mkdir(parents=True)
+    assert main(["results", str(tmp_path / given)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"benchmark results: {tmp_path}/{given}: {why.format(tmp_path)}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "empty" / "index.html").exists()
 
 
 def test_names_that_others_chose_are_shown_and_not_obeyed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _stored(tmp_path / "javascript:alert(1)", experiment=HOSTILE)
-    _stored(tmp_path / 'a "b" & c?d#e', experiment="\x1b[2J")
-    _stored(tmp_path / os.fsdecode(b"\xff"))
+    for name, called in (
+        ("javascript:alert(1)", HOSTILE),
+        ('a "b" & c?d#e', "\x1b[2J"),
+        (os.fsdecode(b"\xff"), "x"),
+    ):
+        stored(tmp_path / name, 20)
+        summary = json.loads((tmp_path / name / "summary.json").read_text())
+        summary["run"]["experiment"] = called
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "<script>").mkdir()
-    assert main(["results", str(tmp_path)]) == 0
+    assert main(["results", str(tmp_path), "--all"]) == 0
     assert "\x1b" not in capsys.readouterr().out
     found = Parts((tmp_path / "index.html").read_text(encoding="utf-8"))
     links = ("%FF", "a%20%22b%22%20%26%20c%3Fd%23e", "javascript%3Aalert%281%29")
     assert sorted(found.values("href", "src")) == [f"./{link}/report.html" for link in links]
-    assert not {tag for tag, _, _ in found.found} & {"script", "img"}
+    assert [tag for tag, _, _ in found.found if tag in ("script", "img")] == ["script"], "the page's own"

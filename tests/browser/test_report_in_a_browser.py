@@ -151,3 +151,32 @@ def test_the_browser_finds_nothing_to_complain_about(opened: Opened) -> None:
     assert [
         entry for entry in opened("reference", DESK).get_log("browser") if "favicon" not in entry["message"]
     ] == []
+
+
+def test_the_list_of_runs_is_sorted_by_a_click_and_makes_the_command_that_compares_two(
+    opened: Opened,
+) -> None:
+    browser = opened("results", DESK)
+
+    def of_rows(what: str) -> list[str]:
+        found = browser.execute_script(
+            f"return [...document.querySelectorAll('.runs tbody tr')].map(row => row.{what})"
+        )
+        return [str(one) for one in found]
+
+    folders = "cells[7].textContent.split(' ')[0]"
+    assert of_rows(folders) == ["other", "new", "old", "cheap"]
+    heading = browser.find_element("xpath", "//button[text()='load']")
+    for order in ("ascending", "descending"):
+        heading.click()
+        assert heading.find_element("xpath", "..").get_attribute("aria-sort") == order
+        assert of_rows(folders)[0 if order == "descending" else -1] == "cheap"
+    first, second = (f"//tr[td[8][starts-with(., '{name}')]]//input" for name in ("new", "old"))
+    browser.find_element("xpath", first).click()
+    assert of_rows("querySelector('input').disabled").count("True") == 2, (
+        "other prompts, or no load in common"
+    )
+    browser.find_element("xpath", second).click()
+    command = browser.find_element("id", "compare").text
+    assert re.fullmatch(r"\./trnspec benchmark compare \S+/old '\S+/new [^']+'", command)
+    assert [line for line in browser.get_log("browser") if "favicon" not in line["message"]] == []

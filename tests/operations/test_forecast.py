@@ -77,20 +77,114 @@ def test_step_times_beside_the_arms_own_leave_a_range_and_none_are_guessed(refer
         published(expected_of(reference, other))
 
 
-def test_the_command_prints_a_range_and_a_price_and_ends_with_1_when_it_pays_for_no_class(
+def _said(
+    path: Path, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0
+) -> tuple[str, list[str]]:
+    """The sentence that the output begins with, and the lines below it."""
+    assert (
+        main(["forecast", str(REFERENCE), *(["--acceptance", str(path)] if path.name else []), *words])
+        == code
+    )
+    first, below = capsys.readouterr().out.split("\n\n", 1)
+    assert first.endswith(".")
+    return " ".join(first.split()), below.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("shares", "code", "begins", "says"),
+    [
+        (
+            {"structured": ALL, "noise": NONE},
+            0,
+            "Rent: with qwen-sd-vllm decoding is predicted to be 2.01 times as fast [1.60, 6.47] for structured, at $7.81 ",
+            "for noise drafting costs more than it saves",
+        ),
+        (
+            {"structured": ALL, "open-ended": [0.5, 0.2, 0.1, 0.0, 0.0, 0.0]},
+            0,
+            "Rent: ",
+            "for open-ended it is open whether drafting pays",
+        ),
+        (
+            {"some": [0.9, 0.8, 0.6, 0.4, 0.3, 0.2]},
+            0,
+            "Rent only to find out: ",
+            "a run that decides it costs $",
+        ),
+        (
+            {"a": [0.5, 0.2, 0.1, 0.0, 0.0, 0.0], "b": NONE},
+            0,
+            "Do not rent: ",
+            "is likely to cost more than it saves for a and b",
+        ),
+        ({"noise": NONE}, 1, "Do not rent: ", "drafting costs more than it saves for noise"),
+    ],
+)
+def test_the_forecast_begins_with_whether_to_rent_and_for_what(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    shares: dict[str, list[float]],
+    code: int,
+    begins: str,
+    says: str,
+) -> None:
+    sentence, below = _said(_file(tmp_path, shares), capsys, code=code)
+    assert sentence.startswith(begins)
+    assert says in sentence
+    assert below[0].startswith("PREDICTED for qwen-sd-vllm of qwen3-32b (k = 7)")
+    for words in ("nothing ran on Trn2", *shares):
+        assert any(words in line for line in below), words
+    assert all(len(line) <= 100 for line in below)
+
+
+def test_a_month_of_traffic_says_when_the_run_is_paid_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _file(tmp_path, {"structured": ALL, "open-ended": [0.5, 0.2, 0.1, 0.0, 0.0, 0.0]})
-    assert main(["forecast", str(REFERENCE), "--acceptance", str(path)]) == 0
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith("PREDICTED for qwen-sd-vllm of qwen3-32b (k = 7)")
-    for words in ("nothing ran on Trn2", "structured", "all classes", "qwen-sd-vllm"):
-        assert any(words in line for line in [first, *lines]), words
-    assert all(len(line) <= 100 for line in lines[2:])
-    path = _file(tmp_path, {"noise": NONE})
-    assert main(["forecast", str(REFERENCE), "--acceptance", str(path), "--json"]) == 1
+    """By hand: of 500 million tokens a quarter are structured, and each million of those costs half of $15.7 less."""
+    path = _file(tmp_path, {"structured": ALL, "noise": NONE})
+    given = [
+        "--tokens-per-month",
+        "500M",
+        "--mix",
+        "structured=1,noise=3",
+        "--hours",
+        "10",
+        "--step-times",
+        "0=0.0126,7=0.0441",
+    ]
+    sentence, _ = _said(path, capsys, *given)
+    cost = 10 * NODE_USD
+    saved = NODE_USD / 2 / (4 / 0.0126 * 3600) * 1e6 / 2
+    assert main(["forecast", str(REFERENCE), "--acceptance", str(path), *given, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["origin"], said["classes"][0]["verdict"]) == ("predicted", "does not pay")
+    decision = said["decision"]
+    assert said["rental_usd"] == pytest.approx(cost, rel=0.03), "the cluster costs a little too"
+    assert decision["repaid_after_million_tokens"] == pytest.approx(said["rental_usd"] / saved, rel=1e-3)
+    assert decision["repaid_after_months"] == pytest.approx(said["rental_usd"] / saved / 125, rel=1e-3)
+    assert decision["classes"] == ["structured"]
+    days = round(said["rental_usd"] / saved / 125 * 30)
+    assert f"million output tokens of structured, {days} days of your traffic" in sentence
+    for wrong in ("many", "0", "1e9", "5MM", "-5M"):
+        assert main(["forecast", str(REFERENCE), "--tokens-per-month", wrong]) == 2
+        assert "is not a number of tokens, as in 500M" in capsys.readouterr().err
+
+
+def test_without_acceptance_it_says_what_acceptance_would_be_needed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["--step-times", "0=0.01,7=0.0393"]
+    sentence, below = _said(Path(), capsys, *given)
+    assert "pay for prompts whose steps yield more than 3.9 tokens (3.9 to 3.9) of at most 7" in sentence
+    assert "million output tokens at the earliest" in sentence
+    # 1 + 0.8 + 0.8^2 + ... to the sixth power is 3.95.
+    rows = [line.split() for line in below if "[3.9, 3.9]" in line]
+    assert [row[0] for row in rows] == ["repetition", "numeric", "json", "code", "open-ended"]
+    assert {row[-1] for row in rows} == {"80%"}
+    assert main(["forecast", str(REFERENCE), *given, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["classes"], said["decision"]["advice"]) == ([], "measure")
+    sentence, _ = _said(Path(), capsys, "--step-times", "0=0.01,7=0.08")
+    assert sentence.startswith("Do not rent: ")
 
 
 def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +197,8 @@ def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.Captu
         "--acceptance nowhere.json": "nowhere.json",
         f"--acceptance {whole}/acceptance.json --arm qwen-vllm": "has no such arm that speculates",
         "--run nowhere": "nowhere",
+        "--mix a=1": "--mix: weighs classes whose acceptance is known",
+        f"--run nowhere --acceptance {whole}/acceptance.json": "give one of --run DIR and --acceptance FILE",
     }
     for words, message in wrong.items():
         assert main(["forecast", str(REFERENCE), *words.split()]) == 2

@@ -96,7 +96,10 @@ def test_a_run_ends_in_raw_records_and_what_comes_from_them_alone(
     printed = capsys.readouterr()
     assert "faster" in printed.out
     assert "[2/" in printed.err
-    assert printed.err.endswith(f"{out}: `benchmark report {out}` writes its page\n")
+    page, beside = printed.err.splitlines()[-2:]
+    assert page == f"Page: {out}/report.html"
+    assert "requests.csv" in beside
+    assert found["decision"]["sentence"][:20] in (out / "report.html").read_text()
     (out / "summary.json").unlink()
     assert main(["report", str(out)]) == 0
     assert (summary(out), capsys.readouterr().out) == (found, printed.out)

@@ -44,8 +44,8 @@ def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_sam
         made.append({path: path.read_bytes() for path in folder.rglob("*") if path.is_file()})
         printed = capsys.readouterr()
         assert "chat" in printed.out
-        assert "report.html" in printed.err
-        assert printed.err.count("\n") == 1
+        assert printed.err.startswith(f"Page: {folder}/report.html\nBeside it: ")
+        assert printed.err.count("\n") == 2
     assert {path.name for path in folder.iterdir()} == FILES
     assert made[0] == made[1]
     assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
@@ -65,7 +65,7 @@ def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(
     monkeypatch.setattr(page, "find_spec", lambda name: None if name == "jinja2" else object())
     assert main(["report", str(folder), "--json"]) == 1
     printed = capsys.readouterr()
-    line = "report.html: not written, Jinja2 not installed; pip install Jinja2"
+    line = f"{folder}: report.html is not written, Jinja2 is not installed; pip install Jinja2"
     assert printed.err.splitlines()[0] == line
     assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
     assert json.loads(printed.out) == json.loads((folder / "summary.json").read_text())

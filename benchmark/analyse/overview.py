@@ -1,0 +1,179 @@
+"""A run in one row: what a list of runs shows of `summary.json`, and which runs can be compared."""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from benchmark.analyse.summary import FILE_NAME
+from benchmark.file_access import text_of
+from benchmark.measure import journal
+from benchmark.measure.client import one_line
+from benchmark.plan import Load
+
+_Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Load(_Part):
+    concurrency: int | None
+    rate_per_s: _Number | None
+
+    @property
+    def as_planned(self) -> Load:
+        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
+
+
+class _Mix(_Part):
+    ratio: _Number | None
+    low: _Number | None
+    high: _Number | None
+    usd_before: _Number | None
+    usd_after: _Number | None
+
+
+class _AtLoad(_Part):
+    load: _Load
+    mix: _Mix | None
+
+
+class _Decision(_Part):
+    sentence: _Text
+    here: Annotated[int, Field(ge=0)] = 0
+    loads: list[_AtLoad] = []
+
+
+class _Arm(_Part):
+    name: _Text
+
+
+class _Hardware(_Part):
+    instance: _Text
+    chips: int
+
+
+class _Run(_Part):
+    id: _Text
+    started: _Text
+    experiment: _Text
+    provenance: _Text
+    complete: bool
+    model: _Text = ""
+    arms: list[_Arm] = []
+    plan_sha256: str = ""
+    prompts_sha256: str = ""
+
+
+class _Summary(_Part):
+    run: _Run
+    decision: _Decision
+    cells: list[_Load] = []
+    served_by: _Text = ""
+    hardware: dict[str, _Hardware] = {}
+
+
+class Row(NamedTuple):
+    """A folder that may hold a run. All texts are safe to print."""
+
+    folder: str
+    link: str
+    """The folder as a part of an address."""
+    id: str = ""
+    started: str = ""
+    experiment: str = ""
+    """The run's name."""
+    model: str = ""
+    engine: str = ""
+    hardware: str = ""
+    load: str = ""
+    """The one that the speed-up and the dollars are of."""
+    load_size: float | None = None
+    speed_up: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    usd_before: float | None = None
+    """Dollars per million output tokens of the baseline."""
+    usd_after: float | None = None
+    """The same of the arm that the speed-up is of."""
+    provenance: str = ""
+    complete: bool = False
+    answer: str = ""
+    report: bool = False
+    """Whether report.html is there."""
+    problem: str = ""
+    """Why nothing else is known; empty for a run."""
+    kind: str = ""
+    """What a folder is that holds no finished run."""
+    asked: str = ""
+    """Model and prompts: runs where they differ cannot be compared."""
+    arms: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
+
+    def comparable(self, other: Row) -> bool:
+        """Whether `benchmark compare` takes the two."""
+        shared = set(self.arms) & set(other.arms), set(self.loads) & set(other.loads)
+        return bool(self.asked) and self.asked == other.asked and all(shared)
+
+
+def row_of(path: Path) -> Row:
+    """What is known of the folder at `path`."""
+    found = Row(folder=one_line(path.name), link=quote(os.fsencode(path.name)))
+    again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
+    try:
+        if (path / FILE_NAME).is_file():
+            return found._replace(**_known(path))
+        if journal.exists(path):
+            return found._replace(problem=f"no {FILE_NAME}; {again}", kind=UNFINISHED)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        why = str(error)
+    else:
+        return found._replace(problem="not a run", kind=OTHER)
+    return found._replace(
+        problem=f"{FILE_NAME} cannot be read ({one_line(why, 100)}); {again}", kind=UNREADABLE
+    )
+
+
+def _known(path: Path) -> dict[str, Any]:
+    """Raises OSError, ValueError."""
+    said = _Summary.model_validate_json(text_of(path / FILE_NAME))
+    run, hardware = (
+        said.run,
+        dict.fromkeys(f"{one.chips} chips of {one.instance}" for one in said.hardware.values()),
+    )
+    at = said.decision.loads[said.decision.here] if said.decision.here < len(said.decision.loads) else None
+    mix = (at and at.mix) or _Mix(ratio=None, low=None, high=None, usd_before=None, usd_after=None)
+    load = at.load.as_planned if at else None
+    prompts = run.prompts_sha256 or run.plan_sha256
+    return {
+        **run.model_dump(include={"id", "started", "experiment", "provenance", "complete", "model"}),
+        **{"engine": said.served_by, "hardware": " and ".join(hardware)},
+        "load": load.in_words if load else "",
+        "load_size": (load.rate_per_s or load.concurrency) if load else None,
+        **{"speed_up": mix.ratio, "ci_low": mix.low, "ci_high": mix.high},
+        **{"usd_before": mix.usd_before, "usd_after": mix.usd_after},
+        "answer": said.decision.sentence,
+        "report": (path / "report.html").is_file(),
+        "kind": "" if run.complete else UNFINISHED,
+        "asked": f"{run.model} {prompts}" if run.model and prompts else "",
+        "arms": tuple(arm.name for arm in run.arms),
+        "loads": tuple(dict.fromkeys(str(cell.as_planned) for cell in said.cells)),
+    }
+
+
+def newest_pair(rows: list[Row]) -> tuple[Row, Row] | None:
+    """The two newest runs that can be compared, the older first."""
+    newest = sorted(rows, key=lambda row: row.started, reverse=True)
+    return next(((old, new) for new, old in combinations(newest, 2) if new.comparable(old)), None)
