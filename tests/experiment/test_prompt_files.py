@@ -321,8 +321,9 @@ def test_what_people_typed_is_printed_as_they_typed_it_and_read_again(
     assert all(text in said for one in entries for text in one.values())
     mine.write_text(f"\ufeff{said}", encoding="utf-8")
     read = read_file(mine, name="mine.jsonl")
-    assert [(line["class"], line["prompt"]) for _, line in read.lines] == [
-        (*one.values(),) for one in entries
+    assert [{key: line[key] for key in ("class", "prompt")} for _, line in read.lines] == [
+        *entries,
+        invisible,
     ]
 
 
