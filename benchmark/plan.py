@@ -38,6 +38,7 @@ from benchmark.limits import (
     plain,
     whole,
 )
+from core.labels import WANTED, is_label
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
@@ -54,6 +55,8 @@ _FOR_ANY_OF = f"an object of seconds above 0 to {_MOST_SECONDS:,.0f} for any of 
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
+Label = Annotated[str, held_to(is_label), must_be(WANTED)]
+"""Of prompts and classes, which people call what they like."""
 Tokens = Annotated[int, whole(1, MOST_OUTPUT)]
 Message = Mapping[str, Any]
 _MOST_WAIT_S = 31 * 86_400
@@ -142,8 +145,8 @@ class Search(Part):
 class Prompt(Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
-    id: Name
-    class_: Name = Field(alias="class")
+    id: Label
+    class_: Label = Field(alias="class")
     prompt: Annotated[str | None, held_to(bool), must_be("text"), LEFT_OUT] = None
     messages: Annotated[
         Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
@@ -154,7 +157,7 @@ class Prompt(Part):
     max_tokens: Annotated[int | None, whole(1, MOST_OUTPUT), LEFT_OUT] = None
     at_s: Annotated[int | float | None, number(_MOST_WAIT_S), UNLESS_NONE] = None
     """When it arrives, seconds after the start; of a later turn, the earliest that it is sent."""
-    conversation: Annotated[Name | None, LEFT_OUT] = None
+    conversation: Annotated[Label | None, LEFT_OUT] = None
     """Prompts with the same one are its turns, in this order: each waits for the answer to the one before it."""
     think_s: Annotated[int | float, number(_MOST_WAIT_S), LEFT_OUT] = 0
     """How long a turn waits after that answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from core.words import count
 from experiment import InvalidExperiment, load, step
 from experiment.description import as_json, as_text
 from experiment.finding import Misuse
-from experiment.prompt_files import read_file
+from experiment.prompt_files import as_line, read_file, texts_of
+from experiment.tokens import counter
 
 
 def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -> int:
@@ -46,15 +48,18 @@ def _main(argv: list[str] | None, prog: str) -> int:
         description=about,
     )
     prompts.add_argument("file", type=Path)
+    prompts.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json, which counts `tokens`"
+    )
     arguments = parser.parse_args(argv)
-    if arguments.verb == "prompts":
-        return _prompts(arguments.file)
-    if arguments.verb == "step":
-        try:
+    try:
+        if arguments.verb == "prompts":
+            return _prompts(arguments.file, arguments.tokenizer)
+        if arguments.verb == "step":
             return _print(step.answer(arguments))
-        except Misuse as error:
-            print(error, file=sys.stderr)
-            return 2
+    except Misuse as error:
+        print(error, file=sys.stderr)
+        return 2
     if arguments.verb == "published":
         from experiment import ledger  # of this verb alone
 
@@ -73,8 +78,9 @@ def _main(argv: list[str] | None, prog: str) -> int:
     return _print(json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment))
 
 
-def _prompts(path: Path) -> int:
+def _prompts(path: Path, tokenizer: Path | None) -> int:
     """The lines on standard output, what they are on standard error."""
+    tokens_of = counter(tokenizer) if tokenizer else None
     file = read_file(path, name=path.name)
     if file.problems:
         print(
@@ -82,8 +88,18 @@ def _prompts(path: Path) -> int:
             file=sys.stderr,
         )
         return 2
-    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}", file=sys.stderr)
-    return _print("\n".join(json.dumps(content) for _, content in file.lines))
+    lines = [content for _, content in file.lines]
+    if tokens_of:
+        lines = [line | {"tokens": max(1, sum(map(tokens_of, texts_of(line))))} for line in lines]
+    print(f"{path.name}: {count(len(lines), 'prompt')}, {file.format}", file=sys.stderr)
+    return print_lines(map(as_line, lines))
+
+
+def print_lines(lines: Iterable[str]) -> int:
+    """Lines of a file, which is UTF-8 whatever the terminal's encoding."""
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(encoding="utf-8")
+    return _print("\n".join(lines))
 
 
 def _print(text: str) -> int:

@@ -216,8 +216,8 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-_OF_A_REPLAY = ("at_s", "conversation", "think_s", "made_up")
-_LATER = ("engine", "scheduler", "shape_of", "address", *_OF_A_REPLAY)
+_OF_SOME_PROMPTS = ("tokens", "at_s", "conversation", "think_s", "made_up")
+_LATER = ("engine", "scheduler", "shape_of", "address", *_OF_SOME_PROMPTS)
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before. Of a section the model says it."""
 _JUDGED = (
     *(

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.screen import table, wrapped
 from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, figure
 from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
-from experiment.decoding import Configuration, DraftedStep, PlainStep, of_row, published_forecaster
+from experiment.decoding import (
+    LONGEST_CONTEXT,
+    Configuration,
+    DraftedStep,
+    PlainStep,
+    of_row,
+    published_forecaster,
+)
+from experiment.prompts import expected_tokens
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -28,6 +36,8 @@ class Expected:
     drafted: DraftedStep | None
     """`None` for an arm that decodes plainly."""
     usd_per_hour: float
+    read_tokens: int
+    """Length of the context that a step reads."""
     published: Plain | None
     """A published plain result of the very configuration that lies outside the expected range."""
 
@@ -55,12 +65,15 @@ def expected(experiment: Experiment) -> tuple[Expected, ...]:
 
 
 def expected_of(experiment: Experiment, arm: Arm) -> Expected:
-    """One arm, as if each step read the whole `max_model_len`.
+    """One arm, as if each step read the whole `max_model_len`, or, where that is longer than anything published, the first bucket that
+    holds the longest request, by its estimated length.
 
     With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
     (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
     """
     by, own = published_forecaster(), configuration(arm)
+    if own.compiled_tokens > LONGEST_CONTEXT:
+        own = replace(own, compiled_tokens=_bucket(experiment, arm))
     known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
     plain = by.plain(own, known)
     drafted = None
@@ -81,8 +94,18 @@ def expected_of(experiment: Experiment, arm: Arm) -> Expected:
         plain=plain,
         drafted=drafted,
         usd_per_hour=arm_usd_per_hour(experiment, arm),
+        read_tokens=own.compiled_tokens,
         published=next(odd, None),
     )
+
+
+def _bucket(experiment: Experiment, arm: Arm) -> int:
+    """Tokens of the context that a step of the longest request reads: all of it where no bucket is compiled for the load."""
+    length = arm.serving.max_model_len
+    if arm.runtime.dialect == "native" and not arm.serving.sequence_tokens:
+        return length
+    _, sequence = expected_tokens(experiment.prompts, answer=experiment.benchmark.max_tokens)
+    return min(length, 1 << (sequence + arm.tokens_per_step - 1).bit_length())
 
 
 def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
@@ -256,7 +279,9 @@ def _range(likely: float, low: float, high: float) -> str:
 
 
 def _notes(one: Expected) -> Iterator[str]:
-    step = one.drafted
+    step, length = one.drafted, one.arm.serving.max_model_len
+    if one.read_tokens < length:
+        yield f"of max_model_len {length:,}, steps read {one.read_tokens:,} tokens: the longest request fits, as estimated"
     if one.arm.engine:
         yield f"{one.arm.name}: what its engine sets is not in this"
     if one.arm.scheduler:

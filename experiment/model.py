@@ -150,8 +150,8 @@ class PromptsSection(Section):
     classes: dict[str, list[str]] | None = None
     """Prompts by class: texts that resemble each other in how well they can be drafted."""
     file: str | None = None
-    """JSON lines (`prompt`, `messages` or `text`, and `class`), MT-Bench, Spec-Bench, ShareGPT or OpenAI batch; the path is
-    relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
+    """JSON lines (`prompt`, `messages` or `text`, and `class`), CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or fine-tuning; the
+    path is relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
 
 
 class Objectives(Section):

@@ -57,8 +57,9 @@ class UnreadableFile(Exception):
     """Why a file cannot be read, as the second half of a sentence."""
 
 
-def whole_text(path: Path, *, most_bytes: int) -> str:
-    """The text, without a byte order mark. Devices and pipes are refused: they may never end, or never begin.
+def whole_text(path: Path, *, most_bytes: int, beginning: bool = False) -> str:
+    """The text, without a byte order mark; of a file with more than `most_bytes`, its `beginning` up to the end of a line, or nothing.
+    Devices and pipes are refused: they may never end, or never begin.
 
     Raises `UnreadableFile`.
     """
@@ -72,7 +73,9 @@ def whole_text(path: Path, *, most_bytes: int) -> str:
     except ValueError:
         raise UnreadableFile("is not the path of a file") from None
     if len(content) > most_bytes:
-        raise UnreadableFile(f"is larger than {most_bytes // 2**20} MiB")
+        content = content[: content.rfind(b"\n", 0, most_bytes) + 1] if beginning else b""
+        if not content:
+            raise UnreadableFile(f"is larger than {most_bytes // 2**20} MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

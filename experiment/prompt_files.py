@@ -1,14 +1,17 @@
 """Files of prompts as people have them, read as lines of one form. The keys of an entry tell its format:
 
-- JSON lines: `prompt`, `messages` or `text`; `id`, `class` (or `category`) and `max_tokens` where there are any; for a
-  replay `at_s`, `conversation` and `think_s`;
+- JSON lines or a JSON list: `prompt`, `messages` or `text`; `id`, `class` (or `category`), `max_tokens` and `tokens` where there
+  are any; for a replay `at_s`, `conversation` and `think_s`;
+- CSV with a heading: a column `prompt`, and the other keys of JSON lines as columns;
 - Spec-Bench and MT-Bench: `question_id`, `category`, `turns`
   (https://github.com/hemingkx/Spec-Bench/blob/main/data/spec_bench/question.jsonl,
   https://github.com/lm-sys/FastChat/blob/main/fastchat/llm_judge/data/mt_bench/question.jsonl);
 - ShareGPT: `id`, `conversations` of `from` (`human`, `gpt`) and `value`
   (https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered);
 - OpenAI batch: `custom_id`, `body` with `messages` or `prompt`
-  (https://platform.openai.com/docs/api-reference/batch/request-input).
+  (https://platform.openai.com/docs/api-reference/batch/request-input);
+- OpenAI fine-tuning: `messages` that end with the assistant's answer, which is cut
+  (https://platform.openai.com/docs/guides/supervised-fine-tuning).
 
 Lines with the same `conversation` are its turns, each with what it adds. Where the `messages` of a later turn begin with an
 assistant's, that is the recorded answer to the turn before, and is asked as it stands.
@@ -19,25 +22,31 @@ another model gave.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.edge import shortened
+from core.labels import WANTED, is_label
+from core.words import count
 from experiment.finding import Finding
 from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
-"""A class or an id: printable ASCII, because both become dimensions of CloudWatch metrics."""
-ALL_FORMATS = "JSON lines, MT-Bench, Spec-Bench, ShareGPT or OpenAI batch"
+ALL_FORMATS = "JSON lines, CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or OpenAI fine-tuning"
+_READ = f"give {ALL_FORMATS} in UTF-8; JSON has `prompt`, `messages` or `text` in each entry, CSV a column `prompt`"
 LARGEST_BYTES = 16 * 2**20
+MOST_ENTRIES = 100_000
+MOST_WRONG = 1000
+"""Entries after which a file is read no further."""
 MOST_PROBLEMS = 20
 """As many as a person reads; a file of another format is wrong in every line."""
 _FEW = 3
@@ -53,9 +62,12 @@ _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations":
 """By the first of these keys that an entry has."""
 _IDS, CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_NUMBERS = (*_LIMITS, "tokens", "at_s", "think_s")
+_MORE = "fields beyond the heading"
+_SPACE = re.compile(r"[ \t\r\n]*")
 Line = tuple[str, dict[str, Any]]
 """Where an entry stands (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
-`max_tokens`, `at_s`, `conversation`, `think_s`, `made_up`."""
+`max_tokens`, `tokens`, `at_s`, `conversation`, `think_s`, `made_up`."""
 
 
 @dataclass(frozen=True)
@@ -73,50 +85,124 @@ class Unusable(Exception):
 
 def read_file(path: Path, *, name: str) -> PromptFile:
     """The file at `path`, which messages call `name`."""
-    try:
-        entries = entries_of(whole_text(path, most_bytes=LARGEST_BYTES), name)
-    except (UnreadableFile, Unusable) as error:
-        remedy = "give JSON lines or a JSON list in UTF-8, with no more than the prompts to ask"
-        return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), remedy),))
-    unnamed = path.stem if NAME.fullmatch(path.stem) else "all"
     formats: list[str] = []
     lines: list[Line] = []
     problems: list[Finding] = []
-    for number, (place, text) in enumerate(entries, start=1):
-        try:
-            entry = entry_of(text)
-            formats.append(found := _format_of(entry))
-            if found != formats[0]:
-                raise Unusable(f"is {found}, and the file began as {formats[0]}", "keep one format a file")
-            class_ = name_in(entry, CLASSES, unnamed)
-            named = {"id": name_in(entry, _IDS, f"{class_}-{number}"), "class": class_}
-            asked = named | _asked(entry, found) | (_arrival(entry) if found == _OURS else {})
-            lines.append((place, {key: value for key, value in asked.items() if value is not None}))
-        except Unusable as error:
-            problems.append(Finding("prompts.file", place, *error.args))
+    unnamed, cut = path.stem if is_label(path.stem) else "all", 0
+    try:
+        text = whole_text(path, most_bytes=LARGEST_BYTES)
+        for number, (place, entry_text) in enumerate(_entries(text, name), start=1):
+            try:
+                entry = entry_of(entry_text)
+                formats.append(found := _format_of(entry))
+                if found != formats[0]:
+                    raise Unusable(
+                        f"is {found}, and the file began as {formats[0]}", "keep one format a file"
+                    )
+                class_ = name_in(entry, CLASSES, unnamed)
+                named = {"id": name_in(entry, _IDS, f"{class_}-{number}"), "class": class_}
+                asked = named | _asked(entry, found) | (_arrival(entry) if found == _OURS else {})
+                cut += asked.pop("cut", 0)
+                lines.append((place, {key: value for key, value in asked.items() if value is not None}))
+            except Unusable as error:
+                problems.append(Finding("prompts.file", place, *error.args))
+            if len(problems) == MOST_WRONG:
+                why = f"is read no further, because {MOST_WRONG:,} entries are wrong"
+                return PromptFile("", (), (*told_once(problems), Finding("prompts.file", place, why, _READ)))
+            if number == MOST_ENTRIES:
+                raise Unusable(f"has {MOST_ENTRIES:,} entries or more")
+    except (UnreadableFile, Unusable) as error:
+        return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), _READ),))
     problems = told_once([*problems, *_out_of_time(lines)])
     ids = Counter(content["id"] for _, content in lines)
-    for id_, count in ids.most_common(MOST_PROBLEMS):
-        if count > 1:
-            why = f"id {id_!r} stands {count} times"
+    for id_, times in ids.most_common(MOST_PROBLEMS):
+        if times > 1:
+            why = f"id {id_!r} stands {times} times"
             problems.append(Finding("prompts.file", name, why, "make ids distinct"))
-    return PromptFile(formats[0] if formats else "", tuple(lines), tuple(problems))
+    said = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
+    return PromptFile(f"{formats[0]}{said}" if formats else "", tuple(lines), tuple(problems))
 
 
-def entries_of(text: str, name: str) -> list[tuple[str, str]]:
-    """Each entry as JSON, and where it stands: in a list, or on a line of its own."""
-    if text.lstrip().startswith("["):
-        try:
-            in_list = enumerate(json.loads(text), start=1)
-            found = [(f"entry {number} of {name}", json.dumps(one)) for number, one in in_list]
-        except (ValueError, RecursionError) as error:
-            raise Unusable(f"begins as a JSON list and is not JSON ({error})") from None
-    else:
-        lines = enumerate(text.split("\n"), start=1)
-        found = [(f"line {number} of {name}", line) for number, line in lines if line.strip()]
+def _entries(text: str, name: str) -> Iterator[tuple[str, str]]:
+    heading = text[: max(text.find("\n"), 0) or None].strip("\ufeff \t\r\n")
+    if heading[:1] in ("{", "[", ""):
+        return entries_of(text, name)
+    for delimiter in ",;\t":
+        if "prompt" in (one.strip(' "') for one in heading.lower().split(delimiter)):
+            return _in_rows(heading.lower() + text.lstrip("\ufeff \t\r\n")[len(heading) :], name, delimiter)
+    if name.lower().endswith((".csv", ".tsv")):
+        raise Unusable(f"is CSV without a column `prompt`; its heading is {_short(heading)}")
+    return entries_of(text, name)
+
+
+def entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """Each entry as JSON, and where it stands: in a list, or on a line of its own. Raises `Unusable` where there is none."""
+    found = False
+    begins = _SPACE.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
+    entries = _in_list(text, begins + 1, name) if text[begins : begins + 1] == "[" else _on_lines(text, name)
+    for found_at in entries:
+        found = True
+        yield found_at
     if not found:
         raise Unusable("holds no prompt")
-    return found
+
+
+def _on_lines(text: str, name: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines_of(text), start=1):
+        if entry := line.strip("\ufeff \t\r\n"):
+            yield f"line {number} of {name}", entry
+
+
+def _in_list(text: str, at: int, name: str) -> Iterator[tuple[str, str]]:
+    """The entries of a JSON list that begins before `at`, one by one: what follows a wrong one need not be read."""
+    decoder, number = json.JSONDecoder(), 0
+    try:
+        while True:
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+            if number == 0 and text[at : at + 1] == "]":
+                return
+            number += 1
+            end = decoder.raw_decode(text, at)[1]
+            yield f"entry {number} of {name}", text[at:end]
+            at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+            if text[at : at + 1] == "]" and not text[at + 1 :].strip():
+                return
+            if text[at : at + 1] != ",":
+                raise ValueError(f"no comma after entry {number}")
+            at += 1
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"begins as a JSON list and is not JSON ({error})") from None
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """Its lines with their ends, without a copy of all of them."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
+
+
+def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, str]]:
+    for place, row in rows_of(text, name, delimiter=delimiter):
+        fields = {key.strip(): value for key, value in row.items() if value}
+        for key in fields.keys() & set(_NUMBERS):
+            with suppress(ValueError):
+                fields[key] = json.loads(fields[key])
+        yield place, json.dumps(fields)
+
+
+def rows_of(text: str, name: str, *, delimiter: str = ",") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of CSV by the names of its heading; what is beyond the heading has the key `_MORE`. Raises `Unusable`."""
+    csv.field_size_limit(LARGEST_BYTES)  # as long as a file; the module's own limit is 128 KiB
+    rows = csv.DictReader(lines_of(text), delimiter=delimiter, restkey=_MORE)
+    try:
+        for row in rows:
+            yield f"line {rows.line_num} of {name}", row
+    except csv.Error as error:
+        raise Unusable(f"is not CSV at line {rows.line_num} ({error})") from None
+    if not rows.line_num > 1:
+        raise Unusable("has one line, and CSV has a heading and entries")
 
 
 def told_once(problems: list[Finding]) -> list[Finding]:
@@ -142,7 +228,7 @@ def _arrival(entry: dict[str, Any]) -> dict[str, Any]:
             found[key] = value
     if entry.get("conversation") is not None:
         found["conversation"] = name_in(entry, ("conversation",), "")
-        if isinstance(text := entry.get("prompt", entry.get("text")), str):
+        if isinstance(text := entry.get("prompt") or entry.get("text"), str):
             found |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
     elif "think_s" in found:
         raise Unusable(
@@ -175,17 +261,19 @@ def entry_of(text: str) -> dict[str, Any]:
     except UnicodeEncodeError:
         raise Unusable("holds half a character (a lone surrogate)", "write whole characters") from None
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"is not JSON ({error})", "write one JSON object a line, or one JSON list") from None
+        raise Unusable(f"is not JSON ({error})", _READ) from None
     if not isinstance(entry, dict):
         raise Unusable(f"is not a JSON object: {_short(entry)}", 'write {"class": ..., "prompt": ...}')
     return entry
 
 
 def _format_of(entry: dict[str, Any]) -> str:
+    if _MORE in entry:
+        raise Unusable("has more fields than the heading", "put quotes around text with a delimiter in it")
     for key, name in _FORMATS.items():
-        if key in entry:
+        if entry.get(key) is not None:
             return name
-    keys = shortened(", ".join(f"`{key}`" for key in sorted(entry)), 200)
+    keys = shortened(", ".join(f"`{key}`" for key in sorted(entry) if entry[key] is not None), 200)
     why = f"needs either `prompt` or `messages` and has {f'only {keys}' if keys else 'no key'}"
     raise Unusable(why, f"give one of them, or a known format (one of the keys {', '.join(_FORMATS)})")
 
@@ -194,8 +282,8 @@ def name_in(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str
     """The first of `keys` in the entry; a whole number counts as text."""
     key = next((key for key in keys if key in entry), None)
     value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]
-    if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise Unusable(f"`{key}` is {_short(value)}", "give printable ASCII, 100 characters at most")
+    if not isinstance(value, str) or not is_label(value):
+        raise Unusable(f"`{key}` is {_short(value)}", f"give {WANTED}")
     return value
 
 
@@ -215,7 +303,7 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
     body = entry["body"] if format_ == _BATCH else entry
     if not isinstance(body, dict):
         raise Unusable(f"`body` is {_short(body)}", "give the body of a request, a JSON object")
-    own = [key for key in _OWN_KEYS if key in body]
+    own = [key for key in _OWN_KEYS if body.get(key) is not None]
     if len(own) != 1:
         found = " and ".join(f"`{key}`" for key in own) or "neither"
         raise Unusable(f"needs either `prompt` or `messages` and has {found}", "give one of them")
@@ -223,10 +311,31 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
         if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
             raise Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
     limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise Unusable(f"`max_tokens` is {_short(limit)}", "give a whole number above 0")
-    asked = {"messages" if own == ["messages"] else "prompt": body[own[0]]}
-    return asked if limit is None else asked | {"max_tokens": limit}
+    limits = {"max_tokens": limit, "tokens": entry.get("tokens")}
+    for key, value in limits.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise Unusable(f"`{key}` is {_short(value)}", "give a whole number above 0")
+    if own != ["messages"] or not isinstance(messages := body["messages"], list):
+        return limits | {own[0] if own == ["messages"] else "prompt": body[own[0]]}
+    kept = [*messages]
+    while kept and isinstance(kept[-1], dict) and kept[-1].get("role") == "assistant":
+        kept.pop()  # the answer to learn, in a file for fine-tuning
+    return limits | {"messages": kept, "cut": int(len(kept) < len(messages))}
+
+
+def as_line(content: dict[str, Any]) -> str:
+    """JSON with letters of any language as they were typed; what no terminal shows is escaped."""
+    text = json.dumps(content, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def texts_of(line: dict[str, Any]) -> list[str]:
+    """What a line asks, as far as it is text."""
+    messages = line["messages"] if isinstance(line.get("messages"), list) else []
+    said = [line.get("prompt"), *(one.get("content") for one in messages if isinstance(one, dict))]
+    return [text for text in said if isinstance(text, str)]
 
 
 def _short(value: Any) -> str:

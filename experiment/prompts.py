@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.edge import shortened
+from core.labels import WANTED, is_label
 from experiment.finding import Finding
-from experiment.prompt_files import MOST_PROBLEMS, NAME, read_file
+from experiment.prompt_files import MOST_PROBLEMS, read_file
+from experiment.tokens import estimated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +32,8 @@ class Prompt:
     messages: tuple[tuple[str, str], ...] = ()
     """Role and content, in order."""
     max_tokens: int | None = None
+    tokens: int | None = None
+    """The most tokens that it has with the target's tokenizer, as its author says."""
     at_s: float | None = None
     """When it arrives, seconds after the start."""
     conversation: str = ""
@@ -40,15 +44,21 @@ class Prompt:
     """Whether its text only has the length of a recorded one."""
 
     @property
+    def contents(self) -> tuple[str, ...]:
+        """Its texts."""
+        return (self.text,) if self.text is not None else tuple(content for _, content in self.messages)
+
+    @property
     def utf8_bytes(self) -> int:
-        """Upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
-        contents = [self.text] if self.text is not None else [content for _, content in self.messages]
-        return sum(len(content.encode()) for content in contents)
+        """Its length, and an upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
+        return sum(len(content.encode()) for content in self.contents)
+
+    @property
+    def most_tokens(self) -> int:
+        """What must fit."""
+        return self.utf8_bytes if self.tokens is None else self.tokens
 
 
-_BYTES_PER_TOKEN = 3
-"""Of a prompt, when its length is estimated: English text has about four, code fewer. An estimate, which decides what is
-compiled and never what fits."""
 _AROUND_TOKENS = 48
 """What the benchmark and a chat template put around a prompt."""
 
@@ -57,12 +67,16 @@ def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int
     """Tokens of the longest prompt, earlier turns included, and of the longest sequence, with its answer; estimates."""
     longest, whole, before = 0, 0, Counter[str]()
     for prompt in prompts:
-        asked = before[prompt.conversation] + prompt.utf8_bytes // _BYTES_PER_TOKEN + _AROUND_TOKENS
+        asked = before[prompt.conversation] + _likely_tokens(prompt) + _AROUND_TOKENS
         answered = asked + (prompt.max_tokens or answer)
         longest, whole = max(longest, asked), max(whole, answered)
         if prompt.conversation:
             before[prompt.conversation] = answered
     return longest, whole
+
+
+def _likely_tokens(prompt: Prompt) -> int:
+    return prompt.tokens or sum(map(estimated, prompt.contents))
 
 
 def timed(prompts: Iterable[Prompt]) -> bool:
@@ -98,11 +112,11 @@ def _inline(classes: dict[str, list[str]], endpoint: str) -> Read:
         for number, text in enumerate(texts)
         if not text.strip()
     ]
-    remedy = "use printable ASCII, 100 characters at most"
+    remedy = f"use {WANTED}"
     problems += [
         Finding(f"prompts.classes.{name}", name, "cannot be the name of a class", remedy)
         for name in classes
-        if not NAME.fullmatch(name)
+        if not is_label(name)
     ]
     prompts = tuple(
         Prompt(id=f"{name}-{number}", class_name=name, **_asked(text, endpoint))
@@ -139,8 +153,12 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
 
 def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
     """A line as the experiment's endpoint takes it. Raises ValueError where it is empty or malformed."""
-    common = {"id": content["id"], "class_name": content["class"], "max_tokens": content.get("max_tokens")}
-    common |= {key: content[key] for key in ("at_s", "conversation", "think_s", "made_up") if key in content}
+    common = {"id": content["id"], "class_name": content["class"]}
+    common |= {
+        key: content[key]
+        for key in ("max_tokens", "tokens", "at_s", "conversation", "think_s", "made_up")
+        if key in content
+    }
     if "conversation" in content and endpoint != "chat":
         raise ValueError
     match content:

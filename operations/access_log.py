@@ -7,12 +7,12 @@ docs/replay.md.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import random
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,29 @@ from typing import Any
 import click
 
 from core.edge import shortened
+from core.labels import is_label
+from core.words import count
 from experiment.__main__ import main as prompts_of
+from experiment.__main__ import print_lines
 from experiment.finding import Finding, Misuse
 from experiment.parsing import UnreadableFile, whole_text
 from experiment.prompt_files import (
     CLASSES,
     LARGEST_BYTES,
-    NAME,
+    MOST_ENTRIES,
+    MOST_WRONG,
     Unusable,
+    as_line,
     entries_of,
     entry_of,
     name_in,
+    rows_of,
     told_once,
 )
 from operations.options import FILE
 
-_MOST_BYTES = 512 * 2**20
+_MOST_BYTES = 64 * 2**20
+"""Of a log, from its beginning; what a run takes of it is a quarter of that."""
 _MADE_UP = "texts are made up, so a replay cannot tell how much drafting helps your traffic"
 _FORMATS = {
     "Mooncake trace": ("timestamp", 1000, "input_length", "output_length"),
@@ -48,17 +55,25 @@ _FORMATS = {
 """By name: the key of the time, its units a second, and the keys of both lengths, in tokens."""
 _WORDS = "the of and to in is it you that he was for on are as with at be this from or had by but not what all we can out"
 """Common words, nearly always a token each."""
+_NUMBERED_BYTES = 60
+"""What number and arrival add to a line, at most."""
 _MOST_TOKENS = 1 << 20
 """A longer prompt or answer is a mistake of the log."""
 
 
 @click.command()
 @click.argument("path", type=FILE, metavar="FILE")
+@click.option(
+    "--tokenizer",
+    type=FILE,
+    metavar="FILE",
+    help="The target's tokenizer.json: write `tokens`, the length of each prompt, into its line.",
+)
 @click.option("--log", is_flag=True, help=f"FILE is an access log or a trace: {', '.join(_FORMATS)}.")
 @click.option("--texts", is_flag=True, help="With --log: keep the texts, which are made up otherwise.")
 @click.option("--class", "class_key", metavar="KEY", default="", help="With --log: the key of the class.")
 @click.option("--seed", type=int, metavar="N", default=1, help="Of made-up texts; by default 1.")
-def command(path: Path, log: bool, texts: bool, class_key: str, seed: int) -> int:
+def command(path: Path, tokenizer: Path | None, log: bool, texts: bool, class_key: str, seed: int) -> int:
     """Print a file of prompts as JSON lines, which a run takes; of an access log with the times of its requests.
 
     What the file is, and what was left out, goes to stderr.
@@ -66,81 +81,107 @@ def command(path: Path, log: bool, texts: bool, class_key: str, seed: int) -> in
     if not log:
         if texts or class_key:
             raise Misuse("--texts and --class go with --log; add it, or leave them out")
-        return prompts_of(["prompts", str(path)], prog="trnspec")
-    format_, lines, unanswered, unusable = read_log(path, texts=texts, class_key=class_key, seed=seed)
-    remarks = [f"{len(lines)} prompts in {lines[-1]['at_s']:g} s, {format_}"]
-    left_out = {"without an answer": unanswered, "that cannot be used": len(unusable)}
+        counted = ["--tokenizer", str(tokenizer)] if tokenizer else []
+        return prompts_of(["prompts", str(path), *counted], prog="trnspec")
+    if tokenizer:
+        raise Misuse(
+            "--tokenizer does not go with --log; write the log's prompts to a file first, and count these"
+        )
+    found = read_log(path, texts=texts, class_key=class_key, seed=seed)
+    remarks = [f"{count(len(found.lines), 'prompt')} in {found.seconds:g} s, {found.format}"]
+    left_out = {"without an answer": found.unanswered, "that cannot be used": found.unusable}
     if any(left_out.values()):
-        remarks += [f"left out: {', '.join(f'{count} {why}' for why, count in left_out.items() if count)}"]
+        remarks += [f"left out: {', '.join(f'{number} {why}' for why, number in left_out.items() if number)}"]
+    if not found.whole:
+        remarks += [
+            f"only the beginning of the log was read: a run takes {LARGEST_BYTES >> 20} MiB and fewer than "
+            f"{MOST_ENTRIES:,} prompts"
+        ]
     remarks += [] if texts else [_MADE_UP]
-    text = "\n".join(map(json.dumps, lines))
-    if len(text) > LARGEST_BYTES:
-        remarks.append(
-            f"above {LARGEST_BYTES >> 20} MiB, which a run reads; take the first, as with head -n 1000"
-        )
-    told = [f"{path.name}: {'; '.join(remarks)}", *(one.line() for one in told_once(unusable))]
+    told = [f"{path.name}: {'; '.join(remarks)}", *(one.line() for one in told_once(found.problems))]
     print("\n".join(told), file=sys.stderr)
-    print(text, flush=True)
-    return 0
+    return print_lines(found.lines)
 
 
-def read_log(
-    path: Path, *, texts: bool, class_key: str, seed: int
-) -> tuple[str, list[dict[str, Any]], int, list[Finding]]:
-    """The format of the log at `path`, its requests in the order of arrival, how many entries have no answer, and what is wrong
-    with those that cannot be used: a log may end in half a line. `texts`: keep what was asked; `class_key`: where the class is,
-    with dots into objects; `seed`: of made-up texts. Raises `Misuse` where nothing is left.
+@dataclass(kw_only=True)
+class Log:
+    """What was read of a log."""
+
+    format: str = ""
+    lines: list[str]
+    """JSON, in the order of arrival."""
+    seconds: float = 0.0
+    """From the first arrival to the last."""
+    unanswered: int = 0
+    unusable: int = 0
+    problems: list[Finding]
+    """Of the first `MOST_WRONG` entries that cannot be used."""
+    whole: bool = True
+    """Whether all of it was read."""
+
+
+def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> Log:
+    """The log at `path`: a log may end in half a line, so entries that cannot be used are left out. As much of it is read as a run
+    takes. `texts`: keep what was asked; `class_key`: where the class is, with dots into objects; `seed`: of made-up texts. Raises
+    `Misuse` where nothing is left.
     """
-    unusable: list[Finding] = []
-    found: list[tuple[float, dict[str, Any]]] = []
+    log = Log(lines=[], problems=[])
+    found: list[tuple[float, str]] = []
+    size, unnamed = 0, path.stem if is_label(path.stem) else "all"
+    keys = (class_key,) if class_key else CLASSES
     try:
-        entries = _entries(whole_text(path, most_bytes=_MOST_BYTES), path.name)
-        format_ = _format_of(_first_of(entries))
-    except (UnreadableFile, Unusable) as error:
-        remedy = (
-            error.args[1] if len(error.args) > 1 else "give JSON lines, a JSON list, or CSV with a heading"
-        )
-        raise Misuse(Finding(path.name, None, str(error.args[0]), remedy)) from None
-    unnamed = path.stem if NAME.fullmatch(path.stem) else "all"
-    for number, (place, text) in enumerate(entries, start=1):
-        try:
-            entry = entry_of(text)
-            if asked := _asked(entry, format_, None if texts else random.Random(f"{seed}/{number}")):
-                class_ = name_in(_classed(entry, class_key), (class_key,) if class_key else CLASSES, unnamed)
-                found.append((_arrived_s(entry, format_), {"class": class_} | asked))
-        except Unusable as error:
-            unusable.append(Finding(place, None, *error.args))
-    if not found and unusable:
-        raise Misuse(*told_once(unusable))
+        text = whole_text(path, most_bytes=_MOST_BYTES, beginning=True)
+        log.whole = path.stat().st_size <= _MOST_BYTES
+        for number, (place, entry_text) in enumerate(_entries(text, path.name), start=1):
+            try:
+                entry = entry_of(entry_text)
+                log.format = log.format or _format_of(entry)
+                asked = _asked(entry, log.format, None if texts else random.Random(f"{seed}/{number}"))
+                if asked:
+                    class_ = name_in(_classed(entry, class_key), keys, unnamed)
+                    line = as_line({"class": class_} | asked)
+                    size += len(line.encode()) + _NUMBERED_BYTES
+                    if found and (size > LARGEST_BYTES or len(found) + 1 == MOST_ENTRIES):
+                        log.whole = False
+                        break
+                    found.append((_arrived_s(entry, log.format), line))
+                log.unanswered += not asked
+            except Unusable as error:
+                if isinstance(error, UnknownLog):
+                    raise
+                log.unusable += 1
+                log.problems += [Finding(place, None, *error.args)] if log.unusable <= MOST_WRONG else []
+    except (OSError, UnreadableFile, Unusable) as error:
+        if log.whole or not found:
+            remedy = (
+                error.args[1]
+                if len(error.args) > 1
+                else "give JSON lines, a JSON list, or CSV with a heading"
+            )
+            raise Misuse(Finding(path.name, None, str(error.args[0]), remedy)) from None
+    if not log.format:
+        raise Misuse(Finding(path.name, None, log.problems[0].why, log.problems[0].remedy))
+    if not found and log.problems:
+        raise Misuse(*told_once(log.problems))
     if not found:
-        why = f"none of its {len(entries)} entries has a length of prompt and answer"
+        why = f"none of its {count(log.unanswered, 'entry')} has a length of prompt and answer"
         raise Misuse(Finding(path.name, None, why, "give a log of requests that were answered"))
     found.sort(key=lambda one: one[0])
-    lines = [
-        {"id": f"request-{number}", "at_s": round(at_s - found[0][0], 6)} | content
-        for number, (at_s, content) in enumerate(found, start=1)
-    ]
-    return format_, lines, len(entries) - len(found) - len(unusable), unusable
+    first_s = found[0][0]
+    log.seconds = round(found[-1][0] - first_s, 6)
+    for number, (at_s, line) in enumerate(found, start=1):
+        log.lines.append(f'{{"id": "request-{number}", "at_s": {round(at_s - first_s, 6)}, {line[1:]}')
+    return log
 
 
-def _first_of(entries: list[tuple[str, str]]) -> dict[str, Any]:
-    """The first entry that is whole: a log may begin in the middle of a line."""
-    for _, text in entries:
-        with suppress(Unusable):
-            return entry_of(text)
-    return entry_of(entries[0][1])
-
-
-def _entries(text: str, name: str) -> list[tuple[str, str]]:
+def _entries(text: str, name: str) -> Iterator[tuple[str, str]]:
     if not text.strip() or any(line.lstrip()[:1] in ("{", "[") for line in text.lstrip().split("\n", 2)[:2]):
         return entries_of(text, name)
-    rows = csv.DictReader(text.splitlines())
-    found = [
-        (f"line {rows.line_num} of {name}", json.dumps({str(k): v for k, v in row.items()})) for row in rows
-    ]
-    if not found:
-        raise Unusable("has one line, and a log in CSV has a heading and entries")
-    return found
+    return ((place, json.dumps(row)) for place, row in rows_of(text, name))
+
+
+class UnknownLog(Unusable):
+    """The first entry that is whole is not one of a known log."""
 
 
 def _format_of(entry: dict[str, Any]) -> str:
@@ -149,9 +190,8 @@ def _format_of(entry: dict[str, Any]) -> str:
             return name
     known = "; ".join(f"{at}, {given}" for at, _, given, _ in _FORMATS.values())
     keys = shortened(", ".join(sorted(entry)), 200)
-    raise Unusable(
-        f"is not a known log format, its first entry has {keys or 'no key'}",
-        f"known by two keys each: {known}",
+    raise UnknownLog(
+        f"is not a known log: its first entry has {keys or 'no key'}", f"known by two keys each: {known}"
     )
 
 

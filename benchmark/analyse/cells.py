@@ -135,6 +135,10 @@ class Cells:
         """Whether a difference between two arms there says anything."""
         return not {(one.name, place.class_) for one in arms} & self.made_up
 
+    def mixes(self, arm: Arm) -> bool:
+        """Whether its classes can be taken together: a mix without one of them would not be what was asked."""
+        return not any((arm.name, class_) in self.made_up for class_ in self.plan.classes)
+
     def pairs(self, arms: tuple[Arm, Arm], place: Place) -> Pairs:
         """Answered pairs of a baseline and another arm."""
         return pairs_of(*(self.of(arm, place) for arm in arms))

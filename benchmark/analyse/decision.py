@@ -309,6 +309,11 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
             why = (
                 "an emulator made up how many drafts are accepted, so only a run with a real engine can tell"
             )
+        elif unknown := [gain.class_ for gain in at.by_class if gain.verdict == VERDICT_WORDS["not judged"]]:
+            known = [gain for gain in at.by_class if gain.class_ not in unknown and gain.ratio]
+            why = f"how many drafts are accepted is not known for {listed([str(name) for name in unknown])}"
+            told = "".join(f"; {named(gain)} is {parts([gain])}" for gain in known)
+            return "unclear", f"no verdict over all classes, because {why}{told}"
         return "unclear", f"no verdict: {why}"
     own = [gain for gain in at.by_window if gain.arm == mix.arm]
     faster = [gain for gain in own if gain.verdict == "faster"]

@@ -27,6 +27,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, RequestRecord
 from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
 from benchmark.plan import MIXED, Arm, Plan
+from core.words import listed
 
 _MATTERS = 0.05
 """Two speed-ups that differ by less are taken for the same."""
@@ -283,8 +284,9 @@ def _of_records(raw: RawRun) -> Iterator[str]:
     yield from raw.cautions
     for arm, classes in raw.made_up.items():
         yield (
-            f"{arm}: the emulator knows no acceptance for {', '.join(classes)} and makes it up: no verdict there, and "
-            "nothing follows for your prompts"
+            f"{arm}: no verdict for {listed(classes)}, because the emulator does not know how many drafts of these prompts are "
+            "accepted: measure it on any vLLM server that drafts (benchmark run --prompts), then ./trnspec forecast EXPERIMENT "
+            "--run DIR, or --acceptance FILE"
         )
     at_first = raw.sittings[0].plan.prices
     for arm, price in raw.plan.prices.items():

@@ -43,7 +43,7 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
         return []
     within, found = _range(cells.plan), []
     for arm in cells.treatments:
-        for class_ in (None, *cells.plan.classes):
+        for class_ in (None, *cells.plan.classes)[not cells.mixes(arm) :]:
             curve = _speed_up(cells, arm, class_)
             if all(one.value is None and not (raw.plan.search and one.failing) for one in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads

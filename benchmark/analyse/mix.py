@@ -49,6 +49,7 @@ def mixes(cells: Cells) -> dict[str, Any]:
             {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms},
             cells.footing(load),
         )
+        whole = {arm.name: times[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
         base, compared = cells.best_baseline(load).name, cells.compared(load)
         able = arms
         if len({*cells.plan.baselines.values()}) > 1:
@@ -56,11 +57,12 @@ def mixes(cells: Cells) -> dict[str, Any]:
             able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= least] or arms
             found["best_baseline"].append({"class": None, **where, "arm": base, "no_dearer": able})
         for own, arm in ((own.name, arm.name) for own, arm in compared):
-            row = {"class": None, **where, **over(times, own, arm, together=len(compared), footing=footing)}
-            made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
-            found["mix"].append(row | {"verdict": "not judged"} if made_up else row)
+            row = {"class": None, **where, **over(whole, own, arm, together=len(compared), footing=footing)}
+            judged = cells.mixes(cells.plan.arm(arm))
+            found["mix"].append(row if judged else row | {"verdict": "not judged"})
         for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
-            within = {arm: of_class(of_arm, class_) for arm, of_arm in times.items()}
+            known = whole if class_ is None else times
+            within = {arm: of_class(of_arm, class_) for arm, of_arm in known.items()}
             best, *others = ranked(within, base, able) or [""]
             if others:
                 pairs = math.comb(len(able), 2)

@@ -34,9 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
         "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md)."
     )
-    prompts = (
-        "prompts alone: JSON lines (prompt, messages or text), Spec-Bench, MT-Bench, ShareGPT or OpenAI batch"
-    )
+    prompts = "prompts alone: JSON lines (prompt, messages or text), CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning"
     tolerated = (
         "stop with exit 1 once more than this share of an arm's requests has failed (default 1: never)"
     )
@@ -227,11 +225,16 @@ def _prompts(path: Path) -> list[dict[str, Any]]:
     project = str(Path(__file__).resolve().parents[2])
     searched = os.pathsep.join(filter(None, (project, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "experiment", "prompts", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": searched})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": searched, "PYTHONIOENCODING": "utf-8"},
+    )
     if done.returncode == 1 and "No module named" in done.stderr:
         why = "is read by `experiment`, which is not installed beside `benchmark`"
         raise PlanError(f"--prompts: {path} {why}; install both, or give a --plan")
     if done.returncode:
         raise PlanError("; ".join(done.stderr.splitlines()))
     print(done.stderr, end="", file=sys.stderr)
-    return [json_of(line) for line in done.stdout.splitlines()]
+    return [json_of(line) for line in done.stdout.split("\n") if line]

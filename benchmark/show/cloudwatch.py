@@ -30,6 +30,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Load, Plan
 from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD
+from core.labels import as_ascii
 
 LEDGER = "published.jsonl"
 MAX_VALUES = 150
@@ -160,7 +161,7 @@ def load_of(cell: RequestRecord | Load) -> str:
 def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) -> Parcel:
     """Records of one cell (arm, class, load) and one minute."""
     names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
-    dimensions = [{"Name": name, "Value": value} for name, value in names]
+    dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
     values: dict[str, list[float]] = defaultdict(list)
     for record in records:
         for name, found in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():

@@ -27,12 +27,14 @@ PLAN_BYTES_PER_PROMPT = 200
 """Keys, id, class and quoting around a prompt's text, roughly."""
 MOST_HOURS = 168
 """The longest that `./trnspec run --hours` lets nodes live."""
-CHAT_TEMPLATE_TOKENS = 32
-"""Room for role markers and the empty reasoning block of a chat template, per request."""
+CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
+"""Room for what a chat template adds: with one message Llama 3's date and role markers, with the nonce 46 tokens; then a role's
+markers for each message more."""
+_COUNT = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json)"
 
 
 def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
+    """Prompt (upper bound: its stated `tokens`, else its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
     whole or ends, so must a step.
 
     Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
@@ -48,7 +50,7 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     need: dict[Prompt, int] = {}
     before: Counter[str] = Counter()
     for prompt in prompts:
-        own = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or answer)
+        own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer)
         need[prompt] = before[prompt.conversation] + own + step
         before[prompt.conversation] += own if prompt.conversation else 0
     too_long = [prompt for prompt in prompts if need[prompt] > limit]
@@ -58,24 +60,37 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
         most = answer - (need[longest] - limit)
         why = (
             f"{len(common)} of {len(prompts)} prompts do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
-            f"up to {longest.utf8_bytes} tokens (its UTF-8 bytes) + {_room(longest)} for nonce and template{last}"
+            f"up to {_bound(longest)} + {_room(longest)} for nonce and template{last}"
         )
         first = f"use {most} or less" if most > 0 else "shorten the prompts"
-        remedy = f"{first}, or raise serving.max_model_len"
+        remedy = f"{first}, {_counted(longest)}or raise serving.max_model_len"
         yield Finding("benchmark.max_tokens", answer, why, remedy, rests_on=related)
         too_long = [prompt for prompt in too_long if prompt not in common]
     for name, group in _by_class(too_long).items():
         prompt = max(group, key=need.__getitem__)
         others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
         path = "prompts.file" if file.prompts.file else f"prompts.classes.{name}"
-        own = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or answer) + step
+        own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
         turns = f" + {need[prompt] - own} in the turns before it" if need[prompt] > own else ""
         why = (
-            f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
+            f"up to {_bound(prompt)} of the prompt + {_room(prompt)} for nonce and template + "
             f"{prompt.max_tokens or answer} to generate{turns}{last} = {need[prompt]}, above max_model_len {limit}{others}"
         )
-        remedy = "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len"
+        remedy = (
+            f"shorten the prompt, {_counted(prompt)}lower benchmark.max_tokens or raise serving.max_model_len"
+        )
         yield Finding(path, prompt.id, why, remedy, rests_on=related)
+
+
+def _bound(prompt: Prompt) -> str:
+    """The most tokens that it has, and how that is known."""
+    how = "its UTF-8 bytes" if prompt.tokens is None else "as its line states"
+    return f"{prompt.most_tokens} tokens ({how})"
+
+
+def _counted(prompt: Prompt) -> str:
+    """A remedy where nobody counted."""
+    return f"{_COUNT}, " if prompt.tokens is None else ""
 
 
 def _by_class(prompts: list[Prompt]) -> dict[str, list[Prompt]]:
@@ -92,19 +107,20 @@ def _longest_step(file: ExpandedFile) -> Treated | None:
 
 
 def _room(prompt: Prompt) -> int:
-    return NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS if prompt.messages else 0)
+    template = CHAT_TEMPLATE_TOKENS + FURTHER_MESSAGE_TOKENS * (len(prompt.messages) - 1)
+    return NONCE_TOKENS + (template if prompt.messages else 0)
 
 
 def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """NxD Inference raises for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
-    longest = max(prompts, key=lambda prompt: prompt.utf8_bytes + _room(prompt), default=None)
+    longest = max(prompts, key=lambda prompt: prompt.most_tokens + _room(prompt), default=None)
     for arm in file.arms:
         listed = arm.engine.get(CONTEXT_BUCKETS)
         if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
             continue
-        need, most = longest.utf8_bytes + _room(longest), longest_prompt(arm.engine)
+        need, most = longest.most_tokens + _room(longest), longest_prompt(arm.engine)
         if most is not None and need > most:
-            why = f"{longest.id} has up to {need} tokens (its UTF-8 bytes, nonce and template), above the last bucket"
+            why = f"{longest.id} has up to {_bound(longest)} + {_room(longest)} for nonce and template, above the last bucket"
             where = f"{arm.at}.engine.{CONTEXT_BUCKETS}"
             yield Finding(where, listed, why, f"let the last be {need} or more, or shorten the prompt")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, Metric
+from core.labels import as_ascii
 from experiment import Experiment
 from experiment.arms import Arm
 
@@ -46,7 +47,7 @@ def cell_dimensions(
     values = {
         "Experiment": experiment.name,
         "Arm": arm.name,
-        "Class": class_name,
+        "Class": as_ascii(class_name),
         "Concurrency": str(concurrency),
     }
     return {name: values[name] for name in metric.dimensions}

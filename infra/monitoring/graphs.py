@@ -14,6 +14,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from benchmark.metrics import OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
+from core.labels import as_ascii
 from experiment import Experiment
 from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
@@ -150,7 +151,7 @@ def arm_lines(
     schema = ",".join((f'"{metrics_namespace(experiment)}"', *metric.dimensions))
     found = [
         calculated(
-            f'SEARCH(\'{{{schema}}} MetricName="{metric.cloudwatch_name}" Arm="{arm.name}" Class="{class_name}"\', '
+            f'SEARCH(\'{{{schema}}} MetricName="{metric.cloudwatch_name}" Arm="{arm.name}" Class="{as_ascii(class_name)}"\', '
             f"'{statistic}', {PERIOD_S})",
             f"{class_name} {arm.name}",
         )

@@ -256,21 +256,24 @@ class Engine:
                 ignore_eos=generation.ignore_eos,
             ),
             prompt_tokens=generation.prompt_tokens,
-            acceptance=self._acceptance(prompt_class, Draws(seed, f"difficulty of {generation.task}").at(0)),
+            acceptance=self._acceptance(
+                generation.task, Draws(seed, f"difficulty of {generation.task}").at(0)
+            ),
             draws=Draws(seed, generation.prompt),
             arrival_s=asyncio.get_running_loop().time(),
         )
 
-    def _acceptance(self, prompt_class: str, rank: float) -> tuple[float, ...]:
+    def _acceptance(self, prompt: str, rank: float) -> tuple[float, ...]:
         """`rank`: which share of all prompts is harder to draft, where prompts differ."""
         draft, k = self._arm.draft, self._arm.speculative_tokens
         if self._start:
             z = NormalDist().inv_cdf(min(max(rank, 1e-6), 1 - 1e-6))
             return conditional(self._start.shares, k, z) if k else ()
+        drafted_as = self._classes.drafted_as(prompt)
         return (
-            self._timed.acceptance(prompt_class, draft)
+            self._timed.acceptance(drafted_as, draft)
             if self._timed and k
-            else conditional_acceptance(prompt_class, draft, k)
+            else conditional_acceptance(drafted_as, draft, k)
         )
 
     def _measure(self, output: Output, now: float) -> None:

@@ -1,7 +1,7 @@
-"""Texts: which class a request's prompt belongs to, by the benchmark's plan, and the answer that is made up for it.
+"""Texts: which prompt of the benchmark's plan a request asks, and the answer that is made up for it.
 
-A class is not visible in a request, yet acceptance depends on it. The client puts a nonce in front of each prompt, so a
-prompt is recognised as the end of the text that arrives. An answer is a function of the prompt and its class alone, so
+Acceptance depends on the prompt, and a request does not say which one it asks. The client puts a nonce in front of each prompt,
+so a prompt is recognised as the end of the text that arrives. An answer is a function of the prompt and its class alone, so
 that all arms write the same. A token is a short piece of a word with the space before it; the pieces look like
 their class and mean nothing.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmark.limits import by_user
 from benchmark.plan import load
-from lab.emulator.timings import UNKNOWN_CLASS
+from lab.emulator.timings import UNKNOWN_CLASS, shipped_class
 
 NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
     {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
@@ -44,12 +44,19 @@ class PromptClasses:
 
     def of(self, text: str) -> str:
         """The class of the longest known prompt that `text` ends with; open-ended if no prompt is known."""
-        text = text.rstrip()
-        return next((name for known, name in self.entries if text.endswith(known)), UNKNOWN_CLASS)
+        return self._entry(text)[1]
+
+    def drafted_as(self, text: str) -> str:
+        """The class whose acceptance that prompt has: the one it was shipped in."""
+        return shipped_class(self._entry(text)[0]) or UNKNOWN_CLASS
 
     def beyond(self, known: Sequence[str]) -> list[str]:
-        """Classes of the plan whose acceptance is not known."""
-        return sorted({name for _, name in self.entries} - set(known))
+        """Classes of the plan with a prompt whose acceptance is not known."""
+        return sorted({name for text, name in self.entries if shipped_class(text) not in known})
+
+    def _entry(self, text: str) -> tuple[str, str]:
+        text = text.rstrip()
+        return next((entry for entry in self.entries if text.endswith(entry[0])), ("", UNKNOWN_CLASS))
 
 
 def load_classes(path: Path) -> PromptClasses:

@@ -115,7 +115,7 @@ TIMED = PROMPT | {"at_s": 0.0}
             {"prompts": [{"id": "a", "class": "x", "messages": [{"role": "system", "content": "s"}]}]},
             "user's",
         ),
-        ({"prompts": [PROMPT | {"class": "grün"}]}, "prompts[0].class: 'grün'"),
+        ({"prompts": [PROMPT | {"class": "grün\a"}]}, "prompts[0].class: 'grün\\x07'"),
         ({"prompts": [PROMPT] * 2}, "'a' appears twice"),
         ({"concurrency": [4, 4]}, "4 appears twice"),
         ({"concurrency": []}, "unless `rate` is given"),

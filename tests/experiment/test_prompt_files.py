@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from experiment import InvalidExperiment, load
+from experiment import Experiment, InvalidExperiment, load
 from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.description import as_json, as_text
+from experiment.expected import expected
+from experiment.prompt_files import read_file
+from experiment.tokens import estimated
 from tests.experiment.edits import Variation
 
 _CONVERSATION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
@@ -70,9 +76,10 @@ def test_every_wrong_line_is_reported_and_alike_ones_once_with_their_number(vari
     ]
     found = places([*map(_line, range(7)), *broken])
     assert [one.partition(":")[0] for one in found] == [f"line {n} of mine.jsonl" for n in (8, 9, 10)]
-    (problem,) = places(["Plain text."] * 5000)
+    problem, end = places(["Plain text."] * 5000)
     assert "is not JSON" in problem
-    assert "4999 more entries have the same problem" in problem
+    assert "999 more entries have the same problem" in problem
+    assert end == "line 1000 of mine.jsonl: is read no further, because 1,000 entries are wrong"
     path = _with_file(variation, [_line(number) for number in range(2000)])
     path.write_text(path.read_text().replace("requests: 16", "requests: 2000"))
     assert len(load(path).prompts) == 2000
@@ -155,20 +162,23 @@ lines | {"prompt": "x", "at_s": NaN} | line 9 of mine.jsonl.*is not JSON
 lines | {"messages": [{"role": "user", "content": "x", "n": 1e400}]} | line 9 of mine.jsonl.*is not JSON
 lines | { | line 9 of mine.jsonl.*is not JSON
 lines | {"prompt": "x", "max_token": 9} | has the key 'max_token'; did you mean `max_tokens`
-lines | {"id": 1.5, "class": "mine", "prompt": "x"} | `id` is 1.5; give printable ASCII
+lines | {"id": 1.5, "class": "mine", "prompt": "x"} | `id` is 1.5; give printable text, 128 characters at most
 lines | {"id": "x", "class": "other", "prompt": "x"} | add 7 more, or put its prompts into another
 lines | {"id": "x", "class": "mine"} | needs either `prompt` or `messages` and has only `class`, `id`
 lines | {"prompt": "x", "messages": []} | needs either `prompt` or `messages`
 lines | {"id": "x", "class": "mine", "messages": ["hi"]} | `messages` is empty or malformed
 lines | {"prompt": "x", "max_tokens": true} | `max_tokens` is True
 lines | {"id": "x", "class": "mine", "prompt": "\ud800"} | half a character
-lines | {"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"} | `class` is .* printable ASCII
+lines | {"id": "x", "class": "a\u0007b", "prompt": "x"} | `class` is .* printable text
+lines | {"id": "x", "class": "mine", "prompt": null} | needs either `prompt` or `messages` and has only `class`, `id`
+lines | {"id": "x", "class": "mine", "prompt": "x", "tokens": "9"} | `tokens` is '9'; give a whole number above 0
+lines | {"id": "x", "class": "mine", "messages": [{"role": "assistant", "content": "x"}]} | `messages` is empty
 lines | {"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
 lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' stands 2 times
 lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
 lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries
 lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
-lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable ASCII
+lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable text
 Spec-Bench | {"conversations": [{"from": "human", "value": "Why?"}]} | line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench
 Spec-Bench | {"turns": []} | `turns` has no first turn of the user: \[\]
 Spec-Bench | {"turns": "Question?"} | `turns` has no first turn
@@ -187,7 +197,12 @@ body | {"prompt": "x", "max_completion_token": 5} | did you mean `max_completion
 """In which file | the entry after those that are right | words of the line."""
 LONG = [
     ("lines", "[" * 100_000, "is not JSON"),
-    ("lines", _line(9, prompt="y" * 500), "up to 500 prompt tokens"),
+    (
+        "lines",
+        _line(9, prompt="y" * 500),
+        r"up to 500 tokens \(its UTF-8 bytes\) of the prompt.*--tokenizer tokenizer.json",
+    ),
+    ("lines", _line(9, prompt="y" * 500, tokens=400), r"up to 400 tokens \(as its line states\)"),
 ]
 
 
@@ -208,14 +223,20 @@ def test_an_entry_that_cannot_be_asked_is_refused_with_its_place(
         (b"[{]", "begins as a JSON list and is not JSON"),
         (b"[" * 100_000, "begins as a JSON list and is not JSON"),
         (json.dumps(_text(1)).encode("utf-16"), "is not UTF-8"),
-        (None, "is larger than 16 MiB; give JSON lines or a JSON list"),
+        (None, "is larger than 16 MiB; give JSON lines, CSV, MT-Bench"),
+        (b'{"prompt":"x"}\n' * 100_000, "has 100,000 entries or more"),
+        (
+            b"instruction,input\nAdd,1\n",
+            "is CSV without a column `prompt`; its heading is 'instruction,input'",
+        ),
     ],
 )
 def test_a_file_without_prompts_or_of_a_gigabyte_is_refused_as_a_whole(
     variation: Variation, content: bytes | None, words: str
 ) -> None:
-    path = _with_file(variation, [])
-    with (path.parent / "mine.jsonl").open("wb") as file:
+    name = "mine.csv" if "CSV without" in words else "mine.jsonl"
+    path = variation(lambda data: data.update(prompts={"file": name}))
+    with (path.parent / name).open("wb") as file:
         file.truncate(2**30 if content is None else 0)
         file.write(content or b"")
     with pytest.raises(InvalidExperiment, match=words) as caught:
@@ -224,9 +245,158 @@ def test_a_file_without_prompts_or_of_a_gigabyte_is_refused_as_a_whole(
 
 
 def test_a_name_of_a_file_that_no_class_can_have_is_not_one(variation: Variation) -> None:
-    path = variation(lambda data: data.update(prompts={"file": "d\u00e9j\u00e0.jsonl"}))
-    (path.parent / "d\u00e9j\u00e0.jsonl").write_text("\n".join(json.dumps(_text(n)) for n in range(8)))
+    path = variation(lambda data: data.update(prompts={"file": ":mine.jsonl"}))
+    (path.parent / ":mine.jsonl").write_text("\n".join(json.dumps(_text(n)) for n in range(8)))
     assert load(path).classes == ("all",)
+
+
+def test_answers_to_learn_are_cut_from_a_file_for_fine_tuning(variation: Variation) -> None:
+    answer = {"role": "assistant", "content": "Because."}
+    talk = [*_CONVERSATION, answer, {"role": "user", "content": "Sure?"}]
+    lines = [
+        json.dumps({"messages": [*_CONVERSATION[:1], {"role": "user", "content": f"{n}?"}, answer]})
+        for n in range(8)
+    ]
+    lines.append(json.dumps({"messages": [*talk, answer, answer]}))
+    lines.append(json.dumps({"messages": talk}))
+    experiment = load(_with_file(variation, lines))
+    first, *_, cut, asked = experiment.prompts
+    assert first.messages == (("system", "Be brief."), ("user", "0?"))
+    assert cut.messages == asked.messages
+    assert [role for role, _ in cut.messages] == ["system", "user", "assistant", "user"]
+    assert "JSON lines, 9 final answers of an assistant cut" in " ".join(as_text(experiment).split())
+
+
+LONG_FIELD = "Wort " * 40_000
+
+
+@pytest.mark.parametrize(("delimiter", "begin"), [(",", ""), (";", "\ufeff"), ("\t", "")])
+def test_csv_with_a_column_prompt_is_read_with_its_classes_and_lengths(
+    variation: Variation, delimiter: str, begin: str
+) -> None:
+    path = variation(lambda data: data.update(prompts={"file": "mine.csv"}))
+    with (path.parent / "mine.csv").open("w", encoding="utf-8", newline="") as file:
+        file.write(begin)
+        rows = csv.writer(file, delimiter=delimiter)
+        rows.writerow(["Prompt", "class", "tokens", "max_tokens"])
+        rows.writerows([f"Grüße, {n};\t{n}?", "Übersetzung", "", "20"] for n in range(7))
+        rows.writerow([f"Two\nlines, {LONG_FIELD}", "Übersetzung", 300, ""])
+    experiment = load(path)
+    assert experiment.classes == ("Übersetzung",)
+    first, *_, last = experiment.prompts
+    assert (first.messages, first.max_tokens, first.tokens) == ((("user", "Grüße, 0;\t0?"),), 20, None)
+    assert (last.messages, last.max_tokens, last.tokens) == (
+        (("user", f"Two\nlines, {LONG_FIELD}"),),
+        None,
+        300,
+    )
+
+
+@pytest.mark.parametrize("entry", ["0", "[]", '{"a": 0}'])
+def test_a_list_of_15_mb_is_read_no_further_than_it_is_worth(tmp_path: Path, entry: str) -> None:
+    (tmp_path / "mine.json").write_text(f"[{','.join([entry] * (15_000_000 // (len(entry) + 1)))}]")
+    began = time.process_time()
+    *_, end = read_file(tmp_path / "mine.json", name="mine.json").problems
+    assert end.why == "is read no further, because 1,000 entries are wrong"
+    assert time.process_time() - began < 5
+
+
+def test_a_comma_in_a_field_without_quotes_is_not_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("prompt,class\nOne, two and three,list\n")
+    (problem,) = read_file(tmp_path / "mine.csv", name="mine.csv").problems
+    assert problem.line().startswith(
+        "prompts.file = 'line 2 of mine.csv': has more fields than the heading; put quotes"
+    )
+
+
+def test_what_people_typed_is_printed_as_they_typed_it_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.jsonl"
+    entries = [{"class": "Übersetzung", "prompt": "日本語で"}, {"class": "код", "prompt": "Привет"}]
+    invisible = {"class": "код", "prompt": "à\u00a0la\u2028carte \U0001f469\u200d\U0001f4bb \U000e0041"}
+    mine.write_text("\n\ufeff".join(json.dumps(one) for one in [*entries, invisible]), encoding="utf-8")
+    assert main(["prompts", str(mine)]) == 0
+    said = capsys.readouterr().out
+    assert all(text in said for one in entries for text in one.values())
+    mine.write_text(f"\ufeff{said}", encoding="utf-8")
+    read = read_file(mine, name="mine.jsonl")
+    assert [{key: line[key] for key in ("class", "prompt")} for _, line in read.lines] == [
+        *entries,
+        invisible,
+    ]
+
+
+GERMAN = "Die Bundesrepublik besteht aus sechzehn Ländern, deren Verfassungen denselben Grundsätzen folgen müssen. "
+
+
+def test_long_prompts_in_other_languages_keep_their_bound_and_their_forecast(variation: Variation) -> None:
+    text = GERMAN * 105
+    assert len(text.encode()) > 11_000
+
+    def loaded(length: int, **fields: Any) -> Experiment:
+        lines = [_line(number, prompt=f"{number} {text}", **fields) for number in range(8)]
+        path = _with_file(variation, lines)
+        path.write_text(path.read_text().replace("max_model_len: 1024", f"max_model_len: {length}"))
+        return load(path)
+
+    with pytest.raises(
+        InvalidExperiment, match=r"benchmark.max_tokens.*\(its UTF-8 bytes\).*prompts FILE --tokenizer"
+    ):
+        loaded(8192)
+    experiment = loaded(16384)
+    _, drafted = expected(experiment)
+    assert drafted.plain.likely_s is not None
+    assert drafted.drafted is not None
+    assert drafted.drafted.likely is not None
+    assert "of max_model_len 16,384, steps read 8,192 tokens" in as_text(experiment)
+    counted = loaded(4096, tokens=3300)
+    assert expected(counted)[0].plain.likely_s is not None
+    assert digest(counted) != digest(experiment)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The quick brown fox jumps over the lazy dog.", (9, 15)),
+        ("Широкая электрификация южных губерний даст мощный толчок подъёму сельского хозяйства.", (25, 55)),
+        ("我能吞下玻璃而不伤身体。今天的天气很好，我们去公园散步吧。", (18, 32)),
+        ("私はガラスを食べられます。それは私を傷つけません。", (15, 26)),
+        ("나는 유리를 먹을 수 있어요. 그래도 아프지 않아요", (15, 27)),
+    ],
+)
+def test_an_estimate_of_a_script_is_near_what_tokenizers_count(text: str, tokens: tuple[int, int]) -> None:
+    """Bounds: what the vocabularies of Qwen and Llama 3 count, less and more a third."""
+    assert tokens[0] <= estimated(text) <= tokens[1]
+
+
+def test_without_its_package_a_tokenizer_is_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert main(["prompts", str(tmp_path / "mine.jsonl"), "--tokenizer", "tokenizer.json"]) == 2
+    assert (
+        "the Python package `tokenizers` is not installed; type `.venv/bin/pip install"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_tokenizer_states_the_length_of_each_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.enable_truncation(2)
+    words.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "mine.jsonl").write_text(
+        json.dumps({"messages": [*_CONVERSATION, {"role": "user", "content": "a a a"}]})
+    )
+    asked = ["prompts", str(tmp_path / "mine.jsonl"), "--tokenizer"]
+    assert main([*asked, str(tmp_path / "tokenizer.json")]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == 3 + 2 + 3
+    assert main([*asked, str(tmp_path / "mine.jsonl")]) == 2
+    assert "is not a tokenizer" in capsys.readouterr().err
 
 
 def test_what_cannot_be_printed_as_lines_is_refused_in_lines_of_its_own(

@@ -36,13 +36,13 @@ HERE: dict[str, tuple[Edit, str, str]] = {
     "prompt too long": (
         put(LONGEST, "x" * 400),
         "prompts.classes.json",
-        "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate + 7 for "
+        "up to 400 tokens (its UTF-8 bytes) of the prompt + 48 for nonce and template + 600 to generate + 7 for "
         "the last step of qwen-sd-vllm, which fails beyond the context = 1055",
     ),
     "prompt length in bytes, not letters": (
         put(LONGEST, "é" * 200),
         "prompts.classes.json",
-        "up to 400 prompt tokens",
+        "up to 400 tokens (its UTF-8 bytes)",
     ),
     "an absurd number": (put("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
     "endless digits": (

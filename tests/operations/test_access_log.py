@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiment.prompt_files import LARGEST_BYTES, read_file
+from experiment.prompt_files import read_file
 from operations.__main__ import main
+from tests.conftest import ROOT
 
 MOONCAKE: list[dict[str, Any]] = [
     {"timestamp": at, "input_length": given, "output_length": taken, "hash_ids": [0]}
@@ -120,8 +127,8 @@ TEXT = "127.0.0.1 - - [22/Nov/2026] GET /\n" * 3
 TOO_LONG = "`input_length` is 1000000000, above 1,048,576 tokens; correct the length"
 REFUSED: list[tuple[str, tuple[str, ...]]] = [
     ("gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading", ("",)),
-    ("has one line, and a log in CSV has a heading and entries", (AZURE.splitlines()[0],)),
-    ("is not a known log format, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /", (TEXT,)),
+    ("has one line, and CSV has a heading and entries", (AZURE.splitlines()[0],)),
+    ("is not a known log: its first entry has 127.0.0.1 - - [22/Nov/2026] GET /", (TEXT,)),
     ("first entry has prompt; known by two keys each: timestamp, input_length", ('{"prompt": "x"}\n' * 30,)),
     ("gateway.log: is not JSON", ("{\n{",)),
     (f"line 1 of gateway.log: {TOO_LONG}", (mooncake(input_length=10**9),)),
@@ -130,7 +137,7 @@ REFUSED: list[tuple[str, tuple[str, ...]]] = [
     ("none of its 2 entries has a length of prompt and answer", (jsonl([ENVOY[1]] * 2),)),
     ("has no text of its request; leave --texts out", (jsonl(MOONCAKE), "--texts")),
     ("has no `user.team`; name a key that entries have", (jsonl(MOONCAKE), "--class", "user.team")),
-    ("`user` is 1.5; give printable ASCII", (mooncake(user=1.5), "--class", "user")),
+    ("`user` is 1.5; give printable text", (mooncake(user=1.5), "--class", "user")),
 ]
 
 
@@ -160,18 +167,45 @@ def test_an_entry_that_cannot_be_used_is_left_out_counted_and_named(
     assert converted(log, *given) == 0
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == kept
-    assert f"{kept} prompts in " in told.err
+    assert f"{kept} prompt{'s' * (kept > 1)} in " in told.err
     assert "left out: 1 that cannot be used" in told.err
     assert words in told.err.splitlines()[1]
 
 
-def test_a_log_with_more_than_a_run_reads_is_told(
-    log: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert LARGEST_BYTES == 16 * 2**20
-    monkeypatch.setattr("operations.access_log.LARGEST_BYTES", 1 << 20)
-    assert converted(log, mooncake(input_length=1 << 20)) == 0
-    assert "above 1 MiB, which a run reads; take the first" in capsys.readouterr().err
+LONG_BODY = json.dumps({"messages": [{"role": "user", "content": "Grüße " * 40_000}], "max_tokens": 8})
+HUGE: dict[str, Callable[[], tuple[int, Iterable[str]]]] = {
+    "long prompts": lambda: (4, [mooncake(input_length=1 << 20, output_length=9) + "\n"] * 20_000),
+    "many lines": lambda: (91_476, (mooncake(timestamp=n) + "\n" for n in range(300_000))),
+    "many broken lines": lambda: (1, [mooncake(), *['\n{"timestamp": 1'] * 300_000]),
+    "a long field of CSV": lambda: (2, nginx_rows()),
+}
+
+
+def nginx_rows() -> list[str]:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerows([["msec", "request_time", "request_body"], *[[n, 0, LONG_BODY] for n in range(2)]])
+    return [text.getvalue()]
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_of_a_huge_log_as_much_is_read_as_a_run_takes(log: Path, name: str) -> None:
+    kept, lines = HUGE[name]()
+    with log.open("w", encoding="utf-8") as file:
+        file.writelines(lines)
+    gib = 2**30
+    done = subprocess.run(
+        [sys.executable, "-m", "operations", "prompts", "--log", str(log)],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (gib, gib)),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout) <= 16 * 2**20
+    assert done.stdout.count(b"\n") == kept
+    assert (b"only the beginning of the log was read" in done.stderr) == (kept in (4, 91_476))
+    assert len(done.stderr) < 2000
 
 
 def test_without_a_log_its_options_are_wrong_and_files_are_printed(log: Path, capsys: Captured) -> None:

@@ -23,7 +23,7 @@ SPECULATIVE = [
 
 MODEL = "Qwen/Qwen3-32B"
 
-REPETITION = "Repeat the following line exactly 50 times: the tide comes in"
+REPETITION = "Repeat the following line exactly 50 times: the cat sat on the mat."
 OPEN_ENDED = "I believe the meaning of life is"
 
 

@@ -12,6 +12,7 @@ from lab.emulator.texts import (
     prompt_tokens,
     write_answer,
 )
+from tests.conftest import ROOT
 from tests.lab.emulator.arms import OPEN_ENDED, PLAN, REPETITION, plan_of
 
 
@@ -32,7 +33,22 @@ def test_a_prompt_is_known_by_its_end_the_longest_known_one_wins_and_an_unknown_
     prompts = [{"class": "poems", "prompt": "line"}, {"class": "json", "prompt": "Repeat the line"}]
     classes = _load(tmp_path, plan_of(prompts))
     assert (classes.of("[0] Repeat the line"), classes.of("[0] A line")) == ("json", "poems")
-    assert classes.beyond(["json", "code"]) == ["poems"]
+
+
+def test_acceptance_is_known_of_shipped_prompts_whatever_their_class_is_called(tmp_path: Path) -> None:
+    lines = [
+        json.loads(line)
+        for path in (ROOT / "experiments/prompts").glob("*.jsonl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    for class_ in dict.fromkeys(one["class"] for one in lines):
+        own = [one["prompt"] for one in lines if one["class"] == class_]
+        renamed = _load(tmp_path, plan_of([{"class": "mine", "prompt": text} for text in own]))
+        assert {renamed.drafted_as(f"[0] {text}") for text in own} == {class_}
+        assert (renamed.beyond([class_]), renamed.beyond(["other"])) == ([], ["mine"])
+        mixed = _load(tmp_path, plan_of([{"class": class_, "prompt": text} for text in (own[0], "My own.")]))
+        assert mixed.drafted_as("[0] My own.") == "open-ended"
+        assert mixed.beyond([*dict.fromkeys(one["class"] for one in lines)]) == [class_]
 
 
 def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_told_not_to() -> None:
