@@ -145,7 +145,9 @@ def _kept(row: Mapping[str, Any]) -> str:
 
 def _nearness(row: Mapping[str, Any]) -> tuple[float, float]:
     """Of two that are equally sure, the one whose percentile is nearer to its limit is nearer."""
-    worst = min(row["limits"], key=lambda one: (one["low"], -(one["percentile_s"] or math.inf) / one["limit_s"]))
+    worst = min(
+        row["limits"], key=lambda one: (one["low"], -(one["percentile_s"] or math.inf) / one["limit_s"])
+    )
     return worst["low"], -(worst["percentile_s"] or math.inf) / worst["limit_s"]
 
 
