@@ -14,7 +14,7 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from benchmark.addresses import url_problem
 from benchmark.cell_size import cell_requests
@@ -38,20 +38,20 @@ from benchmark.limits import (
     plain,
     whole,
 )
+from benchmark.objectives import METRICS, MOST_S, PERCENTILE, by_percentile
 from core.labels import WANTED, is_label
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
 _MOST_ARMS = 64
-_MOST_SECONDS, _MOST_USD = 1e6, 1e6
+_MOST_USD = 1e6
 MOST_STARTS = 32
-OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
-"""What an SLO may bound."""
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
 _SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
-_OBJECTIVE = number(_MOST_SECONDS, above=0)
-_FOR_ANY_OF = f"an object of seconds above 0 to {_MOST_SECONDS:,.0f} for any of {', '.join(OBJECTIVES)}"
+_LIMIT = Annotated[int | float, number(MOST_S, above=0)]
+_FOR_ANY_OF = f"an object of seconds above 0 to {MOST_S:,.0f} for any of {', '.join(METRICS)}"
+_LIMITED = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
@@ -208,14 +208,22 @@ class Plan(Part):
     """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
-    slo: Annotated[
+    slo: Annotated[Mapping[_LIMITED, _LIMIT] | None, must_be(_FOR_ANY_OF, min_length=1)] = None
+    """What a single request has to keep, for goodput: ttft_s, tpot_s, e2e_s, each optional."""
+    objective: Annotated[
         Mapping[
-            Annotated[str, Field(pattern=f"^({'|'.join(OBJECTIVES)})$")], Annotated[int | float, _OBJECTIVE]
+            _LIMITED,
+            Annotated[
+                Mapping[Annotated[str, Field(pattern=PERCENTILE)], _LIMIT],
+                Field(min_length=1),
+                BeforeValidator(by_percentile),
+            ],
         ]
         | None,
-        must_be(_FOR_ANY_OF, min_length=1),
+        must_be(f"{_FOR_ANY_OF}, or of such an object of percentiles from p50 to p99.9"),
+        UNLESS_NONE,
     ] = None
-    """Objectives for goodput: ttft_s, tpot_s, e2e_s, each optional."""
+    """What an arm has to keep, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
     search: Annotated[
         Search | None,
         must_be("an object with low, high and, if need be, by, cells, minutes, usd"),
@@ -332,8 +340,9 @@ class Plan(Part):
 
     def sha256(self) -> str:
         """Identity of the plan: what is asked of whom. An arm at another address or price, or described in other words, is
-        the same arm; a search with another budget is the same search."""
+        the same arm; a search with another budget is the same search, and what an arm has to keep is judged afterwards."""
         content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes", "cells", "minutes", "usd")
+        content.pop("objective", None)
         if self.search:
             content["search"] = {k: v for k, v in content["search"].items() if k not in aside}
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
@@ -367,6 +376,10 @@ def from_dict(content: Any) -> Plan:
     """Check `content` and freeze it. Raises PlanError that names all problems, separated by semicolons."""
     if not isinstance(content, dict):
         raise PlanError(f"a plan is one JSON object, not {type(content).__name__}")
+    if (
+        content.get("search") and "objective" not in content
+    ):  # as plans said it before objectives were percentiles
+        content = {**content, "objective": content.get("slo")}
     content = {key: value for key, value in content.items() if value is not None}
     try:
         return Plan.model_validate(content)

@@ -239,7 +239,7 @@ def digest(experiment: Experiment) -> str:
     plain = _plain(experiment)
     del plain["prompt_format"], plain["expect"]  # neither changes what is deployed and asked
     plain["cluster"]["instance"] = _plain(experiment.instance)
-    plain["benchmark"]["slo"] = list(experiment.benchmark.objectives.items())
+    plain["benchmark"]["slo"] = list(experiment.benchmark.goodput.items())
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 

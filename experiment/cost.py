@@ -13,6 +13,7 @@ from benchmark.cell_size import (
     set_size,
     sets_in_all,
 )
+from benchmark.objectives import need
 from experiment.catalogue.prices import (
     ALARM_METRIC,
     COMPOSITE_ALARM,
@@ -33,7 +34,7 @@ from experiment.catalogue.prices import (
 )
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
-from experiment.prompts import replayed
+from experiment.prompts import fewest_prompts, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -305,6 +306,13 @@ def budget_text(experiment: Experiment) -> str:
     return requests + (f", {settings.rounds} times" if settings.rounds else "") + starts
 
 
+def objective_text(experiment: Experiment) -> str:
+    """How many prompts the objective needs, and how many there are; empty without one."""
+    if not (limits := experiment.benchmark.limits):
+        return ""
+    return f"objective {need(limits, fewest_prompts(experiment.benchmark, experiment.prompts))}"
+
+
 def cold_start_s(arm: Arm) -> tuple[float, float] | None:
     """The shortest and the longest published start of such an arm, compiling included; `None` where none is published."""
     if arm.runtime.dialect != "native" or arm.speculation is not None:
@@ -344,7 +352,8 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
             "benchmark",
             seconds / 3600,
             f"{loads} arms{in_rounds} {budget_text(experiment)}, at most "
-            f"{settings.max_tokens} tokens of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
+            f"{settings.max_tokens} tokens of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
+            + (f"; {needed}" if (needed := objective_text(experiment)) else ""),
         ),
         *([_quality(experiment)] if settings.lm_eval else []),
     )

@@ -197,6 +197,8 @@ def _long(experiment: Experiment) -> Iterator[str]:
         yield "classes share a cell, asked in turn"
     if settings.load or settings.rounds or settings.duration or settings.starts > 1:
         yield cost.budget_text(experiment)
+    if needed := cost.objective_text(experiment):
+        yield needed
     if few := [str(size) for size in sizes if size < (settings.most_at_once or 0)]:
         yield f"above serving.max_num_seqs = {' or '.join(few)} requests wait for a place in the batch"
 

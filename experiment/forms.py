@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
 
+from benchmark.objectives import LEAST_S, MOST_S, PERCENTILE
+
 MOST = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MOST)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=LEAST_S, le=MOST_S)]
 NotNegative = Annotated[int, Field(ge=0, le=MOST)]
 SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 COMMIT = r"^[0-9a-f]{40}$"
@@ -38,6 +40,7 @@ FORMS = {
     EKS: "the name of an EKS cluster: letters, digits, hyphens and underscores",
     NAME: "the name of an experiment",
     GROUP: "the id of a security group, as in sg-0123456789abcdef0",
+    PERCENTILE: "a percentile from p50 to p99.9, as in p95",
     HOUR: 'hour and minute in UTC, as in "22:00"',
     TIME: "whole seconds, minutes or hours, as in 90s, 90m or 3h",
 }
@@ -52,6 +55,29 @@ OneOrSeveral = Annotated[
     Discriminator(lambda value: UNION_TAGS[isinstance(value, list)]),
 ]
 """A value, or a list of values to sweep."""
+
+
+Percentiles = Annotated[
+    Annotated[Seconds, Tag(UNION_TAGS[0])]
+    | Annotated[
+        dict[Annotated[str, Field(pattern=PERCENTILE)], Seconds], Field(min_length=1), Tag(UNION_TAGS[1])
+    ],
+    Discriminator(lambda value: UNION_TAGS[isinstance(value, dict)]),
+]
+"""Seconds by percentile; a number alone is p95."""
+
+
+Installed = Literal[
+    "eks-pod-identity-agent",
+    "aws-mountpoint-s3-csi-driver",
+    "amazon-cloudwatch-observability",
+    "eks-node-monitoring-agent",
+    "neuron",
+    "keda",
+    "system-nodes",
+]
+"""What a deployment installs into a cluster and a cluster may have already."""
+INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 
 
 class Listed:

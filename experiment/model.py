@@ -6,10 +6,11 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
 
+from benchmark.objectives import LEAST_S, by_percentile
 from experiment.forms import (
     COMMIT,
     EKS,
@@ -25,9 +26,11 @@ from experiment.forms import (
     SUBNET,
     TIME,
     VPC,
+    Installed,
     Listed,
     NotNegative,
     OneOrSeveral,
+    Percentiles,
     Positive,
     Seconds,
     SecretName,
@@ -154,14 +157,26 @@ class PromptsSection(Section):
     path is relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
 
 
-class Objectives(Section):
-    """Service-level objectives, seconds per request; goodput is the share that meets all of them."""
+class Slo(Section):
+    """What a single request has to keep, in seconds; goodput is the requests that keep all of it."""
 
     ttft_s: Seconds | None = None
     """Time to the first token."""
     tpot_s: Seconds | None = None
     """Time per output token after the first."""
     e2e_s: Seconds | None = None
+    """Time to the end of the answer."""
+
+
+class Objective(Section):
+    """What an arm has to keep, in seconds by percentile of its requests: `tpot_s: {p95: 0.04}`, for which 0.04 is short. It is met where
+    that is sure with 95 % confidence; p95 needs 59 different prompts, all within it, and p99 needs 299."""
+
+    ttft_s: Percentiles | None = None
+    """Time to the first token."""
+    tpot_s: Percentiles | None = None
+    """Time per output token after the first."""
+    e2e_s: Percentiles | None = None
     """Time to the end of the answer."""
 
 
@@ -186,8 +201,7 @@ class SearchedLoad(Section):
         None
     )
     """Open loop instead: the lowest and the highest mean of requests that arrive in a second."""
-    objective: Objectives | None = None
-    """What an arm has to keep, by the geometric mean over its requests; also the objectives of goodput."""
+    objective: Objective | None = None
     budget: Budget = Budget.model_construct()
 
 
@@ -201,7 +215,7 @@ class LmEval(Section):
 class Benchmark(Section):
     """How the arms are asked; the plan of the benchmark pod is made from it."""
 
-    later = ("load", "rounds", "duration", "starts", "mixed", "cell_minutes")
+    later = ("load", "rounds", "duration", "starts", "mixed", "cell_minutes", "objective")
     endpoint: Literal["chat", "completions"] = "chat"
     """With the model's chat template, or plain text."""
     thinking: bool = False
@@ -230,14 +244,20 @@ class Benchmark(Section):
     """Requests to each arm before anything is measured; unless 0, at least as many as the largest load has in flight."""
     seed: NotNegative = 1
     """Decides the order of the arms and what is put before each prompt."""
-    slo: Objectives | None = None
+    slo: Slo | None = None
+    objective: Objective | None = None
     lm_eval: LmEval | None = None
 
     @property
-    def objectives(self) -> dict[str, float]:
-        """Seconds by metric (`ttft_s`, `tpot_s`, `e2e_s`) of the objectives that are set."""
-        limits = self.load.objective if self.load else self.slo
-        return {name: value for name, value in limits or () if value is not None}
+    def limits(self) -> dict[str, dict[str, float]]:
+        """What an arm has to keep, seconds by metric and percentile."""
+        objective = self.load.objective if self.load else self.objective
+        return {name: by_percentile(limit) for name, limit in objective or () if limit is not None}
+
+    @property
+    def goodput(self) -> dict[str, float]:
+        """What a request has to keep, seconds by metric."""
+        return {name: value for name, value in self.slo or () if value is not None}
 
     @property
     def known_concurrency(self) -> tuple[int, ...]:
@@ -293,19 +313,6 @@ class Prometheus(Section):
     """Where it runs; only its pods are let in."""
     labels: dict[Annotated[str, Field(pattern=LABEL_NAME)], Annotated[str, Field(pattern=LABEL)]] = {}
     """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
-
-
-Installed = Literal[
-    "eks-pod-identity-agent",
-    "aws-mountpoint-s3-csi-driver",
-    "amazon-cloudwatch-observability",
-    "eks-node-monitoring-agent",
-    "neuron",
-    "keda",
-    "system-nodes",
-]
-"""What a deployment installs into a cluster and a cluster may have already."""
-INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 
 
 class Cluster(Section):
@@ -401,7 +408,7 @@ class ExpectedFigure(Section):
     """Requests at once."""
     row: str | None = None
     """Row of the published results (`./trnspec published`) that has the value and its source."""
-    value: Seconds | None = None
+    value: Annotated[float, Field(ge=LEAST_S, le=1000)] | None = None
     """The value itself, where no row has it."""
     source: str = ""
     """Where `value` was published."""

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmark.cell_size import cell_requests
+from benchmark.objectives import counted, planned
 from core.edge import shortened
 from core.labels import WANTED, is_label
 from experiment.finding import Finding
@@ -13,10 +15,10 @@ from experiment.prompt_files import MOST_PROBLEMS, read_file
 from experiment.tokens import estimated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from experiment.model import PromptsSection
+    from experiment.model import Benchmark, PromptsSection
 
 MIN_PROMPTS_PER_CLASS = 8
 """Below about six distinct prompts an interval over prompts says nothing; eight leaves room for two failures."""
@@ -188,3 +190,19 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
             how = "" if "{}" in path else " (`class` in their lines)"
             remedy = f"add {missing} more, or put its prompts into another class{how}"
             yield Finding(path.format(name), None, why, remedy)
+
+
+def fewest_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
+    """For how many different prompts those count that an arm is asked at the lowest load."""
+    each = list(Counter(prompt.class_name for prompt in prompts).values())
+    if replayed(prompts):
+        return counted(each)
+    levels = asked.load.search if asked.load else asked.concurrency
+    return planned(
+        each,
+        requests=cell_requests(asked.requests) if asked.load else asked.requests,
+        together=asked.mixed or asked.load is not None,
+        starts=asked.starts,
+        at_once=min(levels) if levels else None,
+        passes=asked.rounds or 1,
+    )

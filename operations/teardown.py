@@ -11,7 +11,7 @@ import click
 
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
-from experiment.model import INSTALLABLE, Installed
+from experiment.forms import INSTALLABLE, Installed
 from experiment.naming import cluster_name, namespace, neuron_release, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.access import cluster_of

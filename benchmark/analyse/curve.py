@@ -35,7 +35,6 @@ from benchmark.analyse.sources import (
 )
 from benchmark.analyse.stats import CONFIDENCE, t_quantile
 
-NO_BAND = (0.0, 0.0)
 _CONFIDENCE = 0.986
 """One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
 chance made it so: 0.986 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
@@ -61,8 +60,6 @@ class Cell:
     """How often the load was measured: so much the curve's height counts in the fit."""
     failing: bool = True
     """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
-    band: tuple[float, float] = BAND
-    """Where the curve is neither above nor below."""
     held: bool = True
     """Whether the load was held while it was measured: otherwise a speed-up near 1 is not judged."""
     drawn: bool = False
@@ -107,7 +104,7 @@ class Curve:
         found = []
         for index, cell in enumerate(self.cells):
             value, half = self._combined([float(index == other) for other in range(len(self.cells))])
-            (low, high), claims = cell.band, cell.held or not starts_differ(value)
+            (low, high), claims = BAND, cell.held or not starts_differ(value)
             sign = (value - half > high) - (value + half < low)
             inside, side = low <= value - half and value + half <= high, (value > half) - (value < -half)
             found.append(_Judged(sign, inside, side) if claims else _Judged(0, False, 0))
@@ -209,8 +206,8 @@ class Curve:
     def near(self, crossing: float | None) -> tuple[float | None, float | None]:
         """From which load to which the curve runs inside its band: around a crossing, else the longest way. Two cells leave open how
         it runs between them."""
-        (low, high), begin, end = self.cells[0].band if self.cells else NO_BAND, *self.ends
-        if low == high or len(self.cells) < 3 or not all(cell.held for cell in self.cells):
+        (low, high), begin, end = BAND, *self.ends
+        if len(self.cells) < 3 or not all(cell.held for cell in self.cells):
             return None, None
         grid = {begin * (end / begin) ** (step / _NEAR_STEPS) for step in range(_NEAR_STEPS + 1)}
         loads = sorted(grid | ({crossing} if crossing else set()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from benchmark.analyse.gains import interval as interval
 from benchmark.analyse.load_words import doubt, headline
 from benchmark.analyse.withheld import is_withheld
 from benchmark.metrics import TPOT
+from benchmark.objectives import in_words
 from benchmark.plan import Load
 from core.words import listed
 
@@ -126,7 +127,8 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     run = summary["run"]
     places = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     loads = tuple(_at(summary, load) for load in places)
-    here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index].mix), -index))
+    met = {(Place.of({**row, "class": ""}).load, row["arm"]) for row in _outcomes(summary, "met")}
+    here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index], met), -index))
     if search := summary.get("search"):
         here = _within(search, [one.load.rate_per_s or one.load.concurrency for one in loads], here)
     told = loads[here].sentence
@@ -158,9 +160,17 @@ def _within(search: Mapping[str, Any], loads: Sequence[float | None], otherwise:
     return loads.index(able[worth.index(min(worth))]["load"]) if able else otherwise
 
 
-def _dearness(mix: Gain | None) -> tuple[bool, float]:
-    known = [usd for usd in (mix.usd_before, mix.usd_after) if usd is not None] if mix else []
-    return mix is None, min(known, default=math.inf)
+def _dearness(at: AtLoad, met: Collection[tuple[Load, str]]) -> tuple[bool, bool, float]:
+    """Loads at which the baseline or the best treatment meets the objective come first, then those where its tokens are cheapest."""
+    sides = [(at.mix.baseline, at.mix.usd_before), (at.mix.arm, at.mix.usd_after)] if at.mix else []
+    able = [usd for arm, usd in sides if (at.load, arm) in met]
+    known = [usd for usd in able or [usd for _, usd in sides] if usd is not None]
+    return at.mix is None, bool(met) and not able, min(known, default=math.inf)
+
+
+def _outcomes(summary: Mapping[str, Any], outcome: str) -> list[Mapping[str, Any]]:
+    """Arms and loads of which an objective is met, missed, or cannot be told."""
+    return [row for row in summary.get("objectives", ()) if row["outcome"] == outcome]
 
 
 def question(summary: Mapping[str, Any]) -> str:
@@ -359,6 +369,12 @@ def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[str]
         yield f"{after} of {asked} of its requests failed ({base}: {before} of {asked_before})"
     if faults := sum((cell.get("output_equality") or {}).get("faults") or 0 for cell in own):
         yield f"in {faults} of its answers it took a token that {baseline_of(summary['run'], arm)} finds much less likely"
+    missed, met = (
+        {row["arm"] for row in _outcomes(summary, kind) if Place.of({**row, "class": ""}).load == at.load}
+        for kind in ("missed", "met")
+    )
+    if arm in missed and base in met:
+        yield f"it misses the objective ({in_words(summary['run']['objective'])}), which {base} meets"
     quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
     if worse := [one for one in quality if one["treatment"] == arm and one["n"] and one["ci_high"] < 0]:
         yield f"its answers to gsm8k are worse by {max(-one['difference'] * 100 for one in worse):.1f} points"

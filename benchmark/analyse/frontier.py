@@ -1,28 +1,36 @@
 """Up to which load each treatment pays, and the cheapest way to serve within an objective: from the cells of a run.
 
 `crossovers` come from any run with several loads. A run whose plan has a `search` chooses its loads by the same curves:
-the mix's speed-up of each treatment, then how far each arm is from its objective. All of it is computed from the journal
+the mix's speed-up of each treatment, then whether each arm meets the objective. All of it is computed from the journal
 alone, so that an interrupted search goes on as if nothing had happened.
 
-An arm holds an objective at a load where the geometric mean over its answers, each class alike, is within the limit.
-A cell in which more than a tenth of an arm's requests failed counts as not answered.
+Whether an arm meets the objective at a load is said in `benchmark.analyse.outcomes`. A cell in which more than a tenth of an arm's requests failed counts as not answered.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, starts_differ
 from benchmark.analyse.course import drift
-from benchmark.analyse.curve import NO_BAND, Cell
+from benchmark.analyse.curve import Cell
 from benchmark.analyse.load_words import FEW_ANSWERS, in_words
 from benchmark.analyse.mix import Strata, Times, logs_of, of_class, times_of
-from benchmark.analyse.search import Edge, Range, edge, next_load
+from benchmark.analyse.outcomes import more_would_tell, outcome
+from benchmark.analyse.search import (
+    Edge,
+    Range,
+    Standing,
+    edge,
+    edge_of_objective,
+    next_load,
+    next_of_objective,
+)
 from benchmark.analyse.sources import Source, estimate, mean_of
 from benchmark.analyse.values import output_tokens
 from benchmark.cell_size import search_cells
@@ -107,7 +115,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "minutes": minutes,
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
-        "objective": dict(plan.slo) if plan.slo else None,
+        "objective": plan.to_dict().get("objective") or None,
         "arms": [_best(cells, arm) for arm in plan.arms],
         "drift": drift(raw),
         "bursts_from": None if raw.held else min(_bursts(cells), default=None),
@@ -214,9 +222,21 @@ def _unsettled(raw: RawRun) -> Load | None:
     cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
     assert search
     curves = [_speed_up(cells, arm, None) for arm in cells.treatments]
-    curves += [_margin(cells, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
-    load = next_load(curves, _range(cells.plan))
+    within = _range(cells.plan)
+    load = next_load(curves, within)
+    for arm in cells.plan.arms if cells.plan.objective else ():
+        load = load or next_of_objective(_standings(cells, arm), within)
     return None if load is None else search.load(load)
+
+
+def _standings(cells: Cells, arm: Arm) -> list[Standing]:
+    """Whether an arm meets the objective, by load."""
+    signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
+    return [
+        Standing(_size(load), sign, not sign and more_would_tell(cells, arm, load), visited[load])
+        for load in cells.plan.loads
+        for sign in [signs[outcome(cells, arm, load)["outcome"]]]
+    ]
 
 
 def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
@@ -254,28 +274,6 @@ def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
     return found
 
 
-def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> list[Cell]:
-    """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest; of all
-    classes that are known at some load, each alike."""
-    visited = _visited(cells)
-    logs = {
-        (name, load): _logs(cells, arm, load, name) for name in objective or {} for load in cells.plan.loads
-    }
-    known, found = {class_ for own in logs.values() for class_ in own}, []
-    for load in cells.plan.loads:
-        own = {name: (logs[name, load], limit) for name, limit in (objective or {}).items()}
-        fails, visits = _fails(cells, arm, load), visited[load]
-        if fails or not known or any(set(times) != known for times, _ in own.values()):
-            found.append(Cell(_size(load), None, {}, visits, failing=fails, band=NO_BAND))
-            continue
-        margins = ((math.log(limit), *_over_classes(times)) for times, limit in own.values())
-        value, moves = min(((limit - mean, moves) for limit, mean, moves in margins), key=lambda one: one[0])
-        below = {source: -move for source, move in moves.items()}
-        drawn = load.rate_per_s is not None
-        found.append(Cell(_size(load), value, below, visits, band=NO_BAND, drawn=drawn))
-    return found
-
-
 def _over_classes(times: Times) -> tuple[float, dict[Source, float]]:
     """The mean over classes, each alike, of logs of which none is empty, and what moves it."""
     parts = [mean_of(list(own.values())) for own in times.values()]
@@ -294,23 +292,30 @@ def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
 
 
 def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
-    """Up to which load an arm keeps the objective, what it delivers at each measured load, and where among those that keep
-    the objective its tokens are cheapest."""
-    objective = cells.plan.slo
-    margins = _margin(cells, arm, objective) if objective else []
+    """Up to which load an arm meets the objective, what it delivers at each measured load, and where among those that meet it
+    its tokens are cheapest."""
     points = []
-    for index, load in enumerate(cells.plan.loads):
+    for load in cells.plan.loads:
         if point := _point(cells, arm, load):
-            point["within"] = not objective or (margins[index].value or -1.0) > 0
-            points.append(point)
-    known: Edge | None = edge(margins, _range(cells.plan)) if objective else None
+            told = outcome(cells, arm, load)
+            limits = (one for one in told["limits"] if one["metric"] == TPOT.name)
+            slowest_s = next((one["percentile_s"] for one in limits), None)
+            met = told["outcome"] if told["limits"] else None
+            points.append(
+                point | {"objective": met, "within": met in ("met", None), "tpot_percentile_s": slowest_s}
+            )
     able = [point for point in points if point["within"]]
     return {
         "arm": arm.name,
-        "objective": asdict(known) if known else None,
+        "objective": asdict(_kept_up_to(cells, arm)) if cells.plan.objective else None,
         "points": points,
         "cheapest": max(able, key=lambda one: one["output_tokens_per_s"][0], default=None),
     }
+
+
+def _kept_up_to(cells: Cells, arm: Arm) -> Edge:
+    failing = min((_size(load) for load in cells.plan.loads if _fails(cells, arm, load)), default=None)
+    return edge_of_objective(_standings(cells, arm), _range(cells.plan), failing)
 
 
 def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:

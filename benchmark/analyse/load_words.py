@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmark.analyse.gains import IN_THIS_START
+from benchmark.objectives import in_words as in_words_of
 from benchmark.plan import Load
-from core.words import listed, plural
+from core.words import count, listed, plural
 
 FEW_ANSWERS = 3
 """A set of arrivals that is over after less time than so many answers take is a burst, not a load."""
@@ -86,7 +87,7 @@ def headline(summary: Mapping[str, Any]) -> str:
         return ""
     over_mix = [one for one in summary["crossovers"] if one["class"] is None]
     pays = [f"{one['treatment']} {in_words(one)}." for one in over_mix]
-    return " ".join([*pays, *_cheapest(search)]) if pays else ""
+    return " ".join([*pays, *_cheapest(summary)]) if pays else ""
 
 
 def doubt(search: Mapping[str, Any] | None, load: Load) -> str:
@@ -112,8 +113,9 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
             over_mix = f"{one['treatment']} {in_words(one)}"
             yield f"Load: {'; '.join([over_mix, *parts])}."
     if (search := summary.get("search")) is None:
+        yield from _objective(summary)
         return
-    yield from () if told else _cheapest(search)
+    yield from () if told else _cheapest(summary)
     if search["budget_spent"] and search["starts"] > 1:
         yield (
             f"The search stopped at its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
@@ -128,25 +130,61 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
         )
 
 
-def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
-    objective = search["objective"]
-    limits = ", ".join(
-        f"{name.removesuffix('_s').upper()} {value:g} s" for name, value in (objective or {}).items()
+def _kept(row: Mapping[str, Any]) -> str:
+    """How an arm stands to its objective, by the limit that it is furthest from: `96.9 % of 64 requests, surely 91.0 %`."""
+    worst = min(row["limits"], key=lambda one: one["low"] - float(one["percentile"][1:]) / 100)
+    if worst["share"] is None:
+        return f"no {worst['metric'].removesuffix('_s').upper()} known"
+    low, high = math.floor(worst["low"] * 1000) / 10, math.ceil(worst["high"] * 1000) / 10
+    sure = f"at most {high:.1f} %" if worst["outcome"] == "missed" else f"at least {low:.1f} %"
+    which = f" within {worst['limit']}" if len(row["limits"]) > 1 else ""
+    return (
+        f"{worst['share'] * 100:.1f} % of {count(worst['n'], 'request')}{which}, {sure} with 95 % confidence"
     )
-    within = f"that meets {limits}" if objective else "without an objective"
+
+
+def _nearness(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Of two that are equally sure, the one whose percentile is nearer to its limit is nearer."""
+    worst = min(
+        row["limits"], key=lambda one: (one["low"], -(one["percentile_s"] or math.inf) / one["limit_s"])
+    )
+    return worst["low"], -(worst["percentile_s"] or math.inf) / worst["limit_s"]
+
+
+def _objective(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Which arms meet the objective at each listed load."""
+    words = {"met": "met by", "missed": "missed by", "cannot tell": "not known of"}
+    by_load: dict[Load, dict[str, list[str]]] = {}
+    for row in summary.get("objectives", ()):
+        load = Load(concurrency=row["concurrency"], rate_per_s=row["rate_per_s"])
+        told = by_load.setdefault(load, {}).setdefault(row["outcome"], [])
+        told.append(f"{row['arm']} ({_kept(row)})")
+    for load, by_outcome in by_load.items():
+        parts = [
+            f"{text} {listed(by_outcome[key])}" for key, text in words.items() if key in by_outcome
+        ]
+        yield f"{in_words_of(summary['run']['objective'])} at {load.in_words}: {'; '.join(parts)}."
+
+
+def _cheapest(summary: Mapping[str, Any]) -> Iterator[str]:
+    search, rows = summary["search"], summary.get("objectives", ())
+    objective = in_words_of(search["objective"])
+    within = f"that meets {objective}" if objective else "without an objective"
     able = [arm for arm in search["arms"] if arm["cheapest"]]
     if not any(arm["points"] for arm in search["arms"]):
         yield "No arm answered enough requests at any load: time per token and price are not known."
         return
     if objective and not able:
-        points = [
-            (point["tpot_s"][0], arm["arm"], point["load"])
-            for arm in search["arms"]
-            for point in arm["points"]
-        ]
-        least, arm, load = min(points)
-        known = f"the lowest TPOT was {least:.3g} s, {arm} at {_at(search, load)}"
-        yield f"No arm meets {limits} at any load of the run; {known}."
+        closest = max(rows, key=_nearness)
+        at = _at(search, closest["rate_per_s"] or closest["concurrency"])
+        surely = "surely " * any(row["outcome"] == "cannot tell" for row in rows)
+        slowest = (
+            f"{one['percentile']} {one['percentile_s']:.3g} s"
+            for one in closest["limits"]
+            if one["percentile_s"]
+        )
+        known = f"{_kept(closest)} ({', '.join(slowest)})"
+        yield f"No arm {surely}meets {objective} at any load of the run; closest is {closest['arm']} at {at}: {known}."
     if not able:
         return
     priced = all(arm["cheapest"]["usd_per_million_output_tokens"] for arm in able)
@@ -165,8 +203,15 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
         None in (low, begin) or (begin <= high and low <= end) for _, begin, end in others[:1]
     )
     unable = [arm["arm"] for arm in search["arms"] if not arm["cheapest"]]
-    why = "not met by" if objective else "too few answers of"
-    rest = f"; {why} {listed(unable)} at any load of the run" if unable else ""
+    open_ = {row["arm"] for row in rows if row["outcome"] == "cannot tell"}
+    words = {
+        "missed by": [name for name in unable if objective and name not in open_],
+        "not known of": [name for name in unable if objective and name in open_],
+        "too few answers of": [] if objective else unable,
+    }
+    rest = "".join(
+        f"; {why} {listed(names)} at any load of the run" for why, names in words.items() if names
+    )
     yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 

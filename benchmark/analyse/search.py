@@ -1,10 +1,13 @@
 """Which load to measure next, and up to which load something holds: a pure function of the cells measured so far.
 
-A curve is what a decision looks at over load: the logarithm of the treatment's speed-up, or of the objective over what an
-arm needs. A speed-up pays where it is beyond 1.05 and costs where it is below 0.95, as in every verdict
-(`benchmark.analyse.comparison`); an objective holds above 0. The ends of the range are measured first, then the middle where they
+A curve is what a decision looks at over load: the logarithm of the treatment's speed-up. It pays where it is beyond 1.05 and
+costs where it is below 0.95, as in every verdict (`benchmark.analyse.comparison`). The ends of the range are measured first, then the middle where they
 agree, or the place where a line between them crosses 0; from there on each cell goes where the curve is expected to cross. Cells
 are small: a load that cannot tell is measured again, and what is clear takes no more than one.
+
+An objective is met or missed at a load, or the load cannot tell (`benchmark.analyse.outcomes`). Between the highest load at which
+it is met and the lowest at which it is missed the middle is measured next. A load with enough prompts is not measured
+again in order to tell: looking at chance until it agrees would make "met" wrong more often than in 5 % of runs.
 
 The interval of a crossing holds every load at which Student's t does not tell the height of the curve from 0 (Fieller 1954,
 Journal of the Royal Statistical Society B 16).
@@ -15,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from benchmark.analyse.curve import Cell, Curve
@@ -182,6 +186,69 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
     if found.precise:  # what an end cannot tell may be another crossing
         return _least((load for load in again if load in curve.ends), measured)
     return _least((within.near(found.load * by) for by in _SPREAD), measured)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of an arm's objective at a load."""
+
+    load: float
+    sign: int
+    """1 where it is met, -1 where it is missed, 0 where the load cannot tell."""
+    again: bool
+    """Whether another cell brings prompts without which nothing can be told."""
+    visits: int = 1
+
+
+def next_of_objective(known: Sequence[Standing], within: Range) -> float | None:
+    """The load to measure next for an objective; None where it is known as well as it can be."""
+    visits = {one.load: one.visits for one in known}
+    for end in (within.low, within.high):
+        if end not in visits:
+            return end
+    if again := _least((one.load for one in known if one.again), visits):
+        return again
+    gaps = [
+        (b.load / a.load, within.near(math.sqrt(a.load * b.load)), b.load, a.load)
+        for a, b in pairwise(_around(known))
+        if (a.sign, b.sign) != (0, 0)
+    ]
+    _, middle, high, low = max(gaps, default=(1.0, 0.0, 0.0, 0.0))
+    far = max(high - middle, middle - low) > within.tolerance(middle)
+    return middle if far and middle not in visits else None
+
+
+def _around(known: Sequence[Standing]) -> list[Standing]:
+    """From the highest load at which an objective is met below the lowest at which it is missed, to that."""
+    missed = min((one.load for one in known if one.sign < 0), default=None)
+    met = max((one.load for one in known if one.sign > 0 and missed and one.load < missed), default=None)
+    if met is None or missed is None:
+        return []
+    return sorted((one for one in known if met <= one.load <= missed), key=lambda one: one.load)
+
+
+def edge_of_objective(known: Sequence[Standing], within: Range, failing: float | None) -> Edge:
+    """Up to which load an objective is met: between the two loads that say so."""
+    signs = tuple((one.load, one.sign) for one in sorted(known, key=lambda one: one.load))
+    if between := _around(known):
+        low, high = between[0].load, between[-1].load
+        load = math.sqrt(low * high)
+        precise = max(high - load, load - low) <= within.tolerance(load)
+        more = any(one.sign > 0 and one.load > high for one in known)
+        return Edge(
+            found="crossing",
+            load=load,
+            low=low,
+            high=high,
+            precise=precise,
+            more=more,
+            failing=failing,
+            signs=signs,
+        )
+    words: dict[frozenset[int], Found] = {frozenset({1}): "always", frozenset({-1}): "never"}
+    return Edge(
+        found=words.get(frozenset(sign for _, sign in signs), "not shown"), failing=failing, signs=signs
+    )
 
 
 def _least(loads: Iterable[float], visits: Mapping[float, int]) -> float | None:

@@ -71,6 +71,12 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def clopper_pearson(count: float, n: float) -> tuple[float, float]:
+    """The two one-sided 95 % bounds of a share, `count` of `n`, which need not be whole (Clopper and Pearson 1934, Biometrika 26)."""
+    low = _beta_quantile(1 - CONFIDENCE, count, n - count + 1) if count > 0 else 0.0
+    return low, _beta_quantile(CONFIDENCE, count + 1, n - count) if count < n else 1.0
+
+
 def fisher_more(count: int, n: int, other: int, n_other: int) -> float:
     """Fisher's exact test, one-sided: how likely at least `count` of `n` are, were its share that of `other` of `n_other`."""
     total = count + other
@@ -200,11 +206,21 @@ def t_quantile(probability: float, degrees: float) -> float:
 
 
 def two_sided_tail(t: float, degrees: float) -> float:
-    """P(|T| >= |t|) for Student's t, exact where it is small.
+    """P(|T| >= |t|) for Student's t, exact where it is small."""
+    return _incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5)
 
-    The regularised incomplete beta function I_x(a, b) (DLMF 8.17, https://dlmf.nist.gov/8.17).
-    """
-    x, a, b = degrees / (degrees + t * t), degrees / 2, 0.5
+
+def _beta_quantile(probability: float, a: float, b: float) -> float:
+    """By bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _incomplete_beta(middle, a, b) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b) (DLMF 8.17, https://dlmf.nist.gov/8.17)."""
     if x <= 0 or x >= 1:
         return min(max(x, 0.0), 1.0)
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)

@@ -7,7 +7,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
   plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), replayed, made_up_texts (prompts), warmup, seed,
-  max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, timeout_s, client, python, token_source, interval;
+  max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, objective, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
 - `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
@@ -44,11 +44,15 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   near_low, near_high: from which load to which the ratio runs from 0.95 to 1.05, null where it is not known; one_start: it
   is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
 - `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
-  arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
-  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, within: whether the objective is kept}],
+  arms: [{arm, objective: as a crossover, up to which load it is met (signs: 1: met | -1: missed | 0: cannot tell), points: [{load, tpot_s, output_tokens_per_s,
+  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, objective: "met" | "missed" |
+  "cannot tell" | null without one, within: whether it is met, or there is none, tpot_percentile_s: the percentile of the objective's TPOT | null}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
   arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
   drift: as in `course`}
+- `objectives`, empty without one: [{arm, concurrency, rate_per_s, outcome: "met" | "missed" | "cannot tell", limits: [{limit (in words), metric,
+  percentile, limit_s, outcome, n (requests), within (of them), prompts, counts_for (as so many independent requests), share, low, high (its one-sided
+  95 % bounds), percentile_s}]}] (`benchmark/analyse/outcomes.py`)
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
@@ -97,6 +101,7 @@ from benchmark.analyse.comparison import adjust, compare, error_rates, error_war
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
 from benchmark.analyse.mix import mixes
+from benchmark.analyse.outcomes import outcomes
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import (
     Records,
@@ -158,6 +163,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         **mixes(cells),
         "crossovers": frontier.crossovers(raw),
         "search": frontier.searched(raw),
+        "objectives": outcomes(cells),
         "course": happened,
         "sense": sense.outcome(raw.sense),
     }
@@ -217,6 +223,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "made_up_texts": sum(prompt.made_up for prompt in plan.prompts),
         **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
+        "objective": plan.to_dict().get("objective") or None,
         "extra_body": dict(plan.extra_body),
         "timeout_s": first.timeout_s,
         "client": first.client,

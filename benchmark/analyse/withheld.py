@@ -30,6 +30,7 @@ def withheld(summary: dict[str, Any]) -> dict[str, Any]:
         "best": [],
         "crossovers": [],
         "search": None,
+        "objectives": [],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.addresses import url_problem
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of
+from benchmark.objectives import DEFAULT, METRICS, PERCENTILE
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
@@ -121,12 +123,24 @@ def of_arm(value_of: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
     return read
 
 
-def objectives(text: str) -> dict[str, float]:
+def slo(text: str) -> dict[str, float]:
     """`METRIC=SECONDS` with commas between them."""
     found = dict(map(named, text.split(",")))
-    if unknown := set(found) - {"ttft_s", "tpot_s", "e2e_s"}:
-        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is not one of ttft_s, tpot_s, e2e_s")
+    if unknown := set(found) - set(METRICS):
+        raise argparse.ArgumentTypeError(f"{shown(min(unknown))} is not one of {', '.join(METRICS)}")
     return {name: number(value) for name, value in found.items()}
+
+
+def objective(text: str) -> dict[str, dict[str, float]]:
+    """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
+    found: dict[str, dict[str, float]] = {}
+    for name, value in map(named, text.split(",")):
+        metric, _, percentile = name.partition(".")
+        if metric not in METRICS or not re.fullmatch(PERCENTILE, percentile or DEFAULT):
+            wanted = f"one of {', '.join(METRICS)}, with a percentile from .p50 to .p99.9 or without"
+            raise argparse.ArgumentTypeError(f"{shown(name)} is not {wanted}")
+        found.setdefault(metric, {})[percentile or DEFAULT] = number(value)
+    return found
 
 
 def search_range(text: str) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from benchmark.file_access import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.loader import Loader
+    from benchmark.measure.progress import Progress
     from benchmark.plan import Plan
 
 HELP = "measure arms on the same prompts, then print what to do"
@@ -23,7 +24,7 @@ _DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "s
 """Of a run without a plan."""
 _SAME = (
     "model baseline classes concurrency rate requests rounds starts mixed cell_minutes warmup max_tokens seed simultaneous ignore_eos "
-    "extra_body slo"
+    "extra_body slo objective"
 )
 """Options that change what the plan calls the same, or choose from it."""
 
@@ -62,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     option_types.add_declared(arms)
 
     load = parser.add_argument_group("load (without a plan: 32 requests, 4 at a time, 4 to warm up)")
-    level, long, once = (load.add_mutually_exclusive_group() for _ in range(3))
+    level, long = (load.add_mutually_exclusive_group() for _ in range(2))
     arrivals = "Poisson arrivals per second instead, a cell each, however many are in flight"
     again = "another one makes other nonces, so that a second run meets no warm cache"
     add(level, "--concurrency", option_types.levels, "N,N", "requests in flight, a cell each")
@@ -98,9 +99,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     }.items():
         load.add_argument(option, action="store_true", default=None, help=help_)
     add(load, "--extra-body", option_types.json_object, "JSON", "merged into each request body")
-    limits = "for goodput, and of a search: ttft_s, tpot_s, e2e_s in seconds"
-    add(once, "--slo", option_types.objectives, "M=S,M=S", limits)
-    add(once, "--objective", option_types.objectives, "M=S,M=S", "the same", dest="slo")
+    each = "what a request has to keep, for goodput: ttft_s, tpot_s, e2e_s in seconds"
+    share = (
+        "what an arm has to keep, in seconds by percentile of its requests: tpot_s=0.04 is tpot_s.p95=0.04"
+    )
+    add(load, "--slo", option_types.slo, "M=S,M=S", each)
+    add(load, "--objective", option_types.objective, "M.P=S,M.P=S", share)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -117,7 +121,10 @@ def execute(options: argparse.Namespace) -> int:
 
     async def work() -> None:
         said = {"out": options.out, "timeout_s": options.timeout, "progress": progress}
-        plan = await before_load(_plan(options), **said, sense_check=not options.no_sense_check)
+        asked = _plan(options)
+        if asked.objective:
+            _say_what_it_needs(asked, progress)
+        plan = await before_load(asked, **said, sense_check=not options.no_sense_check)
         await run(
             plan,
             **said,
@@ -140,6 +147,16 @@ def execute(options: argparse.Namespace) -> int:
         show(summarised(options.out), as_json=options.json)
     print(f"benchmark run: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
     return 128 + signal
+
+
+def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
+    """How many different prompts the objective needs, as a warning where the smallest load has fewer."""
+    from benchmark.measure.schedule import fewest_prompts
+    from benchmark.objectives import need, prompts_needed
+
+    known = fewest_prompts(plan)
+    enough = known >= prompts_needed(plan.objective)
+    (progress.tell if enough else progress.warn)(f"objective: {need(plan.objective, known)}")
 
 
 def _look_at_steps(loader: Loader) -> None:
@@ -165,6 +182,8 @@ def _plan(options: argparse.Namespace) -> Plan:
 
     asked = load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
     settings = {name: getattr(options, name) for name in _SAME.split()} | _search(options, asked)
+    if options.objective is None and asked.objective is None and (options.slo or asked.slo):
+        settings["objective"] = {}  # none: in plans of earlier versions the slo of a search was one
     of_arms = {"url": dict(options.arm)} | option_types.of_arms(options)
     return overridden(asked, of_arms, duration_s=options.duration, **settings)
 

@@ -26,6 +26,7 @@ from itertools import accumulate, chain, count, islice, product
 
 from benchmark.cell_size import SETS, SETS_A_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
+from benchmark.objectives import counted, planned
 from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
 
 _MAX_WAVES = 4
@@ -208,6 +209,26 @@ def set_sizes(plan: Plan, load: Load) -> list[int]:
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
     size = set_size(requests=plan.requests, classes=classes, starts=plan.starts, at_once=load.concurrency)
     return [size] * sets_in_all(plan.starts)
+
+
+def fewest_prompts(plan: Plan) -> float:
+    """For how many different prompts those count that an arm is asked at the lowest load (`benchmark.objectives`)."""
+    each = list(Counter(prompt.class_ for prompt in plan.prompts).values())
+    if plan.replayed:
+        return counted(each)
+    lowest = (
+        plan.search.load(plan.search.low)
+        if plan.search
+        else min(plan.loads, key=lambda load: load.concurrency or 0)
+    )
+    return planned(
+        each,
+        requests=plan.cell(lowest).requests if plan.search else plan.requests,
+        together=MIXED in plan.loaded_with,
+        starts=plan.starts,
+        at_once=lowest.concurrency,
+        passes=plan.rounds,
+    )
 
 
 def _parts_of_replay(plan: Plan, load: Load) -> list[int]:

@@ -46,7 +46,7 @@ CELL_COLUMNS = (
     *("arm", *_PLACE, "n", "errors", "error_rate"),
     *(f"{name}_{statistic}" for name in _OF_CELL for statistic in _STATISTICS),
     *("acceptance_tokens_per_step", "acceptance_source", "equal_outputs", "paired_outputs"),
-    *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens"),
+    *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens", "objective"),
 )
 COMPARISON_COLUMNS = (
     *(*_PLACE, "baseline", "treatment", "metric", "ratio", "ci_low", "ci_high", "n_pairs", "n_prompts"),
@@ -59,7 +59,7 @@ def write(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
     """The three files in `folder`. Raises StorageError."""
     files = (
         ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
-        ("cells.csv", CELL_COLUMNS, map(_cell, summary["cells"])),
+        ("cells.csv", CELL_COLUMNS, _cells(summary)),
         ("comparisons.csv", COMPARISON_COLUMNS, map(_comparison, summary["comparisons"])),
     )
     return [write_whole(folder / name, _text(columns, rows)) for name, columns, rows in files]
@@ -76,7 +76,14 @@ def _requests(raw: RawRun) -> Iterable[Mapping[str, Any]]:
         }
 
 
-def _cell(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+def _cells(summary: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Each with whether its arm meets the objective at its load, over all classes."""
+    of = ("arm", "concurrency", "rate_per_s")
+    told = {tuple(map(row.get, of)): row["outcome"] for row in summary["objectives"]}
+    return (_cell(cell) | {"objective": told.get(tuple(map(cell.get, of)))} for cell in summary["cells"])
+
+
+def _cell(cell: Mapping[str, Any]) -> dict[str, Any]:
     spreads = {
         f"{name}_{statistic}": cell[name][statistic]
         for name in _OF_CELL

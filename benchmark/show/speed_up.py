@@ -16,7 +16,8 @@ from benchmark.analyse.decision import AtLoad
 from benchmark.analyse.expectation import QUANTITIES, VERDICTS
 from benchmark.analyse.gains import Gain, interval, money
 from benchmark.analyse.load_words import in_words
-from benchmark.metrics import COMPARED
+from benchmark.metrics import COMPARED, TPOT
+from benchmark.objectives import limits
 from benchmark.plan import Load
 from benchmark.show.canvas import DOT, NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks
 from benchmark.show.tables import Row, Table
@@ -394,23 +395,32 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
         (arms[one["arm"]], one["points"], price[one["arm"]] if priced else 1.0, one["cheapest"])
         for one in known
     ]
+    limit = next((one for one in limits(search["objective"]) if one.metric == TPOT.name), None)
+    limit_ms, of_requests = (
+        (1000 * limit.seconds, f", {limit.percentile} of requests") if limit else (0.0, "")
+    )
+
+    def ms(point: Mapping[str, Any]) -> list[float]:
+        """The time of a token, with its interval: where an objective limits it, the percentile that it limits."""
+        slow_s = point["tpot_percentile_s"] if limit else None
+        return [1000 * value for value in ([slow_s] * 3 if slow_s else point["tpot_s"])]
+
     ends = [
-        (1000 * p["tpot_s"][2], (p["output_tokens_per_s"][2] or p["output_tokens_per_s"][0]) / per)
+        (ms(p)[2], (p["output_tokens_per_s"][2] or p["output_tokens_per_s"][0]) / per)
         for _, points, per, _ in drawn
         for p in points
     ]
-    x = Axis(low=0, high=max(end for end, _ in ends) * 1.05, title="ms per output token")
+    x = Axis(low=0, high=max(end for end, _ in ends) * 1.05, title=f"ms per output token{of_requests}")
     unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
     y = Axis(low=0, high=max(end for _, end in ends) * 1.1, title=unit, most=5)
     plot, said = Plot(x, y, width=WIDE, labels=()), []
-    limit = 1000 * (search["objective"] or {}).get("tpot_s", 0.0)
-    if 0 < limit <= x.high:
-        plot.line([(limit, y.low), (limit, y.high)], _LEVEL, dashed=True)
+    if 0 < limit_ms <= x.high:
+        plot.line([(limit_ms, y.low), (limit_ms, y.high)], _LEVEL, dashed=True)
     for look, points, per, best in drawn:
-        middles = [(1000 * p["tpot_s"][0], p["output_tokens_per_s"][0] / per) for p in points]
+        middles = [(ms(p)[0], p["output_tokens_per_s"][0] / per) for p in points]
         for (at, height), point in zip(middles, points, strict=True):
-            (_, left, right), (_, low, high) = point["tpot_s"], point["output_tokens_per_s"]
-            plot.line([(1000 * left, height), (min(1000 * right, x.high), height)], look)
+            (_, left, right), (_, low, high) = ms(point), point["output_tokens_per_s"]
+            plot.line([(left, height), (min(right, x.high), height)], look)
             if low is not None:
                 plot.line([(at, low / per), (at, high / per)], look)
         plot.line(middles, look)
@@ -418,14 +428,14 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
         marks = [
             f"load {p['load']:g}: {b:.3g} at {a:.3g} ms" for p, (a, b) in zip(points, middles, strict=True)
         ]
-        where = f"best at load {best['load']:g}" if best else "no load within the objective"
+        where = f"best at load {best['load']:g}" if best else "no load that meets the objective"
         said.append(f"{look.name}: {', '.join(marks)}; {where}")
-    drawn_at = "Dashed: the objective" if limit <= x.high else "Beyond the right edge: the objective"
+    drawn_at = "Dashed: the objective" if limit_ms <= x.high else "Beyond the right edge: the objective"
     loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for one in known for p in one["points"]}))
     of = "requests/s" if search["by"] == "rate" else "at a time"
     caption = (
         f"Each mark is a load of the run with its 95 % intervals, and an arm's line goes through them from the lowest to the highest: "
-        f"{loads} {of}. The further up and to the left, the better.{f' {drawn_at}, {limit:g} ms.' if limit else ''}"
+        f"{loads} {of}. The further up and to the left, the better.{f' {drawn_at}, {limit_ms:g} ms for {limit.percentile} of requests.' if limit else ''}"
     )
     alt = f"{unit} against the time per output token. {'. '.join(said)}."
     legend = [look for look, *_ in drawn]

@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ FAILED = ("class", "arm", "load", "error", "for example", "requests")
 EQUALITY = ("class", "treatment", "load", "pairs with the same text", "median first difference, characters")
 _BY_CLASS = (
     ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens", money),
-    ("Requests within the objectives", "goodput", "share", "{:.0%}".format),
+    ("Requests within every limit of the SLO (goodput)", "goodput", "share", "{:.0%}".format),
 )
 """Title, part of a cell, key and form."""
 
@@ -177,8 +178,30 @@ def lossless_lines(summary: Mapping[str, Any], *, alone: bool = False) -> Iterat
             yield "; ".join(said) + "."
 
 
+def objective_tables(summary: Mapping[str, Any]) -> list[Table]:
+    """Which arm meets the objective at which load; empty without one."""
+    rows = [
+        (
+            one["limit"],
+            Load(concurrency=row["concurrency"], rate_per_s=row["rate_per_s"]).in_words,
+            row["arm"],
+            UNKNOWN if one["share"] is None else f"{one['share']:.1%}",
+            f"{math.floor(one['low'] * 1000) / 1000:.1%}",
+            f"{math.ceil(one['high'] * 1000) / 1000:.1%}",
+            str(one["n"]),
+            str(one["prompts"]),
+            one["outcome"],
+        )
+        for row in summary.get("objectives", ())
+        for one in row["limits"]
+    ]
+    headings = ("limit", "load", "arm", "within", "at least", "at most", "requests", "prompts", "verdict")
+    title = "Objective: share of requests within the limit, with its one-sided 95 % bounds"
+    return [Table(title=title, headings=headings, rows=rows, names=3)] if rows else []
+
+
 def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
-    """An arm at a load a row and a class a column: dollars per million output tokens, and what kept the objectives; one row where
+    """An arm at a load a row and a class a column: dollars per million output tokens, and what kept the SLO; one row where
     that is the same everywhere."""
     made_up = {
         (Place.of(one), one["treatment"]) for one in summary["comparisons"] if one["verdict"] == "not judged"

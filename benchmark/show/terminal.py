@@ -19,6 +19,7 @@ from benchmark.show.tables import (
     engine_lines,
     lean,
     lossless_lines,
+    objective_tables,
     quality_lines,
     warned,
 )
@@ -69,6 +70,7 @@ def render_all(summary: Mapping[str, Any]) -> str:
         drafted = why(at)
         tables = [*([drafted.table] if drafted else []), _cells(summary, at.load)]
         blocks += [*_answer(summary, at), *map(_drawn, tables), _text(filter(None, [past_break_even(at)]))]
+    blocks += map(_drawn, objective_tables(summary))
     blocks += map(
         _text,
         (

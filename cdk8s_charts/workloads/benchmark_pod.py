@@ -63,12 +63,18 @@ def plan(experiment: Experiment) -> Plan:
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
             extra_body=asks if model.can_think and settings.endpoint == "chat" else {},
-            slo=settings.objectives or None,
+            slo=settings.goodput or None,
+            **_objective(settings),
             prompts=tuple(map(_prompt, experiment.prompts)),
         )
     except ValidationError as error:
         found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())
         raise Misuse(*found) from None
+
+
+def _objective(settings: Benchmark) -> dict[str, Any]:
+    """What an arm has to keep; in a plan of an earlier version the slo of a search was that, so a search without one says so."""
+    return {"objective": settings.limits} if settings.limits or (settings.load and settings.slo) else {}
 
 
 def _loads(settings: Benchmark) -> dict[str, Any]:

@@ -162,6 +162,16 @@ def figure(name: str, metric: str) -> tuple[float, str] | None:
     return (found[metric], f"row {name}, {row.source}") if row and metric in found else None
 
 
+def conditions(name: str) -> dict[str, int | float | str]:
+    """Of which k, mode, batch and chips a row is, as far as it says; k 0 and `plain` decode one token a step."""
+    row = _ROWS[name]
+    found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
+    if isinstance(row, Drafted):
+        found = {"k": row.num_speculative_tokens, "mode": row.mode}
+        row = next((one for one in PLAIN if one.row == row.base), row)
+    return found | ({"batch": row.batch, "chips": row.chips} if isinstance(row, Plain) else {})
+
+
 REFERENCE = next(row for row in PLAIN if row.row == "P19")
 """The result that this project reproduces first; its baseline is slower than a healthy one is expected to be."""
 REFERENCE_DRAFTED = next(row for row in DRAFTED if row.row == "S9")

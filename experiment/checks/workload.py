@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from benchmark.objectives import need, prompts_needed
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
-from experiment.catalogue.published import figure
+from experiment.catalogue.published import conditions, figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
-from experiment.prompts import replayed, timed
+from experiment.prompts import fewest_prompts, replayed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from experiment.checks.treatments import Treated
     from experiment.model import Benchmark
     from experiment.prompts import Prompt
-    from experiment.sweeps import ExpandedFile
+    from experiment.sweeps import ExpandedFile, SingleArm
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
@@ -201,6 +203,7 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         yield Finding("benchmark.duration", asked.duration, why, f"use {MOST_HOURS}h or less")
     for path_, objectives in (
         ("benchmark.slo", asked.slo),
+        ("benchmark.objective", asked.objective),
         (f"{path}.objective", asked.load and asked.load.objective),
     ):
         if objectives and not any(value for _, value in objectives):
@@ -212,9 +215,9 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     if chosen:
         named = " and ".join(f"benchmark.{key}" for key in chosen)
         yield Finding(path, None, f"chooses the loads itself, so {named} cannot be set as well", "keep one")
-    if asked.slo:
+    if asked.objective:
         why = "is not read where loads are searched, and benchmark.load.objective is"
-        yield Finding("benchmark.slo", None, why, "move it there, or remove it")
+        yield Finding("benchmark.objective", None, why, "move it there, or remove it")
     if (load.search is None) == (load.search_rate is None):
         yield Finding(path, None, "needs either `search` or `search_rate`, and only one", "keep one of them")
     for key, ends in (("search", load.search), ("search_rate", load.search_rate)):
@@ -229,16 +232,31 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         )
 
 
+def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """A percentile is met where that is sure, for which the smallest load must ask enough different prompts."""
+    asked = file.benchmark
+    if not asked.limits or not prompts:
+        return
+    known, needed = fewest_prompts(asked, prompts), prompts_needed(asked.limits)
+    if math.floor(known + 0.5) < needed:
+        path = "benchmark.load.objective" if asked.load else "benchmark.objective"
+        why = f"{need(asked.limits, known)} for an arm, so it could never be met"
+        more = f"ask {needed} or more in all classes together (prompts, benchmark.requests)"
+        related = ("prompts", "benchmark.requests", "benchmark.load", "benchmark.concurrency")
+        yield Finding(path, None, why, f"{more}, or name a lower percentile", rests_on=related)
+
+
 def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A figure is expected of what is measured, and has a source."""
     arms, classes = [arm.name for arm in file.arms], sorted({prompt.class_name for prompt in prompts})
     baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
     for number, one in enumerate(file.expect.figures if file.expect else ()):
         path, loads = f"expect.figures[{number}]", () if timed(prompts) else _measured_at(file.benchmark)
+        of_baseline = one.metric == "speed_up" and one.arm in baselines
         if one.arm not in arms:
             why = "is not an arm of this experiment"
             yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}", rests_on=("arms",))
-        elif one.metric == "speed_up" and one.arm in baselines:
+        elif of_baseline:
             why = "is measured against the baseline, which this arm is"
             yield Finding(f"{path}.metric", one.metric, why, "name another arm", rests_on=("arms",))
         for name in dict.fromkeys(one.classes) if prompts else ():
@@ -256,9 +274,35 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         elif one.row is not None and figure(one.row, one.metric) is None:
             why = f"is not a row of the published results with {one.metric}"
             yield Finding(f"{path}.row", one.row, why, "see `./trnspec published`, or give `value`")
+        elif one.row is not None and one.arm in arms and not of_baseline:
+            yield from _other_conditions(file, one.row, f"{path}.row", file.arms[arms.index(one.arm)])
         elif one.value is not None and not one.source:
             why = "is missing, so nobody can look the value up"
             yield Finding(f"{path}.source", None, why, "say where it was published")
+
+
+def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
+    """A row is of one k, mode, batch and number of chips."""
+    treatment, chips = arm.speculation, file.serving.devices
+    own = (
+        {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
+        if treatment
+        else {"k": 0, "mode": "plain"}
+    )
+    own |= {"batch": arm.max_num_seqs} | ({"chips": chips} if chips else {})
+    published = conditions(row)
+    other = [name for name in published if name in own and own[name] != published[name]]
+    if other:
+        of_row, of_arm = (
+            ", ".join(
+                f"{name} {known[name]:g}" if name != "mode" else f"mode {known[name]}" for name in other
+            )
+            for known in (published, own)
+        )
+        why = f"was measured with {of_row}, and {arm.name} has {of_arm}"
+        remedy = f"name a row with {of_arm}, give `value` and `source` instead, or remove the figure"
+        related = (arm.at, arm.window_at, "serving.max_num_seqs", "serving.devices")
+        yield Finding(path, row, why, remedy, rests_on=related)
 
 
 def _measured_at(benchmark: Benchmark) -> Sequence[int]:
@@ -286,6 +330,7 @@ RULES = (
     every_prompt_asked,
     distinct_levels,
     one_kind_of_load,
+    objective_prompts,
     expected_figures,
     quality_in_a_cluster,
 )

@@ -12,7 +12,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.model import INSTALLABLE
+from experiment.forms import INSTALLABLE
 from experiment.naming import container_insights_log_groups
 from infra.constructs.acknowledged import EKS_POLICY, NO_RESOURCE, acknowledge
 from infra.pins import ADDON_VERSIONS

@@ -126,7 +126,7 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
 
 def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
     """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be combined over cells. So there are
-    several alarms, of ten metrics each. A search goes beyond the objective on purpose, to loads that nobody knows yet, and a replay
+    several alarms, of ten metrics each. The limit is the SLO's, which a single request has to keep. A search goes beyond it on purpose, to loads that nobody knows yet, and a replay
     has no level: arms then have one alarm each, on the mean over all cells.
     """
     if not experiment.benchmark.known_concurrency:
@@ -137,7 +137,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             threshold=SLOWEST_TPOT_S,
             missing_because="without requests nothing is slow",
         )
-    limit = experiment.benchmark.objectives.get(TPOT.name, SLOWEST_TPOT_S)
+    limit = experiment.benchmark.goodput.get(TPOT.name, SLOWEST_TPOT_S)
     cells = list(product(experiment.classes, experiment.benchmark.known_concurrency))
     for number, start in enumerate(range(0, len(cells), MOST_METRICS_IN_ALARM), start=1):
         # One cell at a time is loaded, so the others have no data point; max over an array ignores those.

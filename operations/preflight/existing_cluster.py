@@ -14,7 +14,7 @@ from cdk8s_charts.workloads.network_policy import LOCAL_DNS
 from experiment import Experiment
 from experiment.checks.cluster_section import NEWEST_KUBERNETES
 from experiment.finding import Finding, finding, fine
-from experiment.model import INSTALLABLE, Installed
+from experiment.forms import INSTALLABLE, Installed
 from experiment.naming import (
     NEURON_TAINT_KEY,
     NODE_ROLE_LABEL,

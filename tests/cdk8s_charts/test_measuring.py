@@ -73,8 +73,13 @@ def _benchmarked(experiment: Experiment, **settings: Any) -> Experiment:
             {"load": {"search": [1, 64], "objective": {"tpot_s": 0.03}, "budget": {"cells": 8, "usd": 5.0}}},
             {
                 "search": {"low": 1, "high": 64, "by": "concurrency", "cells": 8, "usd": 5.0},
-                "slo": {"tpot_s": 0.03},
+                "objective": {"tpot_s": {"p95": 0.03}},
             },
+        ),
+        ({"load": {"search": [1, 64]}, "slo": {"tpot_s": 1}}, {"slo": {"tpot_s": 1.0}, "objective": {}}),
+        (
+            {"objective": {"tpot_s": {"p50": 0.02, "p99": 1}}},
+            {"objective": {"tpot_s": {"p50": 0.02, "p99": 1.0}}},
         ),
         (
             {"load": {"search_rate": [0.5, 8.0]}},

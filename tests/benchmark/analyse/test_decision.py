@@ -129,7 +129,7 @@ def lost(raw: RawRun, arm: str) -> RawRun:
 def blocked(times: int, lag_s: float = 0.0) -> RawRun:
     """A search with so many blocks of each arm at 2 requests at once."""
     blocks = [block(arm=arm, class_="json", concurrency=2, client_lag_s=lag_s) for arm in ARMS] * times
-    return replace(searched(("json",), slo={"tpot_s": 0.03}), blocks=tuple(blocks))
+    return replace(searched(("json",), objective={"tpot_s": 0.03}), blocks=tuple(blocks))
 
 
 def runs() -> dict[str, RawRun]:

@@ -144,7 +144,10 @@ def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address:
     assert re.search(r"[0-9]+ of [0-9]+ requests of breaks failed \(http_503\)", said)
     assert "every load" not in said
     assert found["run"]["crossover"] == [], "the answered pairs alone do not tell which arm is cheaper"
-    assert "No arm meets TPOT 0.001 s at any load of the run; the lowest TPOT was 0.0" in said
+    assert "No arm meets TPOT p95 0.001 s at any load of the run; closest is breaks at 16 requests at once: " in said
+    assert "0.0 % of 256 requests, at most 31.3 % with 95 % confidence (p95 0.01" in said
+    assert "warning: objective: TPOT p95 0.001 s needs 59 different prompts a load, all within it; " in said
+    assert "the smallest load has 8" in said
 
 
 def test_servers_that_answer_nothing_are_told_so_and_not_asked_again(
@@ -189,7 +192,14 @@ def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], 
             "run: search.high: 99999999; must be above 0, up to 4,096 requests at once or",
         ),
         ("--search 1:8 --search-budget cells=1", "run: search.cells: 1; must be a whole number from 2 to 64"),
-        ("--search 1:8 --slo ttft_s=1 --objective tpot_s=1", "not allowed with argument --slo"),
+        ("--objective tpot_s.p49=1", "'tpot_s.p49' is not one of ttft_s, tpot_s, e2e_s, with a percentile"),
+        ("--objective speed=1", "'speed' is not one of"),
+        ("--objective tpot_s.p99=1e308", "is not a number above 0, from 1e-09 to 1e+09"),
+        (
+            "--objective tpot_s.p99=1e8",
+            "objective: {'tpot_s': {'p99': 100000000.0}}; must be an object of seconds",
+        ),
+        ("--slo tpot_s.p95=1", "'tpot_s.p95' is not one of ttft_s, tpot_s, e2e_s"),
         ("--search 1:64 --concurrency 4", "not allowed with argument"),
         ("--search 1:64 --duration 5m", "leave --duration out"),
         ("--search-budget cells=4", "there is no search; add --search LOW:HIGH"),

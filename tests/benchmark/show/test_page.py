@@ -186,10 +186,10 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
     assert content.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
     (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', content)
     assert bold.startswith("qwen-sd-crowded pays up to ")
-    assert "Cheapest that meets TPOT 0.03 s: " in bold
-    assert bold.endswith("; not met by qwen-vllm at any load of the run."), "and not the verdict at one load"
+    assert "Cheapest that meets TPOT p90 0.03 s: " in bold
+    assert bold.endswith("; missed by qwen-vllm at any load of the run."), "and not the verdict at one load"
     assert "about 8 requests for each class and arm and cell, at least one for each in flight" in content
-    assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in content
+    assert "Cheapest that meets TPOT p90 0.03 s: qwen-sd-crowded at 1 request at once, $" in content
     (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', content, re.DOTALL)
     assert drawn.count("Loads from 1 to 8 at a time</") == 2, "heading and title of the picture"
     points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
@@ -201,10 +201,10 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
         assert point["within"] == (point["tpot_s"][0] < 0.03)
     assert "output tokens/s for $1 an hour" in drawn
     assert "from the lowest to the highest: 1, 2, 4, 8 at a time." in drawn, "which load a mark is"
-    assert "Dashed: the objective, 30 ms." in drawn
+    assert "Dashed: the objective, 30 ms for p90 of requests." in drawn
     assert drawn.count("line dashed") == 1
-    beyond = made(searched(("json",), slo={"tpot_s": 3.0}))
-    assert "Beyond the right edge: the objective, 3000 ms." in beyond
+    beyond = made(searched(("json",), objective={"tpot_s": 3.0}))
+    assert "Beyond the right edge: the objective, 3000 ms for p95 of requests." in beyond
     assert "Dashed: the objective" not in beyond
     free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
     unpriced = made(searched(("json",), arms=free))

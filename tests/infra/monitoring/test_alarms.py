@@ -10,7 +10,7 @@ from aws_cdk.assertions import Match
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT, Metric
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from experiment.model import Objectives, SearchedLoad
+from experiment.model import SearchedLoad, Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, Source, alarms
 from tests.infra.templates import Deployments, resolved
 
@@ -107,7 +107,7 @@ def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective
     experiment: Experiment, key: str
 ) -> None:
     assert metric(experiment, "p99-tpot-qwen-vllm").threshold == 0.2
-    slo = experiment.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
+    slo = experiment.benchmark.model_copy(update={"slo": Slo(tpot_s=0.05)})
     assert metric(replace(experiment, benchmark=slo), "p99-tpot-qwen-vllm").threshold == 0.05
     load = SearchedLoad.model_validate({key: [1, 64], "objective": {"tpot_s": 0.03}})
     searched = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"load": load}))

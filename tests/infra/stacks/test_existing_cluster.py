@@ -11,7 +11,7 @@ from aws_cdk.assertions import Template
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.model import INSTALLABLE
+from experiment.forms import INSTALLABLE
 from experiment.naming import NODE_ROLE_LABEL, neuron_nodegroup
 from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
 from infra.deployment_file import Lasting
