@@ -10,11 +10,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmark.errors import StorageError
+from core import files
 
 MOST_BYTES = 16 << 20
 """Of a file that is read in one piece: a plan, prompts, a summary."""
@@ -77,17 +77,11 @@ def write_whole(path: Path, text: str) -> Path:
 
     Half a surrogate pair, which a server's JSON can hold, becomes a question mark. Raises StorageError.
     """
-    draft = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(text.encode("utf-8", errors="replace"))
-        with suppress(FileNotFoundError):  # a second process that ends at this moment has stored the same
-            os.replace(draft, path)
+        files.write_whole(path, text)
     except OSError as error:
         raise StorageError(
             f"{path}: {error.strerror}; the raw file is kept, `report` makes the rest again from it"
         ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
     return path

@@ -227,6 +227,8 @@ _JUDGED = (
         "degrees",
         "offered",
         "config_keys",
+        "ends",
+        "plain_only",
     ),
     "schedules_ahead",
 )

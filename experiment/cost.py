@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.cell_size import (
@@ -14,6 +14,7 @@ from benchmark.cell_size import (
     sets_in_all,
 )
 from benchmark.objectives import need
+from experiment.catalogue.instances import ZONES
 from experiment.catalogue.prices import (
     ALARM_METRIC,
     COMPOSITE_ALARM,
@@ -30,6 +31,7 @@ from experiment.catalogue.prices import (
     PUBLIC_IPV4,
     SYSTEM_NODE,
     TRN2_ON_DEMAND,
+    UNKNOWN,
     WAY_IN,
 )
 from experiment.catalogue.published import PLAIN_TPOT_S
@@ -151,8 +153,18 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while the largest batch of arms stands."""
     if not experiment.instance.neuron:
         return idle(experiment)
-    trn2, nodes = TRN2_ON_DEMAND[experiment.instance.name], nodes_needed(experiment)
-    return (Item(trn2, nodes), Item(GP3_GIB, nodes * NEURON_VOLUME_GIB), *idle(experiment))
+    nodes = nodes_needed(experiment)
+    return (Item(node_price(experiment), nodes), Item(GP3_GIB, nodes * NEURON_VOLUME_GIB), *idle(experiment))
+
+
+def node_price(experiment: Experiment) -> Price:
+    """Of a Trn2 node. Where no price of the region was read it is unknown, and says so beside the dollars of another region."""
+    known, region = TRN2_ON_DEMAND[experiment.instance.name], experiment.cluster.region
+    if region in ZONES:
+        return known
+    kind, _, elsewhere = known.item.rpartition(", ")
+    source = f"no price of {region} was read; that of {elsewhere} stands in for it"
+    return replace(known, item=f"{kind}, {region}", as_of=UNKNOWN, source=source)
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:

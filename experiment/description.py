@@ -9,6 +9,7 @@ from benchmark.cell_size import cell_requests
 from core.screen import folded, table
 from core.words import count
 from experiment import cost, expected
+from experiment.catalogue.prices import UNKNOWN
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
 from experiment.prompts import replayed, timed
@@ -98,7 +99,18 @@ def _unknowns(experiment: Experiment) -> tuple[str, ...]:
         *(f"digest of {image.rsplit('/', 1)[-1]}" for image in images if "@sha256:" not in image),
         *_compile_times(experiment),
         *_untested_drivers(experiment),
+        *_unknown_region(experiment),
     )
+
+
+def _unknown_region(experiment: Experiment) -> list[str]:
+    price, region = cost.node_price(experiment), experiment.cluster.region
+    if price.as_of != UNKNOWN:
+        return []
+    return [
+        f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)",
+        f"its price: {price.source}",
+    ]
 
 
 def _untested_drivers(experiment: Experiment) -> list[str]:

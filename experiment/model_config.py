@@ -29,10 +29,12 @@ _KEYS = {
     "head_dim": "head_dim",
     "intermediate": "intermediate_size",
 }
-_FAMILIES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
+_FAMILIES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 """Model class by `model_type`."""
 _FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False}
 """What models of these classes have; others need code that no runtime here was seen to have."""
+_OF_FAMILY = {"mistral": {"sliding_window": None}}
+"""The same of one family: without a sliding window, Mistral is Llama with other numbers."""
 _WITHOUT_EFFECT = re.compile(
     "_.*|attention_dropout|(bos|eos|pad)_token_id|(torch_)?dtype|initializer_range|layer_types|max_window_layers|pretraining_tp|"
     "quantization_config|rms_norm_eps|rope_(parameters|scaling|theta)|sliding_window|transformers_version|use_cache"
@@ -50,7 +52,7 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
     models, problems = dict(MODELS), []
     for path, one in file.references:
         try:
-            if one.config and not one.like:
+            if one.config is not None and one.like is None:
                 described = model_of(one.model, read_config(folder / one.config))
             else:
                 described = FETCHED[one.like or ""]
@@ -96,7 +98,16 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     if absent := [key for ours, key in _KEYS.items() if sizes.get(ours) is None and ours != "head_dim"]:
         raise UnreadableFile(f"is not the configuration of a dense decoder; {', '.join(absent)} is not in it")
     whole = {ours: _counted(_KEYS[ours], size) for ours, size in sizes.items()}
-    return Shape(**{"head_dim": whole["hidden"] // whole["query_heads"], **whole})
+    heads, groups = whole["query_heads"], whole["kv_heads"]
+    if heads % groups:
+        raise UnreadableFile(
+            f"has {heads} num_attention_heads, which is not a multiple of num_key_value_heads {groups}"
+        )
+    if "head_dim" not in whole and whole["hidden"] % heads:
+        raise UnreadableFile(
+            f"has no head_dim, and hidden_size {whole['hidden']} is not a multiple of num_attention_heads {heads}"
+        )
+    return Shape(**{"head_dim": whole["hidden"] // heads, **whole})
 
 
 def _counted(key: str, value: Any) -> int:
@@ -113,7 +124,8 @@ def model_of(name: str, config: Mapping[str, Any]) -> Model:
     architecture = _FAMILIES.get(kind := str(config.get("model_type")))
     if architecture is None:
         raise UnreadableFile(f"is of model_type {kind[:40]}; known: {', '.join(_FAMILIES)}")
-    shape, fixed = shape_of(config), {**_FIXED, "architectures": [architecture]}
+    shape = shape_of(config)
+    fixed = {**_FIXED, **_OF_FAMILY.get(kind, {}), "architectures": [architecture]}
     if other := [key for key, value in fixed.items() if config.get(key, value) != value]:
         raise UnreadableFile(f"has {other[0]} {str(config[other[0]])[:40]}; known: {fixed[other[0]]}")
     known = {*_KEYS.values(), *fixed, "model_type", "max_position_embeddings", "tie_word_embeddings"}

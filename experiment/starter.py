@@ -1,7 +1,8 @@
 """A first experiment for a model and its prompts: short, with comments, and right by every check.
 
-The catalogue offers runtimes, instance types and sizes; the checks say which of them hold this model and these prompts. Of those,
-the setting of the published result is preferred for its own model, and the cheapest hour for any other.
+The catalogue offers runtimes, modes, drafts, instance types and sizes; the checks say which of them hold this model and these
+prompts. Of those, an image with a future is preferred to one whose support ends, the setting of the published result for its own
+model, and the cheapest hour for any other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from string import Template
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from core.words import count, listed
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
-from experiment.catalogue.models import FETCHED
+from experiment.catalogue.models import FETCHED, HEADS
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.catalogue.published import DRAFT, REFERENCE, TARGET, WINDOW
-from experiment.catalogue.runtimes import RUNTIMES
+from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW
+from experiment.catalogue.runtimes import MODES, RUNTIMES
 from experiment.checks.names import known
 from experiment.finding import Finding, Misuse
 from experiment.loading import judge
@@ -33,26 +35,87 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.catalogue.models import Model
+    from experiment.catalogue.published import Drafted
+    from experiment.catalogue.runtimes import Runtime
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
+_SCRATCH = "  artifact_source: scratch   # its compile cache needs a local disk\n"
 _REASONS = {
     "draft": "{draft}, {window} tokens a step; {because}",
-    "runtime": "{runtime}, mode {mode}: it drafts with a whole model",
+    "runtime": "{runtime}, mode {mode}",
     "hardware": "{nodes} x {instance} in {region}, chips an arm: {devices}, ${usd:.2f} an hour; {why}",
     "context": "{length} tokens: the longest prompt and its answer fit",
     "prompts": "{prompts}",
 }
 _LENGTHS = [1024 * 2**power for power in range(6)]
+_SERVED = {name: runtime for name, runtime in RUNTIMES.items() if not runtime.lab_only}
+_HEAD_MODES = {name for runtime in _SERVED.values() for name, mode in runtime.modes.items() if mode.head}
+_HEAD_WINDOW = 3
+"""Of AWS's EAGLE3 tutorial, where the training of a head fixes no other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A first experiment."""
+
+    text: str
+    why: str
+    """What was chosen, why, and what the alternative is: one line."""
+    chosen: dict[str, str]
+    """Every choice with its reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Route:
+    """A way to draft for a target."""
+
+    runtime: Runtime
+    mode: str
+    draft: str
+    because: str
+    head_for: str = ""
+
+    @property
+    def trained_window(self) -> int | None:
+        """The only window of its head, where that is known."""
+        return HEADS[self.draft].speculative_tokens if self.draft in HEADS else None
+
+    def said(self, base: str) -> str:
+        """What it is, whether its image is supported, and what is published of it."""
+        support = self.runtime.end_of_support or "recommended by AWS"
+        gains: dict[int, list[float]] = {}
+        for row in _published(base, self.mode):
+            if self.head_for or row.draft == self.draft:
+                gains.setdefault(row.concurrency, []).append(row.plain_tpot_s / row.tpot_s)
+        found = [
+            f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
+            for load, some in sorted(gains.items())
+        ]
+        published = f"published: {listed(found)} at once" if found else "not published on Trn2"
+        return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
+
+
+def _published(base: str, mode: str) -> list[Drafted]:
+    plain = {row.row for row in PLAIN if row.model.name == base}
+    return [row for row in DRAFTED if row.mode == mode and row.base in plain]
 
 
 def compose(
-    name: str, *, model: str, like: str | None = None, draft: str | None = None, prompts: Path, folder: Path
-) -> tuple[str, dict[str, str]]:
-    """The text of an experiment called `name`, for a file in `folder`, and what was chosen and why. Raises `Misuse`."""
+    name: str,
+    *,
+    model: str,
+    prompts: Path,
+    folder: Path,
+    like: str | None = None,
+    draft: str | None = None,
+    mode: str | None = None,
+    runtime: str | None = None,
+) -> Started:
+    """An experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     base = _known("--like", like) if like else _known("--model", model)
     target = replace(base, name=model, gated=False) if like else base
-    drafting = _known("--draft", draft) if draft else _draft_for(target)
+    routes = _routes(target, base.name, draft=draft, mode=mode, runtime=runtime)
     file = os.path.relpath(prompts, folder)
     asked, unread, format_ = read_prompts(PromptsSection(file=file), endpoint="chat", folder=folder)
     if unread:
@@ -63,15 +126,9 @@ def compose(
         "name": _scalar(name),
         "model": _scalar(model),
         "like": f"  like: {like}   # the model of the catalogue that has its shape\n" if like else "",
-        "weights": _GATED if target.gated or drafting.gated else "",
-        "draft": drafting.name,
-        "because": "as you asked"
-        if draft
-        else "of its family, nearest to the published pair's ratio of sizes",
-        "window": WINDOW,
         "requests": math.ceil(Benchmark().requests / largest) * largest,
         "file": _scalar(file),
-        "prompts": f"{len(asked)} of {len(classes)} class{'es' * (len(classes) > 1)}, {format_}",
+        "prompts": f"{len(asked)} of {count(len(classes), 'class')}, {format_}",
     }
     # A replay brings its own load.
     own_load = (
@@ -81,17 +138,44 @@ def compose(
         if replayed(asked)
         else r"(?!)"
     )
-    refused = []
-    for place in _places(target, as_published=base.name == TARGET):
-        chosen = given | place
-        text = re.sub(own_load, "", _TEXT.substitute(chosen), flags=re.MULTILINE)
-        _, found = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
-        if not found:
-            text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
-            return text, {subject: reason.format(**chosen) for subject, reason in _REASONS.items()}
-        refused.append(found)
-    none = [Finding("--model", model, "no runtime drafts for it with a whole model", "choose another")]
-    raise Misuse(min(reversed(refused), key=len, default=none)[0])
+    found: list[tuple[_Route, str, dict[str, Any]]] = []
+    refused: list[tuple[_Route, list[Finding]]] = []
+    for route in routes:
+        for place in _places(as_published=base.name == TARGET):
+            chosen = given | _filled(route, target) | place
+            text = re.sub(own_load, "", _TEXT.substitute(chosen), flags=re.MULTILINE)
+            _, problems = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
+            if not problems:
+                text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
+                found.append((route, text, chosen))
+                break
+            refused.append((route, problems))
+        if len(found) == 2:
+            break
+    if not found:
+        raise Misuse(min((problems for _, problems in reversed(refused)), key=len)[0])
+    route, text, chosen = found[0]
+    return Started(
+        text=text,
+        why=_why(base.name, [route for route, *_ in found], refused, asked=bool(draft or mode or runtime)),
+        chosen={subject: reason.format(**chosen) for subject, reason in _REASONS.items()},
+    )
+
+
+def _why(base: str, found: list[_Route], refused: list[tuple[_Route, list[Finding]]], *, asked: bool) -> str:
+    route, *others = found
+    said = [route.said(base) + (", as you asked" if asked else "")]
+    if route.runtime.end_of_support and not asked:
+        better = [(other, problems) for other, problems in refused if not other.runtime.end_of_support]
+        if better:
+            other, problems = min(reversed(better), key=lambda one: len(one[1]))
+            said.append(f"not {other.mode} on {other.runtime.name}: {problems[0].why}")
+        else:
+            said.append(f"a supported image drafts with heads only, and none is known for {base}")
+    for other in others:
+        option = "" if other.mode != route.mode else f"--runtime {other.runtime.name}, that is "
+        said.append(f"alternative: {option or '--mode '}{other.said(base)}")
+    return "; ".join(said)
 
 
 def _scalar(text: str) -> str:
@@ -106,29 +190,126 @@ def _known(option: str, name: str) -> Model:
     return FETCHED[name]
 
 
-def _draft_for(target: Model) -> Model:
-    published = FETCHED[TARGET].parameters / FETCHED[DRAFT].parameters
-    family = [one for one in FETCHED.values() if one.tokenizer == target.tokenizer]
-    by_distance = {
-        abs(math.log(target.parameters / one.parameters / published)): one
-        for one in family
-        if one.parameters < target.parameters
-    }
-    if not by_distance:
-        why = "is the smallest of its family in the catalogue, so nothing can draft for it"
-        raise Misuse(Finding("--model", target.name, why, "choose a larger one"))
-    return by_distance[min(by_distance)]
-
-
-def _places(target: Model, *, as_published: bool) -> Iterator[dict[str, Any]]:
-    """Runtime, hardware and context that may hold two arms, the best first."""
-    ways = [
-        {"runtime": runtime.name, "mode": name}
-        for runtime in RUNTIMES.values()
-        for name, mode in runtime.modes.items()
-        if target.architecture in mode.architectures
-        and not (mode.head or mode.batch_only or runtime.lab_only)
+def _routes(
+    target: Model, base: str, *, draft: str | None, mode: str | None, runtime: str | None
+) -> list[_Route]:
+    """How to draft for it, images with a future first; what an option names is kept, and the checks judge it. Raises `Misuse`."""
+    if runtime is not None:
+        for finding in known("--runtime", runtime, _SERVED, "runtime"):
+            raise Misuse(finding)
+    if mode is not None and mode not in MODES:
+        raise Misuse(Finding("--mode", mode, "is not a mode of speculation", f"known: {', '.join(MODES)}"))
+    if draft is not None:
+        mode = _mode_of(draft, mode, target)
+    able = [
+        (one, name, of)
+        for one in sorted(_SERVED.values(), key=lambda one: sum(said.ends for said in one.support))
+        for name, of in one.modes.items()
+        if runtime in (None, one.name) and mode in (None, name)
     ]
+    fit = [one for one in able if target.architecture in one[2].architectures]
+    serving = [one for one in fit if not one[2].batch_only]
+    if mode is not None and fit and not serving:
+        why = (
+            "runs as a batch Job that answers no request, so another arm has to be compared with the baseline"
+        )
+        raise Misuse(Finding("--mode", mode, why, "start from a copy of experiments/llama-medusa-batch.yaml"))
+    routes = [
+        route
+        for one, name, _ in (serving if mode is None else serving or able)
+        for route in _drafts(target, base, one, name, draft)
+    ]
+    if routes:
+        return routes
+    if mode in _HEAD_MODES:
+        why = f"drafts with a head, and the catalogue has none of this mode for {base}"
+        others = [head.target for head in HEADS.values() if head.mode == mode and head.target in FETCHED]
+        remedy = f"it has one for {listed(others)}" if others else "name one with --draft OWNER/NAME"
+        raise Misuse(Finding("--mode", mode, why, remedy))
+    why = "is the smallest of its family in the catalogue, so nothing can draft for it"
+    remedy = "choose a larger one, or name a head with --draft OWNER/NAME and its --mode"
+    if runtime is not None:
+        why = f"has no head in the catalogue, and runtime {runtime} drafts with heads only"
+        remedy = "name a head with --draft OWNER/NAME and its --mode, or leave --runtime out"
+    raise Misuse(Finding("--model", target.name, why, remedy))
+
+
+def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
+    """The mode of a head; of a model of its own what was asked for. Raises `Misuse` for what is neither."""
+    if draft in HEADS:
+        return mode or HEADS[draft].mode
+    if draft in FETCHED:
+        return mode
+    if mode in _HEAD_MODES:
+        if mode == "dflash":
+            why = "is not in the catalogue of heads, and how many tokens a DFlash head drafts is fixed by its training"
+            raise Misuse(
+                Finding("--draft", draft, why, "start from a copy of experiments/qwen3-4b-dflash.yaml")
+            )
+        return mode
+    head = " For another head add its --mode" if mode is None else ""
+    (finding,) = known("--draft", draft, (*FETCHED, *HEADS), "model", head, never=target.name)
+    raise Misuse(finding)
+
+
+def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | None) -> Iterator[_Route]:
+    if mode in _HEAD_MODES and draft not in FETCHED:
+        named = [head.name for head in HEADS.values() if (head.target, head.mode) == (base, mode)]
+        because = f"a head that was trained for {base}"
+        for name in [draft] if draft else named:
+            yield _Route(runtime=runtime, mode=mode, draft=name, because=because, head_for=base)
+    elif draft is not None:
+        if draft in FETCHED:
+            yield _Route(runtime=runtime, mode=mode, draft=draft, because="as you asked")
+    elif (small := _small_draft(target, base)) is not None:
+        because = "of its family, published with it or nearest to the published pair's ratio of sizes"
+        yield _Route(runtime=runtime, mode=mode, draft=small.name, because=because)
+
+
+def _small_draft(target: Model, base: str) -> Model | None:
+    ratio = FETCHED[TARGET].parameters / FETCHED[DRAFT].parameters
+    published = {row.draft for row in _published(base, "fused")}
+    return min(
+        (
+            one
+            for one in FETCHED.values()
+            if one.tokenizer == target.tokenizer and one.parameters < target.parameters
+        ),
+        key=lambda one: (
+            one.name not in published,
+            abs(math.log(target.parameters / one.parameters / ratio)),
+        ),
+        default=None,
+    )
+
+
+def _filled(route: _Route, target: Model) -> dict[str, Any]:
+    """What the text says of a route."""
+    gated = target.gated or (route.draft in FETCHED and FETCHED[route.draft].gated)
+    window = route.trained_window or (_HEAD_WINDOW if route.head_for else WINDOW)
+    return {
+        "weights": _GATED if gated else "",
+        "runtime": route.runtime.name,
+        "source": _SCRATCH if route.runtime.dialect == "native" else "",
+        "mode": route.mode,
+        "draft": _scalar(route.draft),
+        "head_for": f"        head_for: {route.head_for}   # whose hidden states it reads\n"
+        if route.head_for
+        else "",
+        "window": window,
+        "windows": "fixed by its training"
+        if route.trained_window
+        else "[2, 3] would be two arms"
+        if route.head_for
+        else "[3, 5, 7] would be three arms",
+        # Drafted steps of heads are published for one request at once.
+        "concurrency": "[1, 4]" if route.head_for else "[4]",
+        "because": route.because,
+    }
+
+
+def _places(*, as_published: bool) -> Iterator[dict[str, Any]]:
+    """Hardware and context that may hold two arms, the best first."""
     hardware = []
     for instance, size in product(map(INSTANCES.__getitem__, TRN2_ON_DEMAND), GROUP_SIZES):
         nodes = math.ceil(2 * size / instance.devices)
@@ -146,9 +327,9 @@ def _places(target: Model, *, as_published: bool) -> Iterator[dict[str, Any]]:
             # The nodes stand in the first; EKS wants a second.
             "zones": ", ".join([*dict.fromkeys((*instance.zones[region], *ZONES[region]))][:2]),
             "allocation": "dra" if instance.efa_attached else "device-plugin",
-            "why": "as published" if published else "the cheapest that holds both arms",
+            "why": "as in the published comparison" if published else "the cheapest that holds both arms",
         }
         hardware.append(((not published, usd, -size), place))
     hardware.sort(key=lambda one: one[0])
-    for way, (_, place), length in product(ways, hardware, _LENGTHS):
-        yield {**way, **place, "length": length}
+    for (_, place), length in product(hardware, _LENGTHS):
+        yield {**place, "length": length}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
-from experiment.catalogue.instances import ZONES
+from experiment.catalogue.instances import zones_in
 from experiment.finding import Finding, Misuse
 from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
@@ -73,14 +73,16 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
         raise Misuse(*problems)
     # CDK's own key needs an object.
     boundary = {_BOUNDARY: {"name": name}} if (name := lasting.permissions_boundary) else {}
-    zones = zones_context(lasting.account, experiment.cluster.region) if lasting.account else {}
+    zones = zones_context(lasting.account, experiment) if lasting.account else {}
     context = {**merged, **boundary, **zones}
     return Configuration(experiment=experiment, files=files, lasting=lasting, context=context)
 
 
-def zones_context(account: str, region: str) -> dict[str, object]:
+def zones_context(account: str, experiment: Experiment) -> dict[str, object]:
     """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
-    return {f"availability-zones:account={account}:region={region}": list(ZONES[region])}
+    cluster = experiment.cluster
+    zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
+    return {f"availability-zones:account={account}:region={cluster.region}": list(zones)}
 
 
 def _experiment_file(value: object) -> Path:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
+from core.files import write_whole
+from core.screen import wrapped
 from experiment.catalogue.published import TARGET
+from experiment.catalogue.runtimes import MODES
 from experiment.finding import Misuse
 from experiment.prompt_files import ALL_FORMATS
 from experiment.starter import compose
@@ -22,7 +25,11 @@ from operations.options import FILE, FILES, json_option
 )
 @click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
 @click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
-@click.option("--draft", metavar="ID", help="What drafts; by default a small model of the same family.")
+@click.option(
+    "--draft", metavar="ID", help="What drafts: a head or a small model; by default what is known to fit."
+)
+@click.option("--mode", metavar="MODE", help=f"How it drafts: {', '.join(MODES)}; by default as it fits.")
+@click.option("--runtime", metavar="NAME", help="Image of the servers; by default one that AWS supports.")
 @click.option("--out", type=FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
 @json_option
 def command(
@@ -31,6 +38,8 @@ def command(
     model: str,
     like: str | None,
     draft: str | None,
+    mode: str | None,
+    runtime: str | None,
     out: Path | None,
     as_json: bool,
 ) -> int:
@@ -47,20 +56,29 @@ def command(
         raise Misuse(
             f"--prompts: {asked or 'experiments/prompts/general.jsonl'} is not a file; give a file of prompts"
         )
-    text, chosen = compose(name, model=model, like=like, draft=draft, prompts=asked.resolve(), folder=folder)
+    started = compose(
+        name,
+        model=model,
+        like=like,
+        draft=draft,
+        mode=mode,
+        runtime=runtime,
+        prompts=asked.resolve(),
+        folder=folder,
+    )
     schema = _shared(folder, "experiment.schema.json")
     first = f"# yaml-language-server: $schema=./{os.path.relpath(schema, folder)}\n" if schema else ""
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(first + text)
+        write_whole(path, first + started.text, new=True)
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
     then = [f"./trnspec {verb} {path}" for verb in ("check", "demo")]
     if as_json:
-        print_json({"path": str(path), "chosen": chosen, "next": then})
+        print_json({"path": str(path), "why": started.why, "chosen": started.chosen, "next": then})
         return 0
     print(f"wrote {path}\n")
-    print_table(("chosen", ""), [*chosen.items()])
+    print("\n".join(wrapped(started.why)), end="\n\n")
+    print_table(("chosen", ""), [*started.chosen.items()])
     print(f"\nnext: {then[0]}\nthen: {then[1]}")
     return 0
 

@@ -15,7 +15,8 @@ three at least. Local zones are left out: EKS places no control plane there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -26,6 +27,17 @@ ZONES = MappingProxyType(
     }
 )
 """By region, in the order of their letters."""
+REGION = re.compile(
+    r"(af|ap|ca|eu|il|me|mx|sa|us)-(north|south|(north|south)?(east|west)|central)-[1-9]", re.ASCII
+)
+"""How regions of the partition `aws` are called. Of one that is not among `ZONES` nothing is known here: preflight asks EC2."""
+
+
+def zones_in(region: str, named: Iterable[str]) -> tuple[str, ...]:
+    """The zones of a region; of one that is not known here, those that were named."""
+    return ZONES.get(region) or tuple(dict.fromkeys(named))
+
+
 GROUP_SIZES = (1, 4, 8, 16)
 """Sets of devices that are connected to each other, as the Neuron DRA driver publishes them (`devicegroupN_id`)."""
 

@@ -130,6 +130,8 @@ class Support:
     date: str
     """When it was announced, as year-month-day."""
     source: str
+    ends: bool = False
+    """Whether it ends the support of the image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +157,8 @@ class Runtime:
     """Empty where the runtime has none."""
     nxd_inference: str = ""
     """Empty where the image carries none."""
+    plain_only: frozenset[str] = frozenset()
+    """Further model classes that it serves, with no mode seen for them."""
     config_keys: str = ""
     """The table in `neuron_config/` of the keys that the image's Neuron configuration knows; empty where it has none."""
     greedy_speculation_only: bool = True
@@ -175,6 +179,11 @@ class Runtime:
     drivers: Drivers | None = None
     """What the host must have for it; `None` where no device is used."""
 
+    @property
+    def end_of_support(self) -> str:
+        """The first announcement that ends its support; empty for an image with a future."""
+        return next((one.status for one in self.support if one.ends), "")
+
 
 def modes(default: Mode, **known: Mode) -> Mapping[str, Mode]:
     """Every mode, with one answer for all that are not listed."""
@@ -194,12 +203,20 @@ _REGISTRY = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx"
 _QWEN3 = frozenset({"Qwen3ForCausalLM"})
 _LLAMA = frozenset({"LlamaForCausalLM"})
 _DENSE = _QWEN3 | _LLAMA
+_MISTRAL = frozenset({"MistralForCausalLM"})
+"""vLLM 0.9 gives it NxD Inference's Llama class (`_NEURON_SUPPORTED_MODELS` of its model_executor/model_loader/
+neuronx_distributed.py), and AWS names Mistral-7B-Instruct-v0.3 among that class's checkpoints
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/libraries/nxd-inference/developer_guides/model-reference.html). The plugin
+looks for a class of that name, which NxD Inference has not (utils/constants.py, `MODEL_TYPES`), and vLLM Neuron registers none
+(vllm_neuron/model/registry.py at 5528be7)."""
 _TRN2 = frozenset({"trn2.48xlarge", "trn2.3xlarge"})
 _ANNOUNCEMENTS = (
     "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x"
 )
 _END_OF_NXDI = f"{_ANNOUNCEMENTS}/announce-eos-nxdi-nxd-core-inference.html"
-_ENDS = Support(status="NxD Inference ends on Trn2 with SDK 2.34", date="2026-10-16", source=_END_OF_NXDI)
+_ENDS = Support(
+    status="NxD Inference ends on Trn2 with SDK 2.34", date="2026-10-16", source=_END_OF_NXDI, ends=True
+)
 _NO_HEADS = "NxD Inference has EAGLE and Medusa code for Llama but none for Qwen3"
 _NO_MEDUSA = "vLLM on Neuron has no path to Medusa heads"
 _NO_DFLASH = "DFlash exists on the native vLLM Neuron plugin only"
@@ -223,12 +240,14 @@ NXDI_VLLM_0_9_1 = Runtime(
             status="vLLM V0 is not supported from SDK 2.28 on",
             date="2026-02-26",
             source=f"{_ANNOUNCEMENTS}/announce-no-support-vllm-v0.html",
+            ends=True,
         ),
         _ENDS,
     ),
     drivers=LIBRARIES_BEFORE_2_32,
     instances=_TRN2,
     architectures=_DENSE,
+    plain_only=_MISTRAL,
     nearest="use mode `fused` with a plain draft model of the same family",
     modes=modes(
         Mode(reason="it came after this image"),

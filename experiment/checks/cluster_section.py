@@ -7,7 +7,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.instances import INSTANCES, OFFERED_ON, ZONES
+from experiment.catalogue.instances import INSTANCES, OFFERED_ON, REGION, ZONES
 from experiment.catalogue.node_images import images_of, serving_image, versions_serving
 from experiment.checks.treatments import known_runtimes
 from experiment.finding import Finding
@@ -77,22 +77,23 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
     regions = tuple(instance.zones) if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
         return
-    if region not in regions:
+    if region not in regions and (region in ZONES or not REGION.fullmatch(region)):
         why = f"EC2 does not offer {instance.name if instance else 'Trn2'} there (read {OFFERED_ON})"
+        why = why if region in ZONES else "is not the name of a region in the partition aws"
         remedy = f"use one of {', '.join(regions)}"
         yield Finding("cluster.region", region, why, remedy, rests_on=("cluster.instance",))
         return
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):
         path = f"cluster.availability_zones[{number}]"
-        if zone not in ZONES[region]:
+        if not _is_in(region, zone):
             yield _foreign(path, zone, region)
         elif zone in names[:number]:
             yield Finding(path, zone, "appears twice", "EKS needs two different zones")
     reserved = file.cluster.capacity.availability_zone
-    if reserved is not None and reserved not in ZONES[region]:
+    if reserved is not None and not _is_in(region, reserved):
         yield _foreign("cluster.capacity.availability_zone", reserved, region)
-    if instance is None:
+    if instance is None or region not in regions:
         return
     chosen, path = names[0], "cluster.availability_zones[0]"
     if reserved is not None:
@@ -104,8 +105,14 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
         yield Finding(path, chosen, why, remedy, rests_on=("cluster.instance", "cluster.region"))
 
 
+def _is_in(region: str, zone: str) -> bool:
+    known = ZONES.get(region)
+    return zone in known if known else re.fullmatch(rf"{re.escape(region)}[a-z]", zone) is not None
+
+
 def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone") -> Finding:
-    remedy = f"use one of {', '.join(ZONES[region])}"
+    known = ZONES.get(region)
+    remedy = f"use one of {', '.join(known)}" if known else f"write it as {region}a"
     return Finding(path, value, f"{what} of {region}", remedy, rests_on=("cluster.region",))
 
 
@@ -245,10 +252,10 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
     """An existing VPC gives a subnet in each zone where nodes may stand, which are two at least."""
     cluster, path = file.cluster, "cluster.network.private_subnets"
     subnets = cluster.network.private_subnets
-    if cluster.network.vpc is None or cluster.region not in ZONES:
+    if cluster.network.vpc is None or not REGION.fullmatch(cluster.region):
         return
     for place, (zone, subnet) in enumerate(subnets.items()):
-        if zone not in ZONES[cluster.region]:
+        if not _is_in(cluster.region, zone):
             yield _foreign(f"{path}.{zone}", subnet, cluster.region, what=f"{zone} is not a zone")
         elif subnet in list(subnets.values())[:place]:
             why = "appears twice, and a subnet is in one zone"
@@ -264,7 +271,7 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
     wanted = dict.fromkeys(cluster.availability_zones, "cluster.availability_zones")
     wanted |= {reserved: "cluster.capacity.availability_zone"} if reserved else {}
     for zone, said in wanted.items():
-        if zone not in subnets and zone in ZONES[cluster.region]:
+        if zone not in subnets and _is_in(cluster.region, zone):
             why = f"has no subnet in {zone}, which {said} names"
             remedy = f"add the private subnet of {zone}, or change {said}"
             yield Finding(path, None, why, remedy, rests_on=(said,))

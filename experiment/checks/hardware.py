@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
 from experiment.catalogue.models import BYTES_PER_VALUE
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import known_runtimes, treated
 from experiment.finding import Finding
 from experiment.placement import GIB, memory_bytes
@@ -107,9 +108,11 @@ def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
             why = f"is trained by the lab and exists nowhere else, and runtime {runtime.name} serves in a cluster"
             remedy = "use a model from Hugging Face, or a runtime of the lab"
             yield Finding("target.model", target.name, why, remedy, rests_on=(path,))
-        elif target is not None and target.architecture not in runtime.architectures:
+        elif target is not None and target.architecture not in runtime.architectures | runtime.plain_only:
             why = f"runtime {runtime.name} has no code for {target.architecture}"
             remedy = f"use a model of: {', '.join(sorted(runtime.architectures))}"
+            if able := [one.name for one in RUNTIMES.values() if target.architecture in one.plain_only]:
+                remedy += f", or runtime {' or '.join(able)}, which serves it without drafts"
             yield Finding("target.model", target.name, why, remedy, rests_on=(path,))
 
 

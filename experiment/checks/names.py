@@ -26,6 +26,11 @@ _OWN_MODEL = (
     "docs/adding-a-model.md"
 )
 REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
+_EXPERTS = re.compile(
+    r"-a\d+(\.\d+)?[bm]\b|\d+x\d+|mixtral|moe|gpt-oss|deepseek-(v[23]|r1$)|llama-4|maverick|scout",
+    re.IGNORECASE,
+)
+"""How mixtures of experts are called."""
 MAX_EXPERIMENT_NAME = 25
 """Names made from it stay within what AWS and Kubernetes take; in some regions less, see `longest_name`."""
 MAX_ARM_NAME = 54
@@ -50,17 +55,29 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
         elif first == "head_for":
             yield from known(f"{path}.head_for", shapes[first] or "", file.models, "model")
         elif first == "model":
-            yield from known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL)
+            never = "" if one is file.target else file.target.model
+            yield from known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL, never=never)
 
 
-def known(path: str, name: str, catalogue: Iterable[str], what: str, own: str = "") -> Iterator[Finding]:
-    """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one, or NAME."""
+def known(
+    path: str, name: str, catalogue: Iterable[str], what: str, own: str = "", *, never: str = ""
+) -> Iterator[Finding]:
+    """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one, or NAME.
+
+    `never` is not offered in its place: the target of a draft.
+    """
     names = list(catalogue)
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}{'.' if own else ''}"
-        hint += own.format(close[0] if close else "NAME")
-        yield Finding(path, name, f"is not in the catalogue of {what}s", hint)
+    if name in names:
+        return
+    if what == "model" and _EXPERTS.search(name):
+        why = "is a mixture of experts by its name, and no runtime here serves one"
+        yield Finding(path, name, why, "choose a dense model: docs/adding-a-model.md")
+        return
+    names = [one for one in names if one != never]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}{'.' if own else ''}"
+    hint += own.format(close[0] if close else "NAME")
+    yield Finding(path, name, f"is not in the catalogue of {what}s", hint)
 
 
 def repositories(file: ExpandedFile) -> Iterator[Finding]:

@@ -250,6 +250,8 @@ def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
         elif runtime is not None and mode is not None and one.target and not one.able:
             because = f" ({mode.reason})" if mode.reason else ""
             why = f"runtime {runtime.name} has no code for it with {one.target.architecture}{because}"
+            if one.target.architecture in runtime.plain_only:
+                why = f"runtime {runtime.name} serves {one.target.architecture}, and drafting for it was not seen"
             choose = f"choose a target of: {', '.join(sorted(mode.architectures))}"
             remedy = f"{runtime.nearest}, or {choose}" if mode.reason else choose
             yield Finding(path, name, why, remedy, rests_on=(one.arm.runtime_at, "target.model"))

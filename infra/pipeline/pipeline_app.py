@@ -32,7 +32,7 @@ def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -
     """The app of a configuration."""
     context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     for stage in (configuration.dev, configuration.prod):
-        context |= zones_context(stage.account, stage.experiment.cluster.region)
+        context |= zones_context(stage.account, stage.experiment)
     app = cdk_app(context, outdir=outdir)
 
     from infra.pipeline.pipeline_stack import PipelineStack  # imports the CDK: after the judgement

@@ -7,7 +7,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.catalogue.instances import ZONES
+from experiment.catalogue.instances import zones_in
 from experiment.cost import SERVICES
 from infra import settings
 from infra.stacks.experiment_stack import ExperimentStack
@@ -22,12 +22,13 @@ class NetworkStack(ExperimentStack):
 
     def __init__(self, scope: Construct, *, experiment: Experiment) -> None:
         super().__init__(scope, "network", experiment=experiment, description="network")
-        zones = ZONES[experiment.cluster.region]
+        cluster = experiment.cluster
+        zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
         self.vpc = ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(settings.NETWORK_CIDR),
-            # Named, not looked up: the synth needs no credentials. All of the region's, always, so that nodes can move
+            # Named, not looked up: the synth needs no credentials. All of the region's, where they are known, so that nodes can move
             # to any of them later: EKS keeps a control plane to the zones that it was created in, and EC2 takes no
             # second subnet for the same addresses (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
             availability_zones=list(zones),

@@ -235,7 +235,7 @@ def test_check_prints_support_image_driver_and_bounds(capsys: pytest.CaptureFixt
     assert main(["check", str(TODAY), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {entry["runtime"] for entry in told["support"]} == {"native-vllm-0.29", "nxdi-vllm-0.9.1"}
-    assert set(told["support"][0]) == {"runtime", "status", "date", "source"}
+    assert set(told["support"][0]) == {"runtime", "status", "date", "source", "ends"}
     assert told["node_image"] == {
         "release": "1.35.6-20260625",
         "neuron_driver": "2.28.0.0",

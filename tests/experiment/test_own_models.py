@@ -115,7 +115,13 @@ def test_the_examples_of_the_guide_are_taken(variation: Variation, tmp_path: Pat
 
 
 BROKEN: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"model_type": "mistral"}, "is of model_type mistral; known: qwen3, llama"),
+    ({"model_type": "gemma3"}, "is of model_type gemma3; known: qwen3, llama, mistral"),
+    ({"num_attention_heads": 60}, "60 num_attention_heads, which is not a multiple of num_key_value_heads 8"),
+    (
+        {"num_key_value_heads": 128},
+        "64 num_attention_heads, which is not a multiple of num_key_value_heads 128",
+    ),
+    ({"head_dim": None, "hidden_size": 5000}, "hidden_size 5000 is not a multiple of num_attention_heads 64"),
     ({"model_type": None}, "is of model_type None"),
     ({"hidden_size": None, "vocab_size": None}, "vocab_size, hidden_size is not in it"),
     ({"hidden_size": "5120"}, "hidden_size is 5120; it must be a whole number"),
@@ -132,6 +138,68 @@ BROKEN: tuple[tuple[dict[str, Any], str], ...] = (
     ({"auto_map": {}}, "has keys that are not known: auto_map; remove them where"),
 )
 NO_CONFIGURATION = ("", "[]", "[1]", "3", "null", "{", '{"text_config": 7}', "[" * 9000)
+
+
+MISTRAL: dict[str, Any] = {
+    "architectures": ["MistralForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "initializer_range": 0.02,
+    "intermediate_size": 14_336,
+    "max_position_embeddings": 32_768,
+    "model_type": "mistral",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 1_000_000.0,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.42.0",
+    "use_cache": True,
+    "vocab_size": 32_768,
+}
+"""As Mistral-7B-Instruct-v0.3 has it on its page."""
+PLAIN_ARMS = [{"name": "plain"}, {"name": "other", "engine": {"sequence_parallel_enabled": True}}]
+
+
+@pytest.mark.parametrize(
+    ("edit", "config", "said"),
+    [
+        (put("arms", PLAIN_ARMS), {}, ""),
+        (put("arms", PLAIN_ARMS), {"sliding_window": 4096}, "has sliding_window 4096; known: None"),
+        (both(), {}, "serves MistralForCausalLM, and drafting for it was not seen"),
+        (
+            both(NATIVE, put("arms", PLAIN_ARMS[:1])),
+            {},
+            "native-vllm-0.29 has no code for MistralForCausalLM; use a model of: LlamaForCausalLM, Qwen3ForCausalLM, or runtime "
+            "nxdi-vllm-0.9.1, which serves it without drafts",
+        ),
+    ],
+)
+def test_a_model_with_the_shape_of_llama_has_plain_arms_where_a_runtime_serves_it(
+    variation: Variation, tmp_path: Path, edit: Any, config: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "mistral.json").write_text(json.dumps(MISTRAL | config), encoding="utf-8")
+    target = {"model": "mistralai/Mistral-7B-Instruct-v0.3", "config": "mistral.json"}
+    path = variation(both(edit, put("target", target)))
+    if not said:
+        model = load(path).baseline.target.model
+        assert (model.architecture, model.head_dim) == ("MistralForCausalLM", 128)
+        assert round(model.parameters / 1e9, 2) == 7.25  # as its page says
+    else:
+        with pytest.raises(InvalidExperiment) as caught:
+            load(path)
+        assert any(said in line for line in caught.value.lines), caught.value.lines
+
+
+def test_a_path_that_is_empty_is_refused(variation: Variation) -> None:
+    with pytest.raises(InvalidExperiment, match=r"target\.config = '': "):
+        load(variation(put("target", {"model": "my-org/mine", "config": ""})))
 
 
 def test_a_file_that_is_not_a_configuration_or_is_not_understood_is_one_line(

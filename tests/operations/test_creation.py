@@ -40,18 +40,94 @@ def _prompts(path: Path, *texts: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("model", sorted(FETCHED.keys() - SMALLEST))
-def test_every_model_of_the_catalogue_gets_an_experiment_that_passes(new: New, model: str) -> None:
-    experiment = new("--model", model)
-    plain, drafted = experiment.arms
-    assert (plain.target.model.name, plain.speculation) == (model, None)
+QWEN, LLAMA = "Qwen/Qwen3-{}B", "meta-llama/Llama-3.{}B-Instruct"
+OLD, PLUGIN, NATIVE = "nxdi-vllm-0.9.1", "nxdi-vllm-0.16", "native-vllm-0.29"
+EAGLE3_32B = "RedHatAI/Qwen3-32B-speculator.eagle3"
+EAGLE3_8B = "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
+DFLASH_8B = "z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat"
+WAYS: list[tuple[str, str, str, str, str, int]] = [
+    # Without a word the image with a future, where a head is known.
+    (QWEN.format(32), "", NATIVE, "eagle3", EAGLE3_32B, 3),
+    (QWEN.format(4), "", NATIVE, "dflash", "z-lab/Qwen3-4B-DFlash-b16", 15),
+    (LLAMA.format("1-8"), "", NATIVE, "eagle3", EAGLE3_8B, 3),
+    (LLAMA.format("3-70"), "", NATIVE, "eagle3", "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", 3),
+    (QWEN.format(1.7), "", OLD, "fused", QWEN.format(0.6), 7),
+    (QWEN.format(8), "", OLD, "fused", QWEN.format(0.6), 7),
+    (QWEN.format(14), "", OLD, "fused", QWEN.format(0.6), 7),
+    ("lmsys/vicuna-7b-v1.3", "", OLD, "fused", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", 7),
+    # As asked.
+    (QWEN.format(32), "--mode fused", OLD, "fused", QWEN.format(1.7), 7),
+    (QWEN.format(32), f"--runtime {OLD}", OLD, "fused", QWEN.format(1.7), 7),
+    (QWEN.format(32), "--draft Qwen/Qwen3-0.6B", OLD, "fused", QWEN.format(0.6), 7),
+    (QWEN.format(32), f"--draft {EAGLE3_32B}", NATIVE, "eagle3", EAGLE3_32B, 3),
+    (QWEN.format(4), "--mode fused", OLD, "fused", QWEN.format(0.6), 7),
+    (LLAMA.format("1-8"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
+    (LLAMA.format("1-8"), "--mode dflash", NATIVE, "dflash", DFLASH_8B, 9),
+    (LLAMA.format("1-8"), f"--draft {DFLASH_8B}", NATIVE, "dflash", DFLASH_8B, 9),
+    (LLAMA.format("3-70"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
+    *((model, "--mode eagle3 --draft my/head", NATIVE, "eagle3", "my/head", 3) for model in sorted(FETCHED)),
+    *(
+        (model, "--mode eagle --draft my/head", PLUGIN, "eagle", "my/head", 3)
+        for model in sorted(FETCHED)
+        if not model.startswith("Qwen/")
+    ),
+    (LLAMA.format("1-8"), f"--mode eagle --draft my/head --runtime {OLD}", OLD, "eagle", "my/head", 3),
+]
+
+
+def test_every_model_and_mode_of_the_catalogue_is_in_the_table() -> None:
+    assert {model for model, *_ in WAYS if model not in SMALLEST} == FETCHED.keys() - SMALLEST
+    assert {mode for _, _, _, mode, *_ in WAYS} == {"fused", "eagle", "eagle3", "dflash"}
+
+
+@pytest.mark.parametrize(("model", "options", "runtime", "mode", "draft", "k"), WAYS)
+def test_what_is_written_for_a_model_and_a_mode_passes_every_check(
+    new: New, model: str, options: str, runtime: str, mode: str, draft: str, k: int
+) -> None:
+    plain, drafted = new("--model", model, *options.split()).arms
+    assert (plain.target.model.name, plain.speculation, plain.runtime.name) == (model, None, runtime)
     assert drafted.speculation is not None
-    assert drafted.speculation.draft.model.parameters < plain.target.model.parameters / 2
+    assert (drafted.speculation.mode, drafted.speculation.draft.model.name) == (mode, draft)
+    assert drafted.num_speculative_tokens == k
     assert main(["check", "mine.yaml"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            "",
+            f"eagle3 with {EAGLE3_32B} on {NATIVE} (recommended by AWS; not published on Trn2); alternative: --mode fused with "
+            f"Qwen/Qwen3-1.7B on {OLD} (vLLM V0 is not supported from SDK 2.28 on; published: 3 times as fast at 4 at once)",
+        ),
+        (
+            "--model Qwen/Qwen3-8B",
+            f"fused with Qwen/Qwen3-0.6B on {OLD} (vLLM V0 is not supported from SDK 2.28 on; not published on Trn2); a supported "
+            "image drafts with heads only, and none is known for Qwen/Qwen3-8B",
+        ),
+        (
+            "--prompts long.jsonl",
+            f"not eagle3 on {NATIVE}: runtime {NATIVE} reads a prompt in one piece up to 16384 tokens of context only",
+        ),
+        ("--model Qwen/Qwen3-4B", "published: 1.8 times as fast at 1 and 0.35 times as fast at 4 at once"),
+        (f"--runtime {OLD}", "published: 3 times as fast at 4 at once), as you asked"),
+    ],
+)
+def test_it_says_in_one_line_what_it_chose_and_why_and_what_else_there_is(
+    options: str, why: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _prompts(tmp_path / "long.jsonl", *(f"{number}{'x' * 17_000}" for number in range(8)))
+    assert main(["new", "mine", "--json", *options.split()]) == 0
+    said = json.loads(capsys.readouterr().out)["why"]
+    assert why in said
+    assert "\n" not in said
+    Path("mine.yaml").unlink()
+    assert main(["new", "mine", *options.split()]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_it_chooses_what_is_known_cheap_and_fits(new: New, reference: Experiment, tmp_path: Path) -> None:
-    published = new()
+    published = new("--mode", "fused")
     assert [arm.serving.tensor_parallel for arm in published.arms] == [32, 32]
     assert published.arms[1].speculation == reference.arms[1].speculation
     assert (published.cluster.instance, len(published.prompts)) == ("trn2.48xlarge", 40)
@@ -118,11 +194,33 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
             "did you mean Qwen/Qwen3-32B? For a fine-tune add --like Qwen/Qwen3-32B",
         ),
         ("mine --model my-org/mine", "For a fine-tune add --like"),
+        (
+            "mine --model Qwen/Qwen3-30B-A3B",
+            "is a mixture of experts by its name, and no runtime here serves one",
+        ),
+        ("mine --model my-org/Mixtral-tuned --like Qwen/Qwen3-32b", "did you mean Qwen/Qwen3-32B?"),
         ("mine --model lab/target", "is not in the catalogue"),
         ("mine --model my-org/mine --like Qwen/Qwen3-33B", "--like = 'Qwen/Qwen3-33B'"),
         ("mine --model nobody --like Qwen/Qwen3-32B", "write it as owner/name"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-1.8B", "did you mean Qwen/Qwen3-1.7B?"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-14B", "not smaller than the target"),
+        ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-8b", "did you mean Qwen/Qwen3-4B?"),
+        ("mine --draft my/head", "For another head add its --mode"),
+        ("mine --draft z-lab/Qwen3-4B-DFlash-b16", "was trained for Qwen/Qwen3-4B"),
+        ("mine --draft Qwen/Qwen3-1.7B --mode eagle3", "needs a head that was trained for the target"),
+        ("mine --draft my/head --mode dflash", "is fixed by its training; start from a copy of"),
+        (
+            "mine --mode dflash",
+            "none of this mode for Qwen/Qwen3-32B; it has one for meta-llama/Llama-3.1-8B-Instruct and",
+        ),
+        ("mine --mode eagle --model meta-llama/Llama-3.1-8B-Instruct", "name one with --draft OWNER/NAME"),
+        ("mine --mode eagle --draft my/head", "has EAGLE and Medusa code for Llama but none for Qwen3"),
+        ("mine --mode medusa --draft my/head --model lmsys/vicuna-7b-v1.3", "llama-medusa-batch.yaml"),
+        ("mine --mode vanilla --model lmsys/vicuna-7b-v1.3", "runs as a batch Job that answers no request"),
+        ("mine --mode fast", "is not a mode of speculation; known: fused, draft"),
+        ("mine --mode fused --runtime native-vllm-0.29", "runtime native-vllm-0.29 cannot do it"),
+        ("mine --runtime vllm-cpu-0.32", "known: nxdi-vllm-0.9.1, nxdi-vllm-0.16, native-vllm-0.29"),
+        ("mine --runtime native-vllm-0.29 --model Qwen/Qwen3-8B", "drafts with heads only; name a head"),
         ("mine --draft meta-llama/Llama-3.2-1B-Instruct", "its tokenizer (llama3"),
         ("mine --model Qwen/Qwen3-0.6B", "is the smallest of its family"),
     ],

@@ -20,9 +20,10 @@ from experiment import Experiment, load
 from experiment.catalogue.prices import Price
 from experiment.cost import running
 from experiment.description import as_json
-from experiment.finding import Misuse, Outside
+from experiment.finding import Misuse, Outside, State
 from operations import pricing as prices
 from operations.cloud.aws import Aws
+from operations.preflight import capacity
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
@@ -182,6 +183,22 @@ def test_a_run_that_could_not_end_well_is_refused_before_a_node_starts(
         code, out, err = say("run", *words, *more)
         assert (code, out, why in err, len(err.splitlines())) == (2, "", True, 1), err
     assert notes.read_text() == "mine"
+
+
+def test_a_region_that_is_not_in_the_table_is_taken_its_price_is_unknown_and_ec2_is_asked(
+    say: Say, variation: Callable[[Any], Path], account: None
+) -> None:
+    zones = ["eu-north-1a", "eu-north-1b"]
+    file = variation(lambda data: data["cluster"].update(region="eu-north-1", availability_zones=zones))
+    experiment = load(file)
+    said = as_json(experiment)["unknown_until_run"]
+    assert "region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight asks)" in said
+    assert "its price: no price of eu-north-1 was read; that of us-east-2 stands in for it" in said
+    code, out, _ = say("cost", str(file), "--prices", "/nonexistent/prices.json")
+    assert code == 0
+    assert "price unknown, no price of eu-north-1 was read; that of us-east-2 stands" in " ".join(out.split())
+    found = capacity.offered(experiment, Aws("eu-north-1"))
+    assert (found.state, found.why) == (State.FINDING, "trn2.48xlarge is not offered in eu-north-1")
 
 
 def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from experiment import Experiment
+import aws_cdk as cdk
+from aws_cdk.assertions import Template
+
+from experiment import Experiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.cost import SERVICES
+from infra.stacks.network import NetworkStack
+from tests.experiment.edits import Edit, both, put
 from tests.infra.templates import ROOT, Deployments, json_of
 
 
@@ -18,6 +24,16 @@ def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_f
     public = [IPv4Network(one.properties["CidrBlock"]) for one in subnets if "public" in one.logical_id]
     behind_six_private = IPv4Network("10.0.0.0/19").network_address + 6 * 2**13
     assert min(public).network_address == behind_six_private
+
+
+def test_a_region_that_is_not_in_the_table_has_the_zones_that_the_file_names(
+    variation: Callable[[Edit], Path],
+) -> None:
+    zones = ["eu-north-1c", "eu-north-1a"]
+    cluster = both(put("cluster.region", "eu-north-1"), put("cluster.availability_zones", zones))
+    stack = NetworkStack(cdk.App(), experiment=load(variation(cluster)))
+    subnets = Template.from_stack(stack).find_resources("AWS::EC2::Subnet").values()
+    assert sorted(one["Properties"]["AvailabilityZone"] for one in subnets) == sorted(zones * 2)
 
 
 def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(made: Deployments) -> None:
