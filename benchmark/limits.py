@@ -6,11 +6,20 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from reprlib import repr as shown
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from benchmark.addresses import url_problem
+from benchmark.objectives import METRICS, MOST_S, PERCENTILE, by_percentile
 
 MOST_LEVELS, MOST_DEPTH = 64, 32
 _MOST_PROBLEMS = 20
@@ -135,3 +144,13 @@ def one_line(problems: list[str]) -> str:
 
 def _key(key: str) -> str:
     return key if key.isidentifier() and len(key) < 60 else shown(key)
+
+
+FOR_ANY_OF = f"an object of seconds above 0 to {MOST_S:,.0f} for any of {', '.join(METRICS)}"
+_METRIC = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]
+_SECONDS = Annotated[int | float, number(MOST_S, above=0)]
+_BY_PERCENTILE = Mapping[Annotated[str, Field(pattern=PERCENTILE)], _SECONDS]
+Slo = Mapping[_METRIC, _SECONDS]
+"""What a single request has to keep."""
+Objective = Mapping[_METRIC, Annotated[_BY_PERCENTILE, Field(min_length=1), BeforeValidator(by_percentile)]]
+"""What an arm has to keep, as a plan has it."""

@@ -21,6 +21,11 @@ CONFIDENCE = 0.95
 LEAST_S, MOST_S = 1e-6, 1e6
 
 
+def by_percentile(limit: Any) -> Any:
+    """A limit as a plan has it: by percentile."""
+    return {DEFAULT: limit} if isinstance(limit, int | float) and not isinstance(limit, bool) else limit
+
+
 class Limit(NamedTuple):
     """One time of an objective."""
 
@@ -40,11 +45,6 @@ class Limit(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.metric.removesuffix('_s').upper()} {self.percentile} {self.seconds:g} s"
-
-
-def by_percentile(limit: Any) -> Any:
-    """A limit as a plan has it: by percentile."""
-    return {DEFAULT: limit} if isinstance(limit, int | float) and not isinstance(limit, bool) else limit
 
 
 def limits(objective: Mapping[str, Mapping[str, float]] | None) -> Iterator[Limit]:

@@ -5,8 +5,6 @@ The charts make it, the pod reads it, options change it: the same model checks i
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +12,22 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from benchmark.addresses import url_problem
 from benchmark.cell_size import cell_requests
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of, text_of
 from benchmark.limits import (
+    FOR_ANY_OF,
     LEFT_OUT,
     MOST_DEPTH,
     MOST_LEVELS,
     UNLESS_NONE,
     UNLESS_ONE,
+    Objective,
     Part,
+    Slo,
     asked_by_user,
     held_to,
     in_words,
@@ -38,7 +39,7 @@ from benchmark.limits import (
     plain,
     whole,
 )
-from benchmark.objectives import METRICS, MOST_S, PERCENTILE, by_percentile
+from core.json_text import sha256_of
 from core.labels import WANTED, is_label
 
 MOST_OUTPUT = 1 << 20
@@ -49,9 +50,6 @@ MOST_STARTS = 32
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
 _SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
-_LIMIT = Annotated[int | float, number(MOST_S, above=0)]
-_FOR_ANY_OF = f"an object of seconds above 0 to {MOST_S:,.0f} for any of {', '.join(METRICS)}"
-_LIMITED = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
@@ -208,20 +206,10 @@ class Plan(Part):
     """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
-    slo: Annotated[Mapping[_LIMITED, _LIMIT] | None, must_be(_FOR_ANY_OF, min_length=1)] = None
+    slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
     """What a single request has to keep, for goodput: ttft_s, tpot_s, e2e_s, each optional."""
     objective: Annotated[
-        Mapping[
-            _LIMITED,
-            Annotated[
-                Mapping[Annotated[str, Field(pattern=PERCENTILE)], _LIMIT],
-                Field(min_length=1),
-                BeforeValidator(by_percentile),
-            ],
-        ]
-        | None,
-        must_be(f"{_FOR_ANY_OF}, or of such an object of percentiles from p50 to p99.9"),
-        UNLESS_NONE,
+        Objective | None, must_be(f"{FOR_ANY_OF}, or by percentile, p50 to p99.9"), UNLESS_NONE
     ] = None
     """What an arm has to keep, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
     search: Annotated[
@@ -346,16 +334,11 @@ class Plan(Part):
         if self.search:
             content["search"] = {k: v for k, v in content["search"].items() if k not in aside}
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
-        return _sha256(content)
+        return sha256_of(content)
 
     def prompts_sha256(self) -> str:
         """Identity of the prompts, in whatever order."""
-        return _sha256(sorted(self.to_dict()["prompts"], key=lambda prompt: str(prompt["id"])))
-
-
-def _sha256(content: object) -> str:
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+        return sha256_of(sorted(self.to_dict()["prompts"], key=lambda prompt: str(prompt["id"])))
 
 
 def load(path: Path) -> Plan:
@@ -376,9 +359,7 @@ def from_dict(content: Any) -> Plan:
     """Check `content` and freeze it. Raises PlanError that names all problems, separated by semicolons."""
     if not isinstance(content, dict):
         raise PlanError(f"a plan is one JSON object, not {type(content).__name__}")
-    if (
-        content.get("search") and "objective" not in content
-    ):  # as plans said it before objectives were percentiles
+    if content.get("search") and "objective" not in content:  # of a client before 0.3.0
         content = {**content, "objective": content.get("slo")}
     content = {key: value for key, value in content.items() if value is not None}
     try:

@@ -160,9 +160,7 @@ def _objective(summary: Mapping[str, Any]) -> Iterator[str]:
         told = by_load.setdefault(load, {}).setdefault(row["outcome"], [])
         told.append(f"{row['arm']} ({_kept(row)})")
     for load, by_outcome in by_load.items():
-        parts = [
-            f"{text} {listed(by_outcome[key])}" for key, text in words.items() if key in by_outcome
-        ]
+        parts = [f"{text} {listed(by_outcome[key])}" for key, text in words.items() if key in by_outcome]
         yield f"{in_words_of(summary['run']['objective'])} at {load.in_words}: {'; '.join(parts)}."
 
 
@@ -209,9 +207,7 @@ def _cheapest(summary: Mapping[str, Any]) -> Iterator[str]:
         "not known of": [name for name in unable if objective and name in open_],
         "too few answers of": [] if objective else unable,
     }
-    rest = "".join(
-        f"; {why} {listed(names)} at any load of the run" for why, names in words.items() if names
-    )
+    rest = "".join(f"; {why} {listed(names)} at any load of the run" for why, names in words.items() if names)
     yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 

@@ -13,13 +13,13 @@ from experiment.expected import expected_of
 from experiment.finding import Misuse
 from operations.__main__ import main
 from operations.forecast import (
-    Prediction,
     Steps,
     measured,
     of_file,
     predict,
     published,
 )
+from operations.rental import Prediction
 from tests.conftest import NODE_USD, REFERENCE
 
 ALL = [1.0] * 7
