@@ -9,7 +9,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,9 +128,8 @@ def command(
     if nodes_now is None or nodes_now < costs["nodes"]:
         told["next"].append(f"./trnspec scale {path} {costs['nodes']} --hours <H>")
     if not dry_run:
-        if before != after:
-            _write(path.resolve(), after)
-        write(rendered)
+        with _written(path.resolve(), before, after) if before != after else nullcontext():
+            write(rendered)
         if aws is not None:
             told["scaled"] = raise_winner(experiment, service, aws)
     print_json(told) if as_json else print(_text(experiment, service, told))
@@ -166,21 +166,35 @@ def _candidate(path: Path, before: str, given: Mapping[str, Any]) -> tuple[str, 
         beside.unlink()
 
 
-def _write(path: Path, text: str) -> None:
-    """In one step: the file is the old one or the new one, never half of it."""
-    beside = _beside(path, text)
-    shutil.copymode(path, beside)
-    beside.replace(path)
+@contextmanager
+def _written(path: Path, before: str, after: str) -> Iterator[None]:
+    """The file is the new one, and the old one again where what follows fails; never half of either."""
+    new, old = _beside(path, after), _beside(path, before)
+    try:
+        new.replace(path)
+        try:
+            yield
+        except BaseException:
+            old.replace(path)
+            raise
+    finally:
+        new.unlink(missing_ok=True)
+        old.unlink(missing_ok=True)
 
 
 def _beside(path: Path, text: str) -> Path:
+    """A file with this text in the same folder, with the same permissions."""
+    name = ""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
+        shutil.copymode(path, name)
     except OSError as error:
+        if name:
+            Path(name).unlink(missing_ok=True)
         raise Misuse(
-            f"{path.parent}: cannot be written ({error.strerror}); correct its permissions"
+            f"{path.parent}: cannot be written ({error.strerror}); make room or correct its permissions"
         ) from None
     return Path(name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 from pathlib import Path
 
@@ -130,6 +131,24 @@ def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
     again = promote("qwen-sd-vllm")
     assert (again[0], "the manifests are up to date" in again[1]) == (0, True)
+
+
+def test_where_the_manifests_cannot_be_written_the_file_is_unchanged_too(file: Path, promote: Say) -> None:
+    def kept() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in file.parent.rglob("*") if path.is_file()}
+
+    before, (_, most) = kept(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert promote("qwen-sd-vllm", "--dry-run")[0] == 0  # which also starts jsii, without a limit
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (12_000, most)
+    )  # the experiment is smaller, most manifests are larger
+    try:
+        code, out, err = promote("qwen-sd-vllm")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert (code, out, err.count("\n")) == (3, "", 1), err
+    assert "File too large; make room" in err
+    assert kept() == before
 
 
 def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
