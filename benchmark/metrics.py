@@ -25,7 +25,7 @@ class Metric:
     name: str
     """Key in summary.json; ends in its unit where it has one."""
     title: str = ""
-    """In headings of figures; empty where none shows it."""
+    """In headings of figures and dashboards; empty where none shows it."""
     unit: Literal["s", "tokens/s", "tokens", "requests", "requests/s", "fraction", "USD", "runs"]
     better: Literal["lower", "higher"]
     formula: str
@@ -113,6 +113,7 @@ TOKENS_PER_CHUNK = Metric(
 )
 TOKENS_PER_STEP = Metric(
     name="tokens_per_step",
+    title="Tokens of a decode step",
     unit="tokens",
     better="higher",
     formula="1 + accepted drafts / decode steps as the server counts them for the request, else tokens_per_chunk where "
@@ -131,6 +132,7 @@ ACCEPTANCE_LENGTH = Metric(
 )
 ERRORS = Metric(
     name="errors",
+    title="Requests that failed",
     unit="requests",
     better="lower",
     formula="measured requests that ended in a named error (in CloudWatch 1 for each, 0 for the others)",
@@ -156,6 +158,7 @@ GOODPUT = Metric(
 )
 COST = Metric(
     name="usd_per_million_output_tokens",
+    title="Cost per million output tokens",
     unit="USD",
     better="lower",
     formula="usd_per_hour of the arm / (output tokens of the cell / hours of its steady windows, at a rate above what it answers "
@@ -165,6 +168,7 @@ COST = Metric(
 )
 LLMPERF_INTER_TOKEN_LATENCY = Metric(
     name="llmperf_inter_token_latency_s",
+    title="Inter-token latency as llmperf counts it",
     unit="s",
     better="lower",
     formula="e2e_s / stream chunks, role-only and empty ones included: for comparison with old figures only",

@@ -41,6 +41,7 @@ class InsightsMetric(NamedTuple):
     title: str
     statistic: str
     dimensions: tuple[str, ...] = ("ClusterName",)
+    grafana_unit: str = "percent"
 
     @property
     def promql(self) -> str:
@@ -48,20 +49,29 @@ class InsightsMetric(NamedTuple):
         return IN_PROMETHEUS[self.name]
 
 
-NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum")
+NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum", grafana_unit="suffix: nodes")
 NODE_METRICS = (
     NODE_COUNT,
-    InsightsMetric("cluster_failed_node_count", "nodes that failed", "Maximum"),
+    InsightsMetric("cluster_failed_node_count", "nodes that failed", "Maximum", grafana_unit="suffix: nodes"),
     InsightsMetric("node_cpu_utilization", "node CPU, %", "Average"),
     InsightsMetric("node_memory_utilization", "node memory, %", "Average"),
     InsightsMetric("node_filesystem_utilization", "node disk, %", "Maximum"),
 )
 NEURON_NODE_METRICS = (
     InsightsMetric("node_neuroncore_utilization", "NeuronCores, %", "Average"),
-    InsightsMetric("node_neurondevice_runtime_memory_used_bytes", "runtime memory, bytes", "Maximum"),
-    InsightsMetric("node_neuron_execution_latency", "execution latency, s", "Average"),
-    InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum"),
-    InsightsMetric("node_neurondevice_hw_ecc_events_total", "ECC events", "Sum"),
+    InsightsMetric(
+        "node_neurondevice_runtime_memory_used_bytes",
+        "runtime memory, bytes",
+        "Maximum",
+        grafana_unit="bytes",
+    ),
+    InsightsMetric("node_neuron_execution_latency", "execution latency, s", "Average", grafana_unit="s"),
+    InsightsMetric(
+        "node_neuron_execution_errors_total", "execution errors", "Sum", grafana_unit="suffix: errors"
+    ),
+    InsightsMetric(
+        "node_neurondevice_hw_ecc_events_total", "ECC events", "Sum", grafana_unit="suffix: events"
+    ),
 )
 NEURON_POD = InsightsMetric(
     "pod_neuroncore_utilization",

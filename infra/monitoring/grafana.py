@@ -8,12 +8,13 @@ classic model, since file provisioning and the sidecar of Grafana's chart refuse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, text, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import DataSourceRef
+from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from benchmark.metrics import COST, ERRORS, PERIOD_S, RUN_ACTIVE, TOKENS_PER_STEP, TPOT, Metric
 from experiment import Experiment
@@ -25,13 +26,44 @@ from infra.monitoring import container_insights as insights
 from infra.monitoring.details import DETAILS, FURTHER, HEADLINES, baselines, compared
 from infra.monitoring.promql import series, value
 
+ALL = ".*"
+"""What a variable stands for while nothing is chosen."""
 _COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
 _HOURLY = (
     "List price. A node bills while it runs, with or without servers; of a node with the taint of Trn2 nodes nothing says "
     "here whose it is."
 )
 _CELL = "arm, class, concurrency"
-_LEGEND = "{{class}} {{arm}} {{concurrency}}"
+_LEGEND = "{{class}}, {{arm}}, load {{concurrency}}"
+_CHOSEN = ("arm", "class")
+"""What a reader may choose: the names of the variables, and of the labels."""
+_UNITS = {"s": "s", "tokens": "suffix: tokens", "tokens/s": "suffix: tokens/s", "USD": "currencyUSD"}
+"""Grafana's by the registry's."""
+_REQUESTS, _TIMES, _SHARE = "suffix: requests", "suffix: x", "percentunit"
+_STATISTICS = {"Average": "mean"}
+_OF_SERVERS = {
+    "num_requests_running": ("Requests in progress", _REQUESTS),
+    "num_requests_waiting": ("Requests waiting", _REQUESTS),
+    "gpu_cache_usage_perc": ("Key-value cache in use", _SHARE),
+    "kv_cache_usage_perc": ("Key-value cache in use", _SHARE),
+    "num_preemptions_total": ("Requests preempted per second", "suffix: requests/s"),
+    "prompt_tokens_total": ("Prompt tokens per second", "suffix: tokens/s"),
+    "generation_tokens_total": ("Generated tokens per second", "suffix: tokens/s"),
+    "time_to_first_token_seconds": ("Time to first token, by the server", "s"),
+    "time_per_output_token_seconds": ("Time per output token, by the server", "s"),
+    "inter_token_latency_seconds": ("Inter-token latency, by the server", "s"),
+    "request_time_per_output_token_seconds": ("Time per output token of a request, by the server", "s"),
+    "e2e_request_latency_seconds": ("End-to-end latency, by the server", "s"),
+    "request_success_total": ("Requests answered per second", "suffix: requests/s"),
+    "spec_decode_num_drafts_total": ("Steps with drafts per second", "suffix: steps/s"),
+    "spec_decode_num_draft_tokens_total": ("Drafted tokens per second", "suffix: tokens/s"),
+    "spec_decode_num_accepted_tokens_total": ("Accepted drafts per second", "suffix: tokens/s"),
+    "spec_decode_num_accepted_tokens_per_pos_total": (
+        "Accepted drafts per second, by position",
+        "suffix: tokens/s",
+    ),
+}
+"""What servers say of themselves, in words and with a unit, by vLLM's name."""
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
@@ -43,7 +75,8 @@ class Panel(NamedTuple):
     title: str
     lines: dict[str, str]
     """Queries by their legend."""
-    unit: str = "short"
+    unit: str
+    """As Grafana names it."""
     description: str = ""
 
 
@@ -57,6 +90,8 @@ def grafana_dashboard(experiment: Experiment) -> str:
         .time("now-3h", "now")
         .refresh("1m")
         .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
+        .with_variable(_choice("arm", "Arm", [arm.name for arm in experiment.served_arms]))
+        .with_variable(_choice("class", "Class", experiment.classes))
         .with_panel(text.Panel().content(_words(experiment)).span(_COLUMNS).height(4))
     )
     for title, panels in dashboard_rows(experiment).items():
@@ -72,6 +107,13 @@ def grafana_dashboard(experiment: Experiment) -> str:
     return json.dumps(made.build(), cls=JSONEncoder, indent=1) + "\n"
 
 
+def _choice(name: str, label: str, values: Iterable[str]) -> dashboard.CustomVariable:
+    """One, several or all of the values, which are those of the file: a new dashboard has no data to ask for them."""
+    everything = VariableOption(selected=True, text=["All"], value=["$__all"])
+    made = dashboard.CustomVariable(name).label(label).values(",".join(values))
+    return made.multi(True).include_all(True).all_value(ALL).current(everything)
+
+
 def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
     """What is asked: first what decides, then each metric as CloudWatch's dashboard has it, servers and nodes."""
 
@@ -82,27 +124,30 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
         return [_ratio(experiment, metric, one) for one in DETAILS[0].statistics(metric)]
 
     answering = {
-        arm.name: f"{arm_usd_per_hour(experiment, arm):.6g} * count({series(experiment, _RUNNING, arm=arm.name)})"
+        arm.name: f"{arm_usd_per_hour(experiment, arm):.6g} * count({series(experiment, _RUNNING, chosen=['arm'], arm=arm.name)})"
         for arm in experiment.served_arms
     }
     load = {
-        f"{name} {{{{arm}}}}": f"sum by (arm) ({series(experiment, name)})" for name in (_RUNNING, _WAITING)
+        f"{word}, {{{{arm}}}}": f"sum by (arm) ({series(experiment, name, chosen=['arm'])})"
+        for word, name in {"in progress": _RUNNING, "waiting": _WAITING}.items()
     }
     if experiment.instance.neuron:
         node = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
         answering["Trn2 nodes"] = f'{node:.6g} * count(kube_node_spec_taint{{key="{NEURON_TAINT_KEY}"}})'
-    time, steps = "Time per output token, p50", "Tokens of a decode step, average"
-    cost = f"USD per million output tokens of the run so far ({COST.better} is better)"
+    cost = f"{COST.title} of the run so far ({COST.better} is better)"
     first = [
-        _arms(experiment, TPOT, "p50")._replace(title=f"{time} ({TPOT.better} is better)"),
-        _ratio(experiment, TPOT, "p50")._replace(title=f"{time}: times better than {baselines(experiment)}"),
-        _arms(experiment, TOKENS_PER_STEP, "Average")._replace(
-            title=f"{steps} ({TOKENS_PER_STEP.better} is better)"
-        ),
-        Panel("Requests in the servers", load),
-        Panel(cost, {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST)})"}, "currencyUSD"),
+        _arms(experiment, TPOT, "p50"),
+        _ratio(experiment, TPOT, "p50"),
+        _arms(experiment, TOKENS_PER_STEP, "Average"),
+        Panel("Requests in progress and waiting", load, _REQUESTS),
         Panel(
-            "USD an hour of the Trn2 nodes, and of it each arm that answers",
+            cost,
+            {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST, chosen=_CHOSEN)})"},
+            "currencyUSD",
+            COST.formula,
+        ),
+        Panel(
+            "Cost per hour of the Trn2 nodes, and of it each arm that answers",
             answering,
             "currencyUSD",
             _HOURLY,
@@ -110,36 +155,48 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
     ]
     whole = " of the whole cluster" if experiment.cluster.existing else ""
     active = {"{{provenance}}": f"max by (provenance) ({series(experiment, RUN_ACTIVE)})"}
-    errors = [_arms(experiment, ERRORS, one) for one in ("Average", "Sum")]
+    share, failed = (_arms(experiment, ERRORS, one) for one in ("Average", "Sum"))
+    errors = [
+        share._replace(title="Share of the requests that failed", unit=_SHARE),
+        failed._replace(title=f"{ERRORS.title}, in {PERIOD_S // 60} minutes", unit=_REQUESTS),
+    ]
     return {
         _FIRST: first,
-        **{metric.name: statistics(metric) + ratios(metric) for metric in HEADLINES},
-        "Runs and errors": [Panel("1 while a run is on", active), *errors],
-        **{metric.name: statistics(metric) for metric in FURTHER},
+        **{metric.title: statistics(metric) + ratios(metric) for metric in HEADLINES},
+        "Runs and errors": [Panel("A run is on", active, "bool_on_off"), *errors],
+        **{metric.title: statistics(metric) for metric in FURTHER},
         "Servers": list(_servers(experiment)),
-        f"Nodes{whole}": [Panel(one.title, {one.statistic: one.promql}) for one in insights.NODE_METRICS],
-        f"Trainium nodes{whole}": [
-            Panel(one.title, {one.statistic: one.promql}) for one in insights.NEURON_NODE_METRICS
-        ],
+        f"Nodes{whole}": list(map(_of_nodes, insights.NODE_METRICS)),
+        f"Trainium nodes{whole}": list(map(_of_nodes, insights.NEURON_NODE_METRICS)),
     }
 
 
+def _of_nodes(metric: insights.InsightsMetric) -> Panel:
+    words = metric.title.partition(",")[0]  # what follows is the unit, where CloudWatch has none
+    return Panel(f"{words[0].upper()}{words[1:]}", {words: metric.promql}, metric.grafana_unit)
+
+
 def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    title = f"{metric.name} {statistic} ({metric.better} is better)"
-    lines = {_LEGEND: value(experiment, metric, statistic, _CELL)}
-    return Panel(title, lines, "s" if metric.unit == "s" else "short", metric.formula)
+    title = f"{_named(metric, statistic)} ({metric.better} is better)"
+    lines = {_LEGEND: value(experiment, metric, statistic, _CELL, chosen=_CHOSEN)}
+    return Panel(title, lines, _UNITS.get(metric.unit, _REQUESTS), metric.formula)
+
+
+def _named(metric: Metric, statistic: str) -> str:
+    return f"{metric.title}, {_STATISTICS.get(statistic, statistic)}"
 
 
 def _ratio(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    def of(arm: Arm) -> str:
-        return value(experiment, metric, statistic, "class, concurrency", arm=arm.name)
+    def of(arm: Arm, chosen: Sequence[str]) -> str:
+        return value(experiment, metric, statistic, "class, concurrency", chosen=chosen, arm=arm.name)
 
     lines = {}
-    for arm in experiment.served_arms:
-        own, base = of(arm), of(experiment.baseline_of(arm))
+    for arm in experiment.served_arms:  # the baseline is divided by, whichever arms are chosen
+        own, base = of(arm, _CHOSEN), of(experiment.baseline_of(arm), ["class"])
         times = f"({base}) / ({own})" if metric.better == "lower" else f"({own}) / ({base})"
         lines[_LEGEND.replace("{{arm}}", arm.name)] = times
-    return Panel(f"{metric.name} {statistic}: times better than {baselines(experiment)}", lines)
+    title = f"{_named(metric, statistic)}: times better than {baselines(experiment)}"
+    return Panel(title, lines, _TIMES, "Above 1: better than the baseline.")
 
 
 def _servers(experiment: Experiment) -> Iterator[Panel]:
@@ -147,27 +204,28 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
     names = dict.fromkeys(name for arm in experiment.served_arms for name in arm.runtime.metrics)
 
     def rate(name: str, by: str = "arm") -> str:
-        return f"sum by ({by}) (rate({series(experiment, name)}[{PERIOD_S}s]))"
+        return f"sum by ({by}) (rate({series(experiment, name, chosen=['arm'])}[{PERIOD_S}s]))"
 
     if _DRAFTS in names:
         yield Panel(
             "Tokens of a step as the server counts them",
             {"{{arm}}": f"1 + {rate(_ACCEPTED)} / {rate(_DRAFTS)}"},
+            _UNITS["tokens"],
         )
     for name in names:
-        if name.endswith("_total"):
-            yield Panel(f"{name}, a second", {"{{arm}}": rate(name)})
+        title, unit = _OF_SERVERS[name.removeprefix("vllm:")]
+        if name.endswith("_per_pos_total"):
+            lines = {"{{arm}}, position {{position}}": rate(name, "arm, position")}
+        elif name.endswith("_total"):
+            lines = {"{{arm}}": rate(name)}
         elif name.endswith("_seconds"):
             buckets = rate(f"{name}_bucket", "arm, le")
-            yield Panel(
-                name,
-                {
-                    f"p{100 * one:g} {{{{arm}}}}": f"histogram_quantile({one}, {buckets})"
-                    for one in (0.5, 0.99)
-                },
-            )
+            lines = {
+                f"{{{{arm}}}}, p{100 * one:g}": f"histogram_quantile({one}, {buckets})" for one in (0.5, 0.99)
+            }
         else:
-            yield Panel(name, {"{{arm}}": f"max by (arm) ({series(experiment, name)})"})
+            lines = {"{{arm}}": f"max by (arm) ({series(experiment, name, chosen=['arm'])})"}
+        yield Panel(title, lines, unit, f"{name} of vLLM")
 
 
 def _words(experiment: Experiment) -> str:

@@ -31,7 +31,7 @@ from cdk8s_charts.render import render, render_for_prometheus
 from experiment import Experiment, load
 from experiment.model import Prometheus
 from infra.monitoring.alert_rules import alert_groups
-from infra.monitoring.grafana import dashboard_rows
+from infra.monitoring.grafana import ALL, dashboard_rows
 from lab.emulator.published_steps import emulated
 from lab.programs import ROOT, load_arms
 from lab.real.servers import LOOPBACK, Engine, Launch, mounted_folders, running
@@ -150,7 +150,8 @@ def _lines(ask: Callable[..., Any], lines: Mapping[str, str], began: float) -> V
     """The numbers of each series, by its labels."""
     found: dict[tuple[tuple[str, str], ...], list[float]] = {}
     for legend, query in lines.items():
-        for one in ask("query_range", query=query, start=began, end=time.time(), step=EVERY_S)["result"]:
+        everything = re.sub(r"\$(arm|class)\b", ALL, query)  # as Grafana asks while nothing is chosen
+        for one in ask("query_range", query=everything, start=began, end=time.time(), step=EVERY_S)["result"]:
             numbers = [float(value) for _, value in one["values"] if not math.isnan(float(value))]
             if numbers:
                 labels = {name: value for name, value in one["metric"].items() if name != "__name__"}
@@ -311,11 +312,11 @@ def tables(shown: Shown, what: str) -> Iterator[str]:
         figures = " | ".join(f"{one:.2f}" for one in (1000 * time_per_token, *others))
         yield f"| {class_} | {arm} | {figures} |"
     yield ""
-    told = [f"Most requests running at once: {_told(at_once, 'vllm:num_requests_running {{arm}}', 'g', max)}"]
+    told = [f"Most requests running at once: {_told(at_once, 'in progress, {{arm}}', 'g', max)}"]
     told += [f"USD an hour: {_told(hourly, None, '.2f')}"]
-    if own := shown.panels["Servers"].get("vllm:time_per_output_token_seconds"):
+    if own := shown.panels["Servers"].get("Time per output token, by the server"):
         told += [
-            f"what the servers themselves call time per output token, p50 in s: {_told(own, 'p50 {{arm}}', '.3f')}"
+            f"what the servers themselves call time per output token, p50 in s: {_told(own, '{{arm}}, p50', '.3f')}"
         ]
     yield "; ".join(told) + "."
     yield ""
@@ -324,7 +325,7 @@ def tables(shown: Shown, what: str) -> Iterator[str]:
 def _cell(key: tuple[tuple[str, str], ...]) -> tuple[str, str]:
     """Class and arm; the lines of a ratio have the arm in their legend."""
     labels = dict(key)
-    return labels["class"], labels.get("arm") or labels["line"].split()[1]
+    return labels["class"], labels.get("arm") or labels["line"].split(", ")[1]
 
 
 def _told(

@@ -16,11 +16,15 @@ from experiment import Experiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
+from tests.conftest import ROOT
 from tests.experiment.edits import Variation, put
 from tests.infra.conftest import changed
 from tests.infra.monitoring.promtool import needs_promtool, promtool
 
-HOURLY = "USD an hour of the Trn2 nodes, and of it each arm that answers"
+HOURLY = "Cost per hour of the Trn2 nodes, and of it each arm that answers"
+
+GRAFANA_UNITS = {"s", "percent", "percentunit", "bytes", "currencyUSD", "bool_on_off"}
+"""Ids of @grafana/data, valueFormats/categories.ts."""
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +52,12 @@ def test_the_library_reads_what_was_written_and_the_first_glance_answers_what_de
     assert [panel["title"] for panel in seen] == [
         "Time per output token, p50 (lower is better)",
         "Time per output token, p50: times better than qwen-vllm",
-        "Tokens of a decode step, average (higher is better)",
-        "Requests in the servers",
-        "USD per million output tokens of the run so far (lower is better)",
+        "Tokens of a decode step, mean (higher is better)",
+        "Requests in progress and waiting",
+        "Cost per million output tokens of the run so far (lower is better)",
         HOURLY,
     ]
-    assert seen[0]["targets"][0]["legendFormat"] == "{{class}} {{arm}} {{concurrency}}"
+    assert seen[0]["targets"][0]["legendFormat"] == "{{class}}, {{arm}}, load {{concurrency}}"
     assert seen[0]["options"]["legend"]["showLegend"] is True
 
 
@@ -64,6 +68,39 @@ def test_what_a_legend_names_is_what_a_query_keeps(dashboard: dict[str, Any]) ->
             kept = re.findall(r"by \(([^)]*)\)", target["expr"])
             assert kept, target
             assert all(label in by for by in kept), target
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_panel_has_a_unit_and_speaks_in_words(file: Path) -> None:
+    """Of every runtime: `short` is Grafana's word for no unit."""
+    dashboard = json.loads(grafana_dashboard(load(file)))
+    for panel in graphs(dashboard):
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        assert unit in GRAFANA_UNITS or re.fullmatch("suffix: [a-z/]+", unit), panel["title"]
+        legends = [re.sub(r"{{\w+}}", "", target["legendFormat"]) for target in panel["targets"]]
+        for words in (panel["title"], *legends):
+            assert not re.search(r"[a-z]_[a-z]|\w:\w|[a-z][A-Z]", words.replace("NeuronCores", "")), words
+    titles = [panel["title"] for panel in graphs(dashboard)]
+    times = [title for title in titles if re.match("(Time to|Time per|End-to-end|Inter-token)", title)]
+    by_title = {panel["title"]: panel["fieldConfig"]["defaults"]["unit"] for panel in graphs(dashboard)}
+    assert {by_title[title] for title in times if "times better" not in title} == {"s"}
+
+
+def test_arm_and_class_are_chosen_by_variables_that_every_query_of_them_uses(
+    dashboard: dict[str, Any], experiment: Experiment
+) -> None:
+    variables = {one["name"]: one for one in dashboard["templating"]["list"]}
+    values = {"arm": "qwen-vllm,qwen-sd-vllm", "class": ",".join(experiment.classes)}
+    for name, query in values.items():
+        one = variables[name]
+        assert (one["type"], one["query"], one["multi"]) == ("custom", query, True)
+        assert (one["includeAll"], one["allValue"], one["current"]["value"]) == (True, ".*", ["$__all"])
+    for query in queries(dashboard):
+        for metric, labels in re.findall(r"((?:trnspec_|vllm:)\w+){([^}]*)}", query):
+            own = metric.startswith("trnspec_") and metric != "trnspec_run_active"
+            assert ('class=~"$class"' in labels) == own, query
+            compared_with = own and 'arm="qwen-vllm"' in labels  # a baseline is divided by, chosen or not
+            assert ('arm=~"$arm"' in labels) or compared_with or metric == "trnspec_run_active", query
 
 
 def test_panels_lie_side_by_side_within_24_columns(dashboard: dict[str, Any]) -> None:
@@ -103,7 +140,7 @@ def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Variati
     queries = {target["legendFormat"]: target["expr"].split(") / (") for target in targets}
     assert len(queries) == 4
     for size in ("", "-b8"):
-        base, own = queries["{{class}} qwen-sd-vllm" + size + " {{concurrency}}"]
+        base, own = queries["{{class}}, qwen-sd-vllm" + size + ", load {{concurrency}}"]
         assert (f'arm="qwen-vllm{size}"' in base, f'arm="qwen-sd-vllm{size}"' in own) == (True, True)
 
 
