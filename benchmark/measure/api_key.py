@@ -21,6 +21,7 @@ KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
 INSTEAD = "(API key)"
 _SHORTEST = 6
 """A shorter key is a placeholder, such as EMPTY for a server that asks for none, and may be a word of an answer."""
+_IN_URLS = str.maketrans("+/", "-_")
 _LONGEST_ESCAPE = 8
 """Characters that one of the key may be written with: a Unicode escape whose backslash was escaped twice."""
 
@@ -53,8 +54,11 @@ def _key() -> tuple[str, str]:
 
 @lru_cache(maxsize=4)
 def _pattern(key: str) -> re.Pattern[str]:
-    either = "|".join(["".join(map(_written, key)), *_encoded(key.encode())])
-    return re.compile(either, re.IGNORECASE)  # names of headers' values are often shown in lower case
+    """In any case: values of headers are often shown in lower case."""
+    encoded = [*_encoded(key.encode())]
+    either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
+    begins = "".join(map(re.escape, {key[0], *"%\\&", *(one[0] for one in encoded)}))
+    return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # looking ahead halves the time
 
 
 def _written(character: str) -> str:
@@ -72,4 +76,4 @@ def _encoded(key: bytes) -> Iterator[str]:
     for before in range(3):
         whole = b64encode(bytes(before) + key).decode()
         own = whole[-(-before * 8 // 6) : (before + len(key)) * 8 // 6]
-        yield re.escape(own).replace(r"\+", "[+-]").replace("/", "[/_]")
+        yield from (own, own.translate(_IN_URLS))
