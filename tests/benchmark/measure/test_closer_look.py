@@ -313,3 +313,15 @@ def test_five_tokens_that_are_really_as_likely_are_not_taken_for_dummies() -> No
     assert divergence.unreal([sure, flat]) == ""
     assert divergence.unreal([flat]) == DUMMY
     assert divergence.unreal([sure, sure._replace(top={" the": -0.1, " a": -4.1})]) == ""
+
+
+def test_log_probabilities_of_tokens_that_spell_the_api_key_are_not_kept(
+    start: Start, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "".join(WORDS[1:4]).strip()
+    monkeypatch.setenv("BENCHMARK_API_KEY", key)
+    run(start(Writer(top=NEAR)), out)
+    lines = [json.loads(line) for line in (out / "divergence.jsonl").read_text().splitlines()]
+    steps = ["".join(step[0] for step in line["steps"]) for line in lines if line["kind"] == "asked"]
+    assert [text for text in steps if key in text] == []
+    assert "the answer repeats the API key" in [line["message"] for line in lines]
