@@ -279,7 +279,7 @@ def test_a_run_is_read_again_whatever_the_clock_says(
     assert run() == 0
     capsys.readouterr()
     before = (out / "requests.jsonl").read_bytes()
-    assert (run(), main(["report", str(out)])) == (0, 0)
+    assert (run(), main(["report", str(out)]), main(["results", str(out.parent)])) == (0, 0, 0)
     assert (out / "requests.jsonl").read_bytes() == before, "nothing was left to ask"
     assert "cannot be used" not in capsys.readouterr().err
 
