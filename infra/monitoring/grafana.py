@@ -30,8 +30,8 @@ ALL = ".*"
 """What a variable stands for while nothing is chosen."""
 _COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
 _HOURLY = (
-    "List price. A node bills while it runs, with or without servers; of a node with the taint of Trn2 nodes nothing says "
-    "here whose it is."
+    "List price. A node is billed while it runs, with or without servers. Every node with the taint of Trn2 nodes counts, also "
+    "those of others."
 )
 _CELL = "arm, class, concurrency"
 _LEGEND = "{{class}}, {{arm}}, load {{concurrency}}"
@@ -230,10 +230,10 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
 
 def _words(experiment: Experiment) -> str:
     return (
-        f"**{experiment.name}**: {experiment.description} {compared(experiment)} The row of runs says of each whether it was "
-        "*measured* or *emulated*; verdicts and intervals stand in the report. On vLLM 0.9.1 a server's own time per output "
-        "token and its count of generated tokens are those of *steps*: read time per token from the benchmark. Names of "
-        "Neuron metrics are unproven, and neuron-monitor does not support devices that are held by resource claims."
+        f"**{experiment.name}**: {experiment.description} {compared(experiment)} The row *Runs and errors* shows whether a "
+        "run is *measured* or *emulated*; verdicts and intervals are in its report. On vLLM 0.9.1 a server's own time per output "
+        "token and its count of generated tokens are those of *steps*: read the time per token from the benchmark. The names of "
+        "Neuron metrics were not verified on a device, and neuron-monitor does not support devices that are held by resource claims."
     )
 
 

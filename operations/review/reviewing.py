@@ -70,8 +70,8 @@ def _check_out(base: str, into: Path) -> str:
             f"{base}: not a commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
         )
     name = commit.decode().strip()
-    # Not unpacked from an archive: git itself writes no file outside of `into`. With an index of its own, no hook, no sparse
-    # checkout and nothing that is staged takes part.
+    # git itself writes the files, none outside of `into`. It has an index of its own, so that neither what is staged nor a
+    # sparse checkout nor a hook changes them.
     files = git(ROOT, "rev-parse", "--verify", "--quiet", f"{name}:./") or b""
     update = ("read-tree", "--no-sparse-checkout", "--reset", "-u", files.decode().strip())
     written = git(ROOT, f"--work-tree={into}", *update, index=into / _INDEX)
@@ -83,9 +83,9 @@ def _check_out(base: str, into: Path) -> str:
 
 
 def _untracked() -> list[str]:
-    """Experiment files of the working tree that no commit could bring."""
-    told = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
-    return sorted(os.fsdecode(told).split("\0")[:-1])
+    """Experiment files of the working tree that are in no commit."""
+    names = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
+    return sorted(os.fsdecode(names).split("\0")[:-1])
 
 
 def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | None:
@@ -111,7 +111,7 @@ def _described(
                 f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
             )
     options = ["--templates"] if templates else []
-    without = [f"--without={file}" for file in left_out]  # which the BASE's own code may not know
+    without = [f"--without={file}" for file in left_out]  # an option that the code of BASE may not have
     running = [
         subprocess.Popen(
             # -P: the folder of the program must not stand on the path
