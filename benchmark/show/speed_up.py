@@ -372,9 +372,12 @@ def _curves(
 
 def crossovers(summary: Mapping[str, Any]) -> Table | None:
     """Up to which load each treatment pays, for the mix and by class, of a run that searched its loads."""
+    known = summary["crossovers"] if summary.get("search") else ()
+    several = len({one["class"] for one in known}) > 2
     rows = [
         (one["treatment"], one["class"] or ALL_CLASSES, in_words(one))
-        for one in (summary["crossovers"] if summary.get("search") else ())
+        for one in known
+        if several or one["class"] is None
     ]
     return Table(
         title="Up to which load", headings=("arm", "class", "load"), rows=rows, names=3
