@@ -93,7 +93,7 @@ def decision_tables(at: AtLoad) -> list[Table]:
 
 
 def every_comparison(decision: Decision) -> list[Table]:
-    """By load: each treatment in each class."""
+    """A table for each load: each treatment in each class."""
     own = {at.load: [gain for gain in at.by_own if gain.class_] for at in decision.loads}
     return [_gains(at.load.in_words, [*at.by_window, *own[at.load]]) for at in decision.loads if at.by_window]
 
@@ -118,7 +118,7 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
 
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:
-    """By load: the medians and tails of every cell."""
+    """A table for each load: medians and tails of every cell."""
     loads = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     return [cell_table(summary, load, load.in_words, CELL_NUMBERS, "tokens per step") for load in loads]
 
