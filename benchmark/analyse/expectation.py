@@ -42,7 +42,7 @@ class Quantity(NamedTuple):
     title: str
     unit: str
     scale: float
-    """From the unit of the summary."""
+    """Factor from the unit of the summary."""
     better: str
 
     @property
@@ -63,13 +63,13 @@ QUANTITIES = {
     "plain_tpot_s": _TPOT,
     "step_over_plain": Quantity("decode step with drafts", "plain steps", 1, "lower"),
 }
-"""By `what` of an expectation."""
+"""The quantity of each `what`."""
 VERDICTS = {
     "reproduced": "reproduced",
     "not reproduced": "not reproduced",
     "cannot tell": "inconclusive",
 }
-"""By code of the summary, in words."""
+"""The words of each code of the summary."""
 _Value = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
@@ -210,7 +210,7 @@ def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
 
 
 def _logs(metric: str, cells: Cells, arm: Arm, place: Place) -> list[tuple[Source, float]]:
-    """Of each answer that has the metric."""
+    """Logarithms of the metric, of each answer that has it."""
     records = cells.answered(arm, place)
     if metric == TOKENS_PER_STEP.name and acceptance(arm, records, known_at(cells, arm, place))["caution"]:
         return []  # chunks are not steps there

@@ -32,7 +32,7 @@ from core.words import listed
 _MATTERS = 0.05
 """Two speed-ups that differ by less are taken for the same."""
 _LONG = 2.0
-"""In median pauses."""
+"""Median pauses that a long one takes at least."""
 _MOST, _OFTENER = 0.5, 2.0
 """A cause is named where it was seen in this share of the long pauses, and so many times as often as chance would have it."""
 
@@ -43,10 +43,10 @@ class _Steps:
 
     tpot_s: float
     tokens: float
-    """Of a step."""
+    """Tokens of a step."""
     records: Sequence[RequestRecord]
     median_s: float | None
-    """Of the pauses between two chunks, where each of them is a step."""
+    """The median pause between two chunks, where each of them is a step."""
 
     @property
     def pause_s(self) -> float:
@@ -100,7 +100,7 @@ def explain(
 
 
 def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _Steps | None:
-    """Where nothing contradicts that chunks are steps they are counted, else tokens a step are the server's and the mean pause follows."""
+    """Chunks count as steps where nothing contradicts it; else tokens a step are the server's, and the mean pause follows."""
     ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
     per_step = acceptance["tokens_per_step"]
     decoded = [one for one in records if decoding(one, output_tokens(one, ceiling))]

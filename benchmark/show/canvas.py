@@ -14,7 +14,7 @@ from itertools import cycle
 from statistics import fmean
 
 _COLOURS = 6
-"""Of treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
+"""Colours for treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
 DOT = "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"
 _SHAPES = (
     DOT,
@@ -25,17 +25,17 @@ _SHAPES = (
 )
 _CROSS = "M-3.5-3.5L3.5 3.5M-3.5 3.5L3.5-3.5"
 NARROW, WIDE = 340, 460
-"""Of a drawing: one of several in a row, or alone."""
+"""Widths of a drawing: one of several in a row, or alone."""
 _TOP, _BELOW, _RIGHT = 20, 36, 16
 _HEIGHT = 0.36
-"""Of a plot area, as a share of the drawing's width, unless its labels need more."""
+"""Height of a plot area as a share of the drawing's width, unless its labels need more."""
 _LONGEST_LABEL = 18
 _PER_CHAR, _PER_LINE = 6.4, 13.0
 """Room for a character and for a line of text, generous for every font of the page."""
 _RATIOS = (1, 0.1, 0.2, 0.5, 2, 5, 10, 20, 50, 100, 3, 1.5, 0.7, 0.3, 0.8, 0.9, 1.1, 1.2, 4, 1.3)
 """Ticks of a logarithmic axis by importance: where there is no room, the later ones are left out."""
 _EDGE = 0.04
-"""Of such an axis, without ticks, whose texts would stick out."""
+"""Share of such an axis at each end that has no ticks, because their texts would stick out."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -46,7 +46,7 @@ class Look:
 
     name: str
     variable: str
-    """Of the page's style."""
+    """Name of its colour in the page's style."""
     shape: str
     """A path around the point 0, 0."""
 
@@ -69,7 +69,7 @@ class Axis:
     high: float
     title: str = ""
     unit: str = ""
-    """After the number of each tick."""
+    """Text after the number of each tick."""
     log: bool = False
     whole: bool = False
     """Whether ticks are whole numbers only."""
@@ -136,7 +136,7 @@ class Figure:
     caption: str
     panels: tuple[Panel, ...]
     looks: tuple[Look, ...]
-    """In the legend."""
+    """Entries of the legend."""
 
 
 def figure(
@@ -244,7 +244,7 @@ class Plot:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most `most` characters of it."""
+    """The text, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

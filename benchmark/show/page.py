@@ -55,10 +55,10 @@ FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_CHARS = 600
-"""Of a text on the page; the journal has all of it."""
+"""Characters of a text that the page shows; the journal has all of it."""
 _MESSAGE_CHARS = 160
 _MOST_ARMS = 6
-"""In figures."""
+"""Arms that a figure shows."""
 
 
 def missing() -> list[str]:
@@ -177,7 +177,7 @@ def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """By text, of whom it is said."""
+    """The subjects of each text."""
     found: dict[str, list[str]] = {}
     for text, whom in said:
         found.setdefault(text, []).append(whom)
@@ -185,7 +185,7 @@ def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]:
-    """Why steps are not known, where they are not."""
+    """The reasons why steps are not known, each with its classes."""
     wanted = {(gain.class_, gain.arm) for gain in at.by_class if not gain.step_cost}
     found = [one for one in summary["explanations"] if Place.of(one).load == at.load]
     return _together(
@@ -194,7 +194,7 @@ def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]
 
 
 def predictions(raw: RawRun) -> list[dict[str, Any]]:
-    """What the run predicts by class and for all classes together; nothing where it cannot tell."""
+    """Predictions of the run by class and for all classes together; empty where it has none."""
     try:
         advice = advise(raw)
     except ResultsError:
@@ -203,7 +203,7 @@ def predictions(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
-    """By arm and error name, the first message."""
+    """The first message of each arm and error name."""
     found: dict[tuple[str, str], str] = {}
     for record in raw.measured:
         if record.error is not None:
@@ -260,7 +260,7 @@ def _prompt_text(prompt: Prompt) -> str:
 
 
 def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What the numbers depend on, by name."""
+    """Everything that the numbers depend on, by name."""
     run = summary["run"]
     known = {
         "run": run["id"],

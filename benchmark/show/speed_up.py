@@ -26,7 +26,7 @@ from benchmark.show.wording import change, plain
 ALL_CLASSES = "all classes"
 _LEVEL = Look("", "--muted", "")
 _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
-"""By verdict, its class in the page's style."""
+"""The class of each verdict in the page's style."""
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
 _CAPTION = (
     "Speed-up in time per output token, on one scale. Solid: observed, each mark with its 95 % interval. Dashed: "
@@ -54,7 +54,7 @@ class Picture:
     table: Table
     lanes: tuple[Lane, ...]
     ticks: tuple[tuple[float, str], ...]
-    """In percent of the axis."""
+    """Places in percent of the axis, with their texts."""
     zone: tuple[float, float] | None = None
     """A range that is shaded, begin and width."""
     total: bool = False
@@ -62,7 +62,7 @@ class Picture:
 
 
 def ratio_axis(found: Sequence[tuple[float | None, float | None, float | None]]) -> Axis:
-    """Of ratios with their intervals: it holds 1, all ratios, and intervals as far as a factor of 20."""
+    """An axis for ratios with their intervals: it holds 1, all ratios, and intervals as far as a factor of 20."""
     known = [(ratio, low or ratio, high or ratio) for ratio, low, high in found if ratio]
     lows = [max(min(low, ratio), ratio / 20) / 1.1 for ratio, low, _ in known]
     highs = [min(max(high, ratio), ratio * 20) * 1.1 for ratio, _, high in known]
@@ -205,7 +205,7 @@ def _against(one: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
-    """With the interval, where there is one."""
+    """A verdict with its ratio and interval, where they are known."""
     return verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
 
 
@@ -254,8 +254,8 @@ class _Line:
         return [(k, gain.ratio) for k, gain in sorted(self.measured.items()) if gain.ratio]
 
     @property
-    def told(self) -> Points:
-        """What the line says: measured if several windows were, else predicted."""
+    def shown(self) -> Points:
+        """The points to read off: the observed ones if several windows were run, else the predicted ones."""
         return self.points if len(self.points) > 1 or not self.predicted else [*self.predicted.items()]
 
 
@@ -277,7 +277,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     drawn = {
         where: of_class
         for where, of_class in found.items()
-        if any(len(line.told) > 1 for line in of_class.values())
+        if any(len(line.shown) > 1 for line in of_class.values())
     }
     return figure("windows", "Speed-up against the window", _CAPTION, _panels(drawn), ())
 
@@ -297,14 +297,14 @@ def _panels(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[P
     several = len({load for _, load in drawn}) > 1
     for index, ((family, load), of_class) in enumerate(drawn.items()):
         title = f"{family}, {load.in_words}" if several else family
-        ends = [(styles[class_], line.told[-1][1]) for class_, line in of_class.items()]
+        ends = [(styles[class_], line.shown[-1][1]) for class_, line in of_class.items()]
         plot = Plot(x, y, width=WIDE if len(drawn) == 1 else NARROW, labels=ends)
         plot.line([(x.low, 1), (x.high, 1)], _LEVEL)
         said = []
         for class_, line in of_class.items():
             _draw(plot, line, styles[class_])
-            k, best = max(line.told, key=lambda point: point[1])
-            kind = "observed" if line.told == line.points else "predicted"
+            k, best = max(line.shown, key=lambda point: point[1])
+            kind = "observed" if line.shown == line.points else "predicted"
             said.append(f"{class_} {kind}, best {best:.2f} with {k:g} speculative tokens")
         yield plot.panel(f"w{index}", title, f"Speed-up against the window, {title}: {'; '.join(said)}.")
 
@@ -360,7 +360,7 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Mapping
 def _curves(
     summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Mapping[str, Look]
 ) -> list[tuple[Look, Mapping[str, Any], list[tuple[float, Gain]]]]:
-    """Of each arm the crossover over all classes, and its speed-up by load."""
+    """The crossover over all classes and the speed-up by load of each arm."""
     ordered, found = sorted(loads, key=lambda at: at.load.size), []
     for edge in (one for one in summary["crossovers"] if one["class"] is None and one["treatment"] in arms):
         pair = edge["baseline"], edge["treatment"]
@@ -372,9 +372,12 @@ def _curves(
 
 def crossovers(summary: Mapping[str, Any]) -> Table | None:
     """Up to which load each treatment pays, for the mix and by class, of a run that searched its loads."""
+    known = summary["crossovers"] if summary.get("search") else ()
+    several = len({one["class"] for one in known}) > 2
     rows = [
         (one["treatment"], one["class"] or ALL_CLASSES, in_words(one))
-        for one in (summary["crossovers"] if summary.get("search") else ())
+        for one in known
+        if several or one["class"] is None
     ]
     return Table(
         title="Up to which load", headings=("arm", "class", "load"), rows=rows, names=3
@@ -382,7 +385,7 @@ def crossovers(summary: Mapping[str, Any]) -> Table | None:
 
 
 def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figure]:
-    """What each arm delivers for a dollar against its time per token, at every load that a search measured."""
+    """Output of each arm for a dollar against its time per token, at every load that a search measured."""
     search, price = (
         summary.get("search"),
         {arm["name"]: arm["usd_per_hour"] for arm in summary["run"]["arms"]},

@@ -15,9 +15,9 @@ from benchmark.plan import Plan
 from benchmark.show.canvas import Axis, Figure, Look, Panel, Plot, Points, figure
 
 Members = Sequence[tuple[Look, Records]]
-"""By arm, what was recorded at one place, in the order in which it was sent."""
+"""The requests of each arm at one place, in the order in which they were sent."""
 MOST_POINTS = 240
-"""Of one arm in one panel."""
+"""Marks of one arm in one panel."""
 OVER_TIME = (
     (E2E, "s", 1.0),
     (TPOT, "ms", 1000.0),

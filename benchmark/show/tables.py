@@ -93,7 +93,7 @@ def decision_tables(at: AtLoad) -> list[Table]:
 
 
 def every_comparison(decision: Decision) -> list[Table]:
-    """By load: each treatment in each class."""
+    """A table for each load: each treatment in each class."""
     own = {at.load: [gain for gain in at.by_own if gain.class_] for at in decision.loads}
     return [_gains(at.load.in_words, [*at.by_window, *own[at.load]]) for at in decision.loads if at.by_window]
 
@@ -118,7 +118,7 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
 
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:
-    """By load: the medians and tails of every cell."""
+    """A table for each load: medians and tails of every cell."""
     loads = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     return [cell_table(summary, load, load.in_words, CELL_NUMBERS, "tokens per step") for load in loads]
 
@@ -217,11 +217,14 @@ def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
             parts = [(cells.get((Place(class_, load), arm)) or {}).get(part) for class_ in classes]
             values = [UNKNOWN if one is None or one[key] is None else form(one[key]) for one in parts]
             rows += [(load.in_words, arm, *values)] if {*values} != {UNKNOWN} else []
+        columns = classes
+        if len(classes) > 1 and all(len({*row[2:]}) == 1 for row in rows):
+            rows, columns = [row[:3] for row in rows], ("every class",)
         if len(rows) > 1 and len({row[2:] for row in rows}) == 1:
             rows = [("all", "all", *rows[0][2:])]
         alone = len(loads) == 1
         named = f"{title}, {next(iter(loads)).in_words}" if alone else title
-        headings = ("load", "arm", *classes)[alone:]
+        headings = ("load", "arm", *columns)[alone:]
         table = Table(title=named, headings=headings, rows=[row[alone:] for row in rows], names=2 - alone)
         found += [table] if rows else []
     return found

@@ -104,7 +104,7 @@ def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
     yield from map(_drawn, tables or [_cells(summary, at.load)])
     if at.mix:
         several = (
-            f" Over the mix the intervals of {len(at.by_arm)} arms hold together; in a class each stands alone, and its best arm looks better than it is."
+            f" Over the mix the intervals of {len(at.by_arm)} arms hold together; in a class they do not, and the figure of its best arm is biased upward because it was chosen as the best."
             if at.winners
             else ""
         )

@@ -61,12 +61,12 @@ def number(values: Mapping[str, float] | None, scale: float, digits: int, statis
 
 
 def tokens_per_step(cell: Mapping[str, Any]) -> str:
-    """Of a cell, over all its steps."""
+    """Tokens per step of a cell, over all its steps."""
     return plain(cell["acceptance"]["tokens_per_step"], ".2f")
 
 
 def change(before: float | None, after: float | None, form: Callable[[float], str], to: str = "->") -> str:
-    """From what to what; `-` where one is not known."""
+    """Two values with an arrow between them; `-` where one is not known."""
     return UNKNOWN if before is None or after is None else f"{form(before)} {to} {form(after)}"
 
 
@@ -76,7 +76,7 @@ def verdict_text(comparison: Mapping[str, Any]) -> str:
 
 
 PUT_METRIC_DATA_USD, CUSTOM_METRIC_MONTH_USD = 0.01, 0.30
-"""Of 1,000 calls, and of a metric in a month (the first 10,000)."""
+"""Prices of 1,000 calls, and of a metric for a month (the first 10,000)."""
 PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
 
 
@@ -133,7 +133,7 @@ def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def differences(found: Mapping[str, Any]) -> str:
-    """What the pairs are that differ; nothing where answers were drawn."""
+    """Counts of the pairs that differ, by kind; empty where answers were drawn."""
     if found.get("faults") is None:
         return ""
     counts = [(found["near_ties"], "near-tie"), (found["faults"], "fault")]

@@ -254,6 +254,7 @@ def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
     for summary in (summaries["search"], summarise(searched(("json",), slo={"tpot_s": 1.0}))):
         dollars, kept = tables.cost_by_class(summary)
         assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 2, 4, 8)]
+        assert len(dollars.headings) == 3, "classes that were asked together share their price"
         shares = {row[2:] for row in kept.rows}
         assert len(kept.rows) == (8 if len(shares) > 1 else 1)
         assert lean(kept)[0].headings[2:] != (), "never names alone"
