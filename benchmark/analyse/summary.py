@@ -80,6 +80,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
   "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
   `drafts`: {arm: {mode, draft}}, as the experiment has them
+- `predicted_cost`: {plain arm: {usd_per_million_output_tokens, tpot_s, concurrency}}, decoding alone, as `./trnspec check` says
 - `served_by`: the engines, in words; empty where they are not known
 - `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
