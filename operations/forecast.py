@@ -20,7 +20,7 @@ from benchmark.commands.advise_command import mix as shares
 from benchmark.commands.advise_command import points
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
-from core.screen import wrapped
+from core.screen import folded, table, wrapped
 from experiment import Arm, Experiment
 from experiment.cost import run_price
 from experiment.expected import Expected, as_lines, expected, expected_of
@@ -327,36 +327,40 @@ def _text(
         f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
     )
     yield ""
-    yield from as_lines(expected(experiment))
+    yield from folded(as_lines(expected(experiment)))
     yield ""
-    if isinstance(rows[0], BreakEven):
-        yield f"{'class':<16}  {'break-even tok/step':>20}  {'at most':>7}  drafts accepted"
-    else:
-        yield f"{'class':<16}  {'tok/step':>8}  {'speed-up':>20}  {'$/M tokens':>24}  {'baseline':>8}  verdict"
-    for one in rows:
-        yield _row(one)
-    yield ""
-    if isinstance(rows[0], BreakEven):
-        yield from wrapped(
+    if needed := [one for one in rows if isinstance(one, BreakEven)]:
+        yield from table(
+            ("class", "break-even tok/step", "at most", "drafts accepted"), map(_needed, needed), names=(0,)
+        )
+        note = (
             "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
             "draft, once those before it are right. Acceptance can be measured on a GPU (docs/forecast.md): --run DIR, --acceptance FILE."
         )
     else:
-        yield from wrapped(
+        headings = ("class", "tok/step", "speed-up", "$/M tokens", "baseline $/M", "verdict")
+        yield from table(
+            headings, [_predicted(one) for one in rows if isinstance(one, Prediction)], names=(0, 5)
+        )
+        note = (
             "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
-            "alone at list prices, dated in `./trnspec check`; prompts and idle time come on top."
+            "alone at list prices, dated in `./trnspec check`; prompts and waiting come on top."
         )
+    yield ""
+    yield from wrapped(note)
 
 
-def _row(one: Prediction | BreakEven) -> str:
-    if isinstance(one, BreakEven):
-        tokens = f"{one.tokens_per_step:.1f} [{one.low:.1f}, {one.high:.1f}]"
-        return (
-            f"{one.class_name[:16]:<16}  {tokens:>20}  {one.most_tokens_per_step:>7}  {one.accepted:>15.0%}"
-        )
-    gain = f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]"
-    price = f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]"
+def _needed(one: BreakEven) -> tuple[str, ...]:
+    tokens = f"{one.tokens_per_step:.1f} [{one.low:.1f}, {one.high:.1f}]"
+    return one.class_name, tokens, str(one.most_tokens_per_step), f"{one.accepted:.0%}"
+
+
+def _predicted(one: Prediction) -> tuple[str, ...]:
     return (
-        f"{one.class_name[:16]:<16}  {one.tokens_per_step:>8.2f}  {gain:>20}  {price:>24}  "
-        f"{one.baseline_usd_per_million:>8.2f}  {one.verdict}"
+        one.class_name,
+        f"{one.tokens_per_step:.2f}",
+        f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]",
+        f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]",
+        f"{one.baseline_usd_per_million:.2f}",
+        one.verdict,
     )

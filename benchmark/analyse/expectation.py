@@ -94,6 +94,8 @@ class _Arm(BaseModel):
     plain_tpot_high_s: _Value
     drafted: _Drafted | None = None
     engine: str | None = None
+    at_once: int | None = None
+    plain_usd_per_million: _Value = None
 
     @property
     def expected(self) -> tuple[float | None, float | None, float | None]:
@@ -132,7 +134,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
     """
     path = folder / FILE_NAME
     if not path.is_file():
-        return {"expectations": [], "quoted": [], "drafts": {}, "hardware": {}}
+        return {"expectations": [], "quoted": [], "drafts": {}, "hardware": {}, "predicted_cost": {}}
     try:
         said = _File.model_validate_json(text_of(path))
     except (ValueError, ValidationError) as error:
@@ -149,6 +151,15 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
             arm.arm: {"instance": arm.instance, "chips": arm.chips}
             for arm in said.arms
             if arm.instance and arm.chips
+        },
+        "predicted_cost": {
+            arm.arm: {
+                "usd_per_million_output_tokens": arm.plain_usd_per_million,
+                "tpot_s": arm.plain_tpot_s,
+                "concurrency": arm.at_once,
+            }
+            for arm in said.arms
+            if arm.plain_usd_per_million and not arm.drafted
         },
     }
 

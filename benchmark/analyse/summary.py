@@ -81,6 +81,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
   `drafts`: {arm: {mode, draft}}, as the experiment has them; `hardware`: {arm: {instance, chips}}, empty where `expected.json` is of an
   earlier version
+- `predicted_cost`: {plain arm: {usd_per_million_output_tokens, tpot_s, concurrency}}, decoding alone, as `./trnspec check` says
 - `served_by`: the engines, in words; empty where they are not known
 - `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],

@@ -105,7 +105,7 @@ def execute(options: argparse.Namespace) -> int:
         told = {"schema": 1, "page": page and str(page), "runs": [row._asdict() for row in found]}
         print(json.dumps(told, indent=1))
         return 0
-    print("\n".join(_lines(folder, found, everything=options.all)))
+    print("\n".join(_lines(folder, found, everything=options.all)).rstrip())
     if page:
         print(f"\nPage: {page}")
     return 0

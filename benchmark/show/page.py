@@ -48,7 +48,7 @@ from benchmark.show.speed_up import (
     why,
 )
 from benchmark.show.spread import distributions, over_time
-from benchmark.show.wording import conditions, origins, planned_text, remarks, sentence
+from benchmark.show.wording import conditions, cost_difference, origins, planned_text, remarks, sentence
 from core.json_text import json_text
 
 FILE_NAME = "report.html"
@@ -122,6 +122,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "said": _parted(decision),
         "load_lines": list(sentences(summary, by_class=False)),
         "conditions": list(conditions(summary)),
+        "cost_difference": cost_difference(summary, at),
         "over_load": over_load(summary, decision.loads, arms),
         "crossovers": crossovers(summary),
         "frontier": frontier(summary, arms),

@@ -9,6 +9,8 @@ from typing import Any
 from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
+from benchmark.analyse.decision import AtLoad
+from benchmark.analyse.gains import money
 from benchmark.cell_size import cell_requests
 from core.words import count, listed
 
@@ -48,6 +50,19 @@ def conditions(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     limit = f"at most {count(run['max_tokens'], 'token')}"
     yield "Answers", f"median {ends}, {limit}" if ends else limit
     yield "Date", run["started"][:10]
+
+
+def cost_difference(summary: Mapping[str, Any], at: AtLoad) -> str:
+    """Why a million tokens of the baseline cost otherwise here than `./trnspec check` says; empty where one is not known."""
+    said, gain = summary.get("predicted_cost", {}).get(at.baseline), at.mix
+    if not (said and gain and gain.usd_before and gain.tpot_before_s):
+        return ""
+    took = f"{'the emulator takes' if summary['run']['provenance'] == 'emulated' else 'here it took'} {gain.tpot_before_s * 1000:.1f} ms"
+    return (
+        f"./trnspec check says {money(said['usd_per_million_output_tokens'])} per million tokens for {at.baseline}, and this page "
+        f"{money(gain.usd_before)}: check predicts decoding alone, {said['tpot_s'] * 1000:.1f} ms a token with {said['concurrency']} at "
+        f"a time; {took}, and prompts and waiting are included."
+    )
 
 
 def plain(value: float | None, form: str, unit: str = "") -> str:

@@ -187,6 +187,16 @@ def test_without_acceptance_it_says_what_acceptance_would_be_needed(
     assert sentence.startswith("Do not rent: ")
 
 
+def test_check_says_in_a_line_why_the_demo_has_other_dollars(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(REFERENCE)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "the demo emulates" in line]
+    usd = NODE_USD / 2 / (4 / 0.045 * 3600) * 1e6
+    assert (
+        line.split()
+        == f"$/M: decoding alone; the demo emulates the published 45 ms (${usd:.2f}) and adds prompts and waiting".split()
+    )
+
+
 def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, short = tmp_path / "whole", tmp_path / "short"
     for folder, shares in ((whole, ALL), (short, [0.9, 0.8, 0.7])):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmark.analyse.decision import decide
 from benchmark.analyse.expectation import FILE_NAME, against_published
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
@@ -18,6 +19,7 @@ from benchmark.show.page import render as render_page
 from benchmark.show.speed_up import forecast
 from benchmark.show.terminal import render, render_all
 from benchmark.show.wording import conditions
+from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, emulated, raw_run
 
 QUOTED = [{"text": "as published", "source": "a blog"}]
@@ -81,7 +83,13 @@ def test_an_arm_is_held_against_its_range_over_the_classes_of_the_largest_load(
 
 
 def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path) -> None:
-    nothing: dict[str, Any] = {"expectations": [], "quoted": [], "drafts": {}, "hardware": {}}
+    nothing: dict[str, Any] = {
+        "expectations": [],
+        "quoted": [],
+        "drafts": {},
+        "hardware": {},
+        "predicted_cost": {},
+    }
     plain = raw_run(*(answered("steady", pair) for pair in range(6)))
     assert told(tmp_path, plain, of_arms(None, 0.1, None)) == {**nothing, "quoted": QUOTED}
     (tmp_path / FILE_NAME).unlink()
@@ -233,3 +241,26 @@ def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_whe
     header = render_page(raw, summary).partition("</header>")[0]
     for name, text in conditions(summary):
         assert f"<strong>{name}</strong> {text}" in header
+
+
+@pytest.mark.parametrize("origin", ["measured", "emulated"])
+def test_the_page_says_why_a_token_costs_otherwise_than_the_forecast_says(
+    tmp_path: Path, origin: str
+) -> None:
+    """An hour costs $3.6: at 25 ms and two at a time 80 tokens a second, $12.50 a million."""
+    arms = [{**arm, "usd_per_hour": 3.6} for arm in plan_content()["arms"]]
+    raw = answers(arms=arms)
+    expected = of_arms(0.025, 0.02, 0.03)
+    expected["arms"][0] |= {"plain_usd_per_million": 12.5, "at_once": 2}
+    raw = emulated(raw) if origin == "emulated" else raw
+    summary = summarise(raw)
+    summary |= told(tmp_path, raw, expected)
+    usd = decide(summary).at.mix.usd_before
+    page = render_page(raw, summary)
+    assert (
+        f"check says $12.50 per million tokens for steady, and this page ${usd:.2f}: check predicts decoding alone"
+        in page
+    )
+    took = "the emulator takes" if origin == "emulated" else "here it took"
+    assert f"25.0 ms a token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included." in page
+    assert "check says" not in render_page(raw, summary | {"predicted_cost": {}})
