@@ -91,7 +91,8 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     unnamed, cut = path.stem if is_label(path.stem) else "all", 0
     try:
         text = whole_text(path, most_bytes=LARGEST_BYTES)
-        for number, (place, entry_text) in enumerate(_entries(text, name), start=1):
+        kind, entries = _entries(text, name)
+        for number, (place, entry_text) in enumerate(entries, start=1):
             try:
                 entry = entry_of(entry_text)
                 formats.append(found := _format_of(entry))
@@ -120,19 +121,21 @@ def read_file(path: Path, *, name: str) -> PromptFile:
             why = f"id {id_!r} stands {times} times"
             problems.append(Finding("prompts.file", name, why, "make ids distinct"))
     said = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
-    return PromptFile(f"{formats[0]}{said}" if formats else "", tuple(lines), tuple(problems))
+    return PromptFile(f"{kind or formats[0]}{said}" if formats else "", tuple(lines), tuple(problems))
 
 
-def _entries(text: str, name: str) -> Iterator[tuple[str, str]]:
+def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, str]]]:
+    """The format, where the entries do not tell it, and they."""
     heading = text[: max(text.find("\n"), 0) or None].strip("\ufeff \t\r\n")
     if heading[:1] in ("{", "[", ""):
-        return entries_of(text, name)
+        return "", entries_of(text, name)
     for delimiter in ",;\t":
         if "prompt" in (one.strip(' "') for one in heading.lower().split(delimiter)):
-            return _in_rows(heading.lower() + text.lstrip("\ufeff \t\r\n")[len(heading) :], name, delimiter)
+            rest = text.lstrip("\ufeff \t\r\n")[len(heading) :]
+            return "CSV", _in_rows(heading.lower() + rest, name, delimiter)
     if name.lower().endswith((".csv", ".tsv")):
         raise Unusable(f"is CSV without a column `prompt`; its heading is {_short(heading)}")
-    return entries_of(text, name)
+    return "", entries_of(text, name)
 
 
 def entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:

@@ -54,7 +54,7 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
 
     less, stages = {"max-tokens": options.max_tokens, "requests": options.requests}, Stages()
     try:
-        found = demonstrate(options.experiment, out=out, less=less, stages=stages)
+        found = demonstrate(options.experiment, out=out.resolve(), less=less, stages=stages)
     except Refusal as error:
         return refused(error, verb="demo", as_json=options.json)
     finally:

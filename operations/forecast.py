@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from benchmark.commands.advise_command import mix as shares
 from benchmark.commands.advise_command import points
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
+from benchmark.plan import Plan
+from benchmark.plan import Prompt as PlannedPrompt
 from core.screen import folded, table, wrapped
+from core.words import listed
 from experiment import Arm, Experiment
 from experiment.cost import run_price
 from experiment.expected import Expected, as_lines, expected, expected_of
@@ -122,12 +126,17 @@ def command(
     price = run_price(experiment, hours=hours, items=pricing.of_running(experiment))
     rental = Rental(arm=arm.name, usd=price.usd, hours=price.hours, tokens_per_month=tokens_per_month)
     predictions: tuple[Prediction, ...] = ()
+    doubts: list[str] = []
     if run or acceptance:
         try:
-            advice = partial(advise, journal.read(run)) if run else of_file(acceptance or Path())
+            raw = journal.read(run) if run else None
+            advice = partial(advise, raw) if raw else of_file(acceptance or Path())
             predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
         except BenchmarkError as error:
             raise Misuse(str(error)) from None
+        predictions, doubts = of_experiment(
+            predictions, experiment, raw.plan if raw else None, mixed=bool(mix)
+        )
     needed = break_even(experiment, arm, steps)
     plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     decision = (
@@ -143,6 +152,7 @@ def command(
             "arm": arm.name,
             "step_times": steps.origin,
             "expected": [in_json(one) for one in expected(experiment)],
+            "doubts": doubts,
             "rental_usd": round(rental.usd, 2),
             "decision": asdict(decision),
             "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
@@ -158,7 +168,7 @@ def command(
         print_json(told)
     else:
         print("\n".join(wrapped(decision.sentence)))
-        print("\n".join(_text(experiment, own, steps, predictions or needed)))
+        print("\n".join(_text(experiment, own, steps, predictions or needed, doubts)))
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
 
@@ -277,6 +287,50 @@ def predict(
     return tuple(found)
 
 
+def of_experiment(
+    predictions: tuple[Prediction, ...], experiment: Experiment, plan: Plan | None, *, mixed: bool
+) -> tuple[tuple[Prediction, ...], list[str]]:
+    """The predictions as far as they are about the experiment, and what is not known, in sentences.
+
+    A run tells of a class whose prompts it asked, whatever it calls them; a file of shares is taken at its word. Unless shares of
+    the classes were given (`mixed`), they are taken together only where all of them are known.
+    """
+    mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
+    known, doubts = {one.class_name for one in predictions}, list[str]()
+    if plan:
+        theirs = _by_class((one.class_, _contents(one)) for one in plan.prompts)
+        alike = [(a, b) for a, b in product(mine, theirs) if mine[a] <= theirs[b] or theirs[b] <= mine[a]]
+        known, about = {name for name, _ in alike}, {WHOLE, *(name for _, name in alike)}
+        if others := [one.class_name for one in predictions if one.class_name not in about]:
+            doubts.append(f"* {listed(others)}: measured with other prompts than those of {experiment.name}.")
+            predictions = tuple(
+                one if one.class_name in about else replace(one, class_name=f"{one.class_name}*")
+                for one in predictions
+            )
+    if mixed or not (unknown := [name for name in mine if name not in known]):
+        return predictions, doubts
+    doubts.append(
+        f"Nothing is known of {listed(unknown)}, so there is no row for all classes: measure how many drafts are accepted there, "
+        "or give --mix."
+    )
+    kept = [one for one in predictions if one.class_name != WHOLE]
+    part = len(kept) / (len(kept) + len(unknown))
+    return tuple(replace(one, share=one.share * part) for one in kept), doubts
+
+
+def _by_class(prompts: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for name, texts in prompts:
+        found.setdefault(name, set()).add(texts)
+    return found
+
+
+def _contents(prompt: PlannedPrompt) -> tuple[str, ...]:
+    return (
+        (prompt.prompt,) if prompt.prompt else tuple(str(one.get("content")) for one in prompt.messages or ())
+    )
+
+
 def _bound(row: Mapping[str, Any], end: str) -> float:
     return float(row["speed_up"] if row[end] is None else row[end])
 
@@ -319,7 +373,11 @@ def _of_window(by_k: Sequence[Mapping[str, Any]], k: int, *, where: str) -> Mapp
 
 
 def _text(
-    experiment: Experiment, own: Expected, steps: Steps, rows: Sequence[Prediction] | Sequence[BreakEven]
+    experiment: Experiment,
+    own: Expected,
+    steps: Steps,
+    rows: Sequence[Prediction] | Sequence[BreakEven],
+    doubts: Sequence[str],
 ) -> Iterator[str]:
     yield ""
     yield from wrapped(
@@ -347,6 +405,8 @@ def _text(
             "alone at list prices, dated in `./trnspec check`; prompts and waiting come on top."
         )
     yield ""
+    for doubt in doubts:
+        yield from wrapped(doubt)
     yield from wrapped(note)
 
 

@@ -282,7 +282,7 @@ def test_csv_with_a_column_prompt_is_read_with_its_classes_and_lengths(
         rows.writerows([f"Grüße, {n};\t{n}?", "Übersetzung", "", "20"] for n in range(7))
         rows.writerow([f"Two\nlines, {LONG_FIELD}", "Übersetzung", 300, ""])
     experiment = load(path)
-    assert experiment.classes == ("Übersetzung",)
+    assert (experiment.classes, experiment.prompt_format) == (("Übersetzung",), "CSV")
     first, *_, last = experiment.prompts
     assert (first.messages, first.max_tokens, first.tokens) == ((("user", "Grüße, 0;\t0?"),), 20, None)
     assert (last.messages, last.max_tokens, last.tokens) == (

@@ -13,6 +13,7 @@ import pytest
 
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
+from experiment.finding import Refusal
 from lab import __main__ as demo
 from lab import rehearse
 from lab.arguments import REFERENCE, shown
@@ -120,3 +121,16 @@ def test_an_interrupted_rehearsal_ends_in_one_line(
     monkeypatch.setattr(rehearse, "_rehearse", interrupted)
     assert rehearse.main([]) == 130
     assert capsys.readouterr().err == "rehearse: interrupted, the stand-in for AWS is stopped\n"
+
+
+def test_a_demonstration_writes_where_the_person_is_whatever_folder_its_servers_run_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def demonstrate(_: Path, *, out: Path, **__: object) -> None:
+        (out / "plan.json").touch()
+        raise Refusal(str(out))
+
+    monkeypatch.setattr("lab.demo.demonstrate", demonstrate)
+    monkeypatch.chdir(tmp_path)
+    assert demo.main(["--out", "mine"]) == 1
+    assert capsys.readouterr().err == f"demo: {tmp_path / 'mine'}\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmark.plan import from_dict
 from experiment import Experiment
 from experiment.expected import expected_of
 from experiment.finding import Misuse
@@ -15,11 +16,13 @@ from operations.__main__ import main
 from operations.forecast import (
     Steps,
     measured,
+    of_experiment,
     of_file,
     predict,
     published,
 )
 from operations.rental import Prediction
+from tests.benchmark.conftest import plan_content
 from tests.conftest import NODE_USD, REFERENCE
 
 ALL = [1.0] * 7
@@ -195,6 +198,38 @@ def test_check_says_in_a_line_why_the_demo_has_other_dollars(capsys: pytest.Capt
         line.split()
         == f"$/M: decoding alone; the demo emulates the published 45 ms (${usd:.2f}) and adds prompts and waiting".split()
     )
+def test_classes_are_taken_together_only_where_all_of_them_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, {"json": ALL, "code": ALL})
+    asked = ["forecast", str(REFERENCE), "--acceptance", str(path)]
+    assert main(asked) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Nothing is known of repetition, numeric and open-ended, so there is no row for all classes" in said
+    )
+    assert "all classes " not in said.partition("Nothing is known")[0]
+    assert main([*asked, "--mix", "json=1,code=3"]) == 0
+    said = capsys.readouterr().out
+    assert ("all classes " in said, "Nothing is known" in said) == (True, False)
+
+
+def test_a_run_tells_of_the_classes_whose_prompts_it_asked_whatever_they_are_called(
+    reference: Experiment, tmp_path: Path
+) -> None:
+    steps = published(expected_of(reference, reference.arms[1]))
+    rows = _predict(reference, steps, _file(tmp_path, {"json": ALL, "mine": ALL}))
+    shipped = [one.contents[0] for one in reference.prompts if one.class_name == "code"]
+    prompts = [("json", "Another prompt."), *(("mine", text) for text in shipped)]
+    plan = from_dict(
+        plan_content(
+            prompts=[{"id": str(n), "class": c, "prompt": text} for n, (c, text) in enumerate(prompts)]
+        )
+    )
+    found, (other, unknown) = of_experiment(rows, reference, plan, mixed=False)
+    assert [(one.class_name, one.share) for one in found] == [("json*", 1 / 6), ("mine", 1 / 6)]
+    assert other == "* json: measured with other prompts than those of qwen3-32b."
+    assert unknown.startswith("Nothing is known of repetition, numeric, json and open-ended, so")
 
 
 def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
