@@ -18,7 +18,7 @@ DEFAULT = "p95"
 """Of a limit that is a number alone."""
 CONFIDENCE = 0.95
 """One-sided: of runs whose true share is just that of the objective, at most 5 % say that it is met."""
-LEAST_S, MOST_S = 1e-6, 1e6
+LEAST_S, MOST_S = 1e-6, 1_000_000
 
 
 def by_percentile(limit: Any) -> Any:

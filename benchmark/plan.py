@@ -49,6 +49,10 @@ _MOST_USD = 1e6
 MOST_STARTS = 32
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
+_RANGE = must_be("an object with low, high and, if need be, by, cells, minutes, usd")
+_SHALLOW = must_be(f"a JSON object, nested at most {MOST_DEPTH} deep")
+_Text = Annotated[str, Field(min_length=1, max_length=1000)]
+_TEXTS = items(f"a list of at most {MOST_LEVELS} texts", least=0, most=MOST_LEVELS)
 _SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
@@ -76,11 +80,7 @@ class Arm(Part):
     """The most tokens that one decode step of this engine can yield."""
     usd_per_hour: Annotated[int | float | None, number(_MOST_USD)] = None
     """What the arm's share of its node costs."""
-    also_changes: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...],
-        items(f"a list of at most {MOST_LEVELS} texts", least=0, most=MOST_LEVELS),
-        LEFT_OUT,
-    ] = ()
+    also_changes: Annotated[tuple[_Text, ...], _TEXTS, LEFT_OUT] = ()
     """What is different in its engine beside the speculation, in words for the report."""
     baseline: Annotated[Name | None, LEFT_OUT] = None
     """The arm that it is compared with, itself where it is such an arm; the plan's baseline where it says nothing."""
@@ -212,11 +212,7 @@ class Plan(Part):
         Objective | None, must_be(f"{FOR_ANY_OF}, or by percentile, p50 to p99.9"), UNLESS_NONE
     ] = None
     """What an arm has to keep, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
-    search: Annotated[
-        Search | None,
-        must_be("an object with low, high and, if need be, by, cells, minutes, usd"),
-        LEFT_OUT,
-    ] = None
+    search: Annotated[Search | None, _RANGE, LEFT_OUT] = None
     """Where given, loads are searched; then `concurrency` and `rate` are not given."""
     prompts: Annotated[tuple[Prompt, ...], items("a list of at least one prompt")]
 

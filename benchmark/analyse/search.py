@@ -209,13 +209,13 @@ def next_of_objective(known: Sequence[Standing], within: Range) -> float | None:
     if again := _least((one.load for one in known if one.again), visits):
         return again
     gaps = [
-        (b.load / a.load, within.near(math.sqrt(a.load * b.load)), b.load, a.load)
+        (b.load / a.load, math.sqrt(a.load * b.load), b.load, a.load)
         for a, b in pairwise(_around(known))
         if (a.sign, b.sign) != (0, 0)
     ]
-    _, middle, high, low = max(gaps, default=(1.0, 0.0, 0.0, 0.0))
+    _, middle, high, low = max(gaps, default=(1.0, 1.0, 1.0, 1.0))
     far = max(high - middle, middle - low) > within.tolerance(middle)
-    return middle if far and middle not in visits else None
+    return within.near(middle) if far and within.near(middle) not in visits else None
 
 
 def _around(known: Sequence[Standing]) -> list[Standing]:

@@ -195,14 +195,14 @@ def _without_sense(*runs: RawRun) -> Iterator[str]:
 
 def _in_words(arms: Iterable[Mapping[str, Any]], speed_ups: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The rows that became slower."""
-    named = [(f"{row['arm']} is slower", row) for row in arms]
-    named += [(f"the speed-up of {row['treatment']} is smaller", row) for row in speed_ups]
-    for what, row in named:
+    named = [(f"{row['arm']} is slower", "fast", row) for row in arms]
+    named += [(f"the speed-up of {row['treatment']} is smaller", "large", row) for row in speed_ups]
+    for what, as_, row in named:
         if row["verdict"] == "slower":
             doubt = "" if row["verdict_holm"] == "slower" else ", which of so many rows one may be by chance"
             interval = f"{row['ratio']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
             where = " in these starts of the servers" if row["one_start"] else ""
-            yield f"{Place.of(row)}: {what}{where}, {interval} of the old one{doubt}"
+            yield f"{Place.of(row)}: {what}{where}, {interval} times as {as_} as in the old run{doubt}"
 
 
 def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:

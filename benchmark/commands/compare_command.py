@@ -43,13 +43,13 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
         if counts := Counter(map(verdict_text, rows)):
             yield f"{what}, new against old: {', '.join(f'{word} in {n}' for word, n in counts.items())} of {len(rows)} cells."
     yield ""
-    yield "Time per output token of each arm; new / old above 1 is better"
-    headings = ("class", "load", "arm", "old ms", "new ms", "times faster", "verdict")
+    yield "Time per output token of each arm; old / new above 1: the new run is faster"
+    headings = ("class", "load", "arm", "old ms", "new ms", "old / new", "verdict")
     yield from table(headings, [_row(row, row["arm"], scale=1000) for row in found["arms"]], names={0, 2, 6})
     if found["speed_ups"]:
         yield ""
-        yield "Speed-up over the baseline; new / old above 1 is better"
-        headings = ("class", "load", "arm", "old", "new", "times larger", "verdict")
+        yield "Speed-up over the baseline; new / old above 1: it is larger in the new run"
+        headings = ("class", "load", "arm", "old", "new", "new / old", "verdict")
         rows = [_row(row, row["treatment"], scale=1) for row in found["speed_ups"]]
         yield from table(headings, rows, names={0, 2, 6})
     yield ""

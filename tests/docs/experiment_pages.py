@@ -116,7 +116,10 @@ def _takes(content: Any) -> str:
     if "enum" in content:
         return ", ".join(f"`{one}`" for one in content["enum"])
     if several := content.get("oneOf"):
-        return f"{_takes(several[0])}, or a list of them"
+        other = (
+            "a list of them" if several[1]["type"] == "array" else "several by percentile, as in {p95: 0.04}"
+        )
+        return f"{_takes(several[0])}, or {other}"
     if either := content.get("anyOf"):
         return _takes(either[0])
     if "pattern" in content:

@@ -184,6 +184,16 @@ def test_the_verbs_end_with_1_where_something_became_slower(
 
     assert said("compare", old, old)[0] == 0
     code, shown = said("compare", old, new)
+    tables = [
+        text.splitlines()
+        for text in shown.split("\n\n")
+        if "ver the baseline;" in text or "of each arm;" in text
+    ]
+    for (title, heading, *lines), quotient in zip(tables, ("old / new", "new / old"), strict=True):
+        assert quotient in title
+        assert quotient in heading
+        before, after, ratio = map(float, next(one for one in lines if " spec " in one).split()[3:6])
+        assert ratio == pytest.approx(before / after if quotient == "old / new" else after / before, abs=0.01)
     assert code == 1
     assert "spec is slower" in shown
     assert max(map(len, shown.splitlines())) <= 100

@@ -198,7 +198,10 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
         for name in ("tpot_s", "output_tokens_per_s", "usd_per_million_output_tokens"):
             value, low, high = point[name]
             assert 0 < low <= value <= high
-        assert point["within"] == (point["tpot_s"][0] < 0.03)
+        assert not point["within"] or point["tpot_percentile_s"] <= 0.03
+    assert any(point["tpot_s"][0] < 0.03 for point in points if point["objective"] == "missed"), (
+        "a mean meets nothing"
+    )
     assert "output tokens/s for $1 an hour" in drawn
     assert "from the lowest to the highest: 1, 2, 4, 8 at a time." in drawn, "which load a mark is"
     assert "Dashed: the objective, 30 ms for p90 of requests." in drawn
