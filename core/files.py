@@ -20,6 +20,9 @@ def write_whole(path: Path, text: str, *, new: bool = False) -> None:
         draft.write_bytes(text.encode("utf-8", errors="replace"))
         with suppress(FileNotFoundError):  # a second process that ends at this moment has stored the same
             os.replace(draft, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a write does not name it
+        raise
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

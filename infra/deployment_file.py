@@ -17,6 +17,8 @@ NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")
 APPLIERS = ("stack", "gitops")
 _LONGEST = 300
+_MOST_ADMINS = 100
+"""Each is a resource, of which a stack has 500 at most (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
 _IN_REGION = r"(?a)arn:aws[a-z-]*:{}:[a-z0-9-]+:\d{{12}}:"
 _PRINCIPAL = re.compile(
     r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
@@ -121,6 +123,11 @@ def _principals(value: Any, where: str) -> tuple[str, ...]:
     if value is not None and not isinstance(value, list):
         raise Misuse(
             f"{where} = {value!r}: is not a list; write each ARN on a line of its own, after a hyphen"
+        )
+    if len(value or ()) > _MOST_ADMINS:
+        raise Misuse(
+            f"{where}: has {len(value or ()):,} entries, and a stack of CloudFormation has room for {_MOST_ADMINS}; name a role that "
+            "they assume"
         )
     return tuple(dict.fromkeys(_principal(one, f"{where}[{place}]") for place, one in enumerate(value or ())))
 

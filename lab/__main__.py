@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,10 @@ def _main(argv: list[str] | None, prog: str) -> int:
         print(f"demo: interrupted, servers are stopped{kept}", file=sys.stderr)
         return 130
     except OSError as error:
-        print(f"demo: {error.filename}: {error.strerror}; choose another --out", file=sys.stderr)
+        print(
+            f"demo: {error.filename or 'this machine'}: {error.strerror}; choose another --out",
+            file=sys.stderr,
+        )
         return 3
 
 
@@ -58,14 +62,23 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
     except Refusal as error:
         return refused(error, verb="demo", as_json=options.json)
     finally:
-        if not any(out.iterdir()):
-            out.rmdir()
+        _remove_empty(out)
     answer = _as_data(found, options.experiment, out)
     if options.json:
         print(json.dumps(answer | {"stages": stages.finished}, indent=1))
     else:
         print("\n".join(_as_lines(found, answer, inventory=options.verbose)))
     return 0
+
+
+def _remove_empty(folder: Path) -> None:
+    """What a full disk, or a refusal, leaves behind."""
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
+        with suppress(OSError):
+            if path.is_dir():
+                path.rmdir()  # refused unless it is empty
+            elif not path.stat().st_size:
+                path.unlink()
 
 
 def _as_data(found: Demonstration, path: Path, out: Path) -> dict[str, Any]:

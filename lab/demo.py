@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
 from cdk8s_charts.manifests import ManifestFile
+from core.files import write_whole
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.cost import RunPrice, run_price
 from experiment.expected import file_text
@@ -109,7 +110,7 @@ def _measure(
     """
     (plan, less), ways = replay_cut(mounted_plan(files), less), emulated(experiment)
     file = write_plan(plan, out)
-    (out / EXPECTED_FILE).write_text(file_text(experiment), encoding="utf-8")
+    write_whole(out / EXPECTED_FILE, file_text(experiment))
 
     def launch(container: Container, port: int) -> Launch:
         argv = [sys.executable, "-m", "lab.emulator", "--listen", f"{LOOPBACK}:{port}", "--plan", str(file)]

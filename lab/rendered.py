@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmark.plan import Plan, from_dict
 from cdk8s_charts.manifests import ManifestFile, read
+from core.files import write_whole
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
 from experiment.naming import PLAN_FILE
@@ -66,7 +67,7 @@ def mounted_plan(files: Sequence[ManifestFile]) -> Plan:
 def write_plan(plan: Plan, folder: Path) -> Path:
     """The file from which `benchmark run` reads it."""
     path = folder / PLAN_FILE
-    path.write_text(json.dumps(plan.to_dict(exclude_unset=True), indent=1), encoding="utf-8")
+    write_whole(path, json.dumps(plan.to_dict(exclude_unset=True), indent=1))
     return path
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, arm, of_arm, positive, whole
-from benchmark.errors import ResultsError
+from benchmark.errors import ResultsError, StorageError
 
 if TYPE_CHECKING:
     from benchmark.measure.aiperf import Export
@@ -47,8 +48,12 @@ def execute(options: argparse.Namespace) -> int:
     with journal.Journal(options.out) as book:
         if journal.exists(options.out):
             raise ResultsError(f"{options.out}: holds a run already; choose another --out")
-        for record in records:
-            book.append(record)
+        try:
+            for record in records:
+                book.append(record)
+        except StorageError as error:
+            os.truncate(book.path, 0)  # half an import is none
+            raise StorageError(f"{error.__cause__}; nothing was imported") from error
     return show(summarised(options.out), as_json=options.json)
 
 

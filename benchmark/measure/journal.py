@@ -230,7 +230,7 @@ class Journal:
     """Appends records. One writer at a time: the file is locked. A context manager."""
 
     def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
-        self.path = folder / name
+        self.path, self._new_folder = folder / name, not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -248,6 +248,11 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            if not os.fstat(self._fd).st_size:  # of a full disk
+                self.path.unlink()
+                if self._new_folder:
+                    self.path.parent.rmdir()
         os.close(self._fd)
 
     def append(self, record: Record) -> None:
@@ -264,6 +269,8 @@ class Journal:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError as error:
+            with suppress(OSError):
+                self._cut_partial_line()
             raise StorageError(
                 f"{self.path}: {error.strerror}; what is there is kept, the same command goes on from it"
             ) from error

@@ -133,6 +133,10 @@ NO_ARN = "is not the ARN of an IAM role or user"
             "write the ARN of its role (aws iam get-role --role-name ops --query Role.Arn)",
         ),
         (f"admins: [{SERVICE_LINKED}]", NO_ARN),
+        (
+            "admins:\n" + "".join(f"- {ADMIN}{number}\n" for number in range(10_000)),
+            "deployment.yaml: admins: has 10,000 entries, and a stack of CloudFormation has room for 100; name a role",
+        ),
         ("admins: [arn:aws:iam::１１１１２２２２３３３３:role/x]", NO_ARN),
         ("alarm_email: a@b", "alarm_email = 'a@b': is not a mail address"),
         ("alarm_email: 'a@example.com,b@example.com'", "is not a mail address"),

@@ -1,0 +1,43 @@
+"""A disk without room: one line, and nothing begun is left. No file may grow, which a process can ask of the kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+EXPORT = ROOT / "tests/benchmark/measure/data/aiperf-steady"
+DOOR = "import sys; from operations.__main__ import main; sys.exit(main())"
+WRITE = "from pathlib import Path; from core.files import write_whole; write_whole(Path('plan.json'), '{}')"
+IMPORT = ["-m", "benchmark", "import", "--concurrency", "4", "--arm", f"a={EXPORT}", "--out", "imported"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ["-c", DOOR, "new", "mine"],
+            2,
+            "mine.yaml: cannot be written (File too large); choose another NAME",
+        ),
+        (IMPORT, 3, "File too large; nothing was imported"),
+        (["-c", DOOR, "demo", "--out", "shown"], 3, "demo: this machine: No usable temporary directory"),
+        (["-c", WRITE], 1, "File too large: 'plan.json'"),
+    ],
+)
+def test_nothing_is_left_behind(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", sys.executable, "-P", *words],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
