@@ -40,6 +40,7 @@ from benchmark.limits import (
 )
 from benchmark.objectives import METRICS, MOST_S, PERCENTILE, by_percentile
 from core.labels import WANTED, is_label
+from core.words import count
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
@@ -135,7 +136,9 @@ class Search(Part):
     def budget(self) -> str:
         """In words."""
         minutes = f"{self.minutes:g} minutes of loading" if self.minutes else ""
-        return ", ".join(filter(None, (f"{self.cells} cells", minutes, f"${self.usd:g}" if self.usd else "")))
+        return ", ".join(
+            filter(None, (f"{count(self.cells, 'cell')}", minutes, f"${self.usd:g}" if self.usd else ""))
+        )
 
     def load(self, value: float) -> Load:
         """The load of that size."""

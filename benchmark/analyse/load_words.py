@@ -118,7 +118,7 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     yield from () if told else _cheapest(summary)
     if search["budget_spent"] and search["starts"] > 1:
         yield (
-            f"The search stopped at its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
+            f"The search stopped at its budget ({search['budget']}) for {count(search['starts'], 'start')}: {count(search['cells_a_start'], 'cell')}, "
             "the same under each start."
         )
     elif search["budget_spent"]:
@@ -160,9 +160,7 @@ def _objective(summary: Mapping[str, Any]) -> Iterator[str]:
         told = by_load.setdefault(load, {}).setdefault(row["outcome"], [])
         told.append(f"{row['arm']} ({_kept(row)})")
     for load, by_outcome in by_load.items():
-        parts = [
-            f"{text} {listed(by_outcome[key])}" for key, text in words.items() if key in by_outcome
-        ]
+        parts = [f"{text} {listed(by_outcome[key])}" for key, text in words.items() if key in by_outcome]
         yield f"{in_words_of(summary['run']['objective'])} at {load.in_words}: {'; '.join(parts)}."
 
 
@@ -209,9 +207,7 @@ def _cheapest(summary: Mapping[str, Any]) -> Iterator[str]:
         "not known of": [name for name in unable if objective and name in open_],
         "too few answers of": [] if objective else unable,
     }
-    rest = "".join(
-        f"; {why} {listed(names)} at any load of the run" for why, names in words.items() if names
-    )
+    rest = "".join(f"; {why} {listed(names)} at any load of the run" for why, names in words.items() if names)
     yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 

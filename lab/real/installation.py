@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.words import count
 from experiment.finding import Outside
 
 FOLDER = Path(__file__).resolve().parent
@@ -100,7 +101,7 @@ def refuse_run(machine: Machine, *, servers: int) -> None:
     needed = servers * MEMORY_GIB_PER_SERVER + MEMORY_GIB_BESIDES
     if machine.memory_gib < needed:
         raise Outside(
-            f"memory: {machine.memory_gib:.1f} GiB are available, {servers} servers need {needed:.1f}; "
+            f"memory: {machine.memory_gib:.1f} GiB are available, {count(servers, 'server')} need {needed:.1f}; "
             "close something, or name fewer arms with --arms"
         )
 

@@ -78,7 +78,7 @@ def test_every_wrong_line_is_reported_and_alike_ones_once_with_their_number(vari
     assert [one.partition(":")[0] for one in found] == [f"line {n} of mine.jsonl" for n in (8, 9, 10)]
     problem, end = places(["Plain text."] * 5000)
     assert "is not JSON" in problem
-    assert "999 more entries have the same problem" in problem
+    assert "the same in 999 more entries" in problem
     assert end == "line 1000 of mine.jsonl: is read no further, because 1,000 entries are wrong"
     path = _with_file(variation, [_line(number) for number in range(2000)])
     path.write_text(path.read_text().replace("requests: 16", "requests: 2000"))
