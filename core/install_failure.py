@@ -29,6 +29,10 @@ _CAUSES = (
         "{where} refuses access; check the address and your rights there",
     ),
     (
+        r"from versions: none",
+        "{where} has no version of a package, or was not reached; check the network, and that this index is complete",
+    ),
+    (
         r"No matching distribution|ETARGET|is not in this registry",
         "a package of the lock file does not exist for this Python at {where}; use a complete index, or Python 3.11 or 3.12",
     ),
