@@ -41,6 +41,7 @@ from benchmark.limits import (
 )
 from core.json_text import sha256_of
 from core.labels import WANTED, is_label
+from core.words import count
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
@@ -133,7 +134,9 @@ class Search(Part):
     def budget(self) -> str:
         """In words."""
         minutes = f"{self.minutes:g} minutes of loading" if self.minutes else ""
-        return ", ".join(filter(None, (f"{self.cells} cells", minutes, f"${self.usd:g}" if self.usd else "")))
+        return ", ".join(
+            filter(None, (f"{count(self.cells, 'cell')}", minutes, f"${self.usd:g}" if self.usd else ""))
+        )
 
     def load(self, value: float) -> Load:
         """The load of that size."""

@@ -12,12 +12,12 @@ from itertools import zip_longest
 
 LEAST, MOST = 60, 100
 _GAP = "  "
-_LONG_NAME, _SHORT_NAME = 24, 12
-"""Characters that are left of a name before numbers are folded, and before a table becomes lines of `heading  value`."""
+_LONG_NAME = 24
+"""Characters that a column of words keeps as long as another one is wider."""
 _HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
 """What a line begins with: its indent, and a label with at least two spaces behind it."""
-_PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|\S+")
-"""What a cell is not folded within: a word, an interval, what became of a value."""
+_PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|[^\s/]{3,}/(?=[^\s/]{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
+"""What a cell is not folded within: a word, an interval, what became of a value. Long names may be folded behind a / or a -."""
 Column = list[list[str]]
 """A column of a table: the lines of each cell, the heading first."""
 
@@ -65,15 +65,16 @@ def table(
 ) -> Iterator[str]:
     """Lines of a table, none wider than `width()`. `names` are the columns of words, which begin at the left: all, unless given.
 
-    Where all columns together are too wide, columns of words are folded, long names lose their middle, then numbers are folded;
-    where that is not enough, each row becomes lines of `heading  value`. `paint` gets each cell as it is printed.
+    Where all columns together are too wide, columns of words are folded, then numbers; where that is not enough, each row becomes
+    lines of `heading  value`. `paint` gets each cell as it is printed.
     """
     cells = [headings, *rows]
     words = range(len(headings)) if names is None else names
-    columns: list[Column] = [[[cell] for cell in column] for column in zip(*cells, strict=True)]
+    texts = [*zip(*cells, strict=True)]
+    columns: list[Column] = [[[cell] for cell in column] for column in texts]
     gaps = len(indent) + len(_GAP) * (len(columns) - 1)
     while (excess := sum(map(_wide, columns)) + gaps - width()) > 0:
-        if not _narrowed(columns, words, excess):
+        if not _narrowed(columns, texts, words, excess):
             yield from _listed(cells, indent)
             return
     widths, ruled = [*map(_wide, columns)], rule
@@ -93,31 +94,32 @@ def _wide(column: Column) -> int:
     return max(len(line) for lines in column for line in lines)
 
 
-def _narrowed(columns: list[Column], words: Collection[int], excess: int) -> bool:
-    """Fold the widest column that can be, or cut its names; whether one became narrower."""
-    others = [index for index in range(len(columns)) if index not in words]
-    for chosen, least in ((words, 0), (words, _LONG_NAME), (others, 0), (words, _SHORT_NAME)):
+def _narrowed(
+    columns: list[Column], texts: Sequence[Sequence[str]], words: Collection[int], excess: int
+) -> bool:
+    """Fold the widest column that can be; whether one became narrower."""
+    numbers = [index for index in range(len(columns)) if index not in words]
+    for chosen, least in ((words, _LONG_NAME), (words, 1), (numbers, 1)):
         order = sorted(chosen, key=lambda index: _wide(columns[index]), reverse=True)
         for index, following in zip_longest(order, order[1:]):
             wide = _wide(columns[index])
             second = 1 if following is None else _wide(columns[following])
             most = max(wide - excess, min(wide - 1, second), least)
-            made = [_folded(" ".join(lines), most, cut=bool(least)) for lines in columns[index]]
+            made = [_folded(text, most) for text in texts[index]]
             if _wide(made) < wide:
                 columns[index] = made
                 return True
     return False
 
 
-def _folded(cell: str, most: int, *, cut: bool) -> list[str]:
-    """The cell in lines of at most `most` characters where its parts allow that; `cut`: without the middle of longer parts."""
+def _folded(cell: str, most: int) -> list[str]:
+    """The cell in lines of at most `most` characters, where its parts allow that."""
     lines = [""]
-    for part in _PART.findall(cell):
-        if cut and len(part) > most:
-            part = part[: most - most // 2 - 1] + "…" + part[-(most // 2) :]
-        if lines[-1] and len(lines[-1]) + 1 + len(part) > most:
+    for found in _PART.finditer(cell):
+        part, gap = found.group(), " " * cell[: found.start()].endswith(" ")
+        if lines[-1] and len(lines[-1]) + len(gap) + len(part) > most:
             lines.append("")
-        lines[-1] += f" {part}" if lines[-1] else part
+        lines[-1] += f"{gap}{part}" if lines[-1] else part
     return lines
 
 

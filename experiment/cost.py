@@ -14,6 +14,7 @@ from benchmark.cell_size import (
     sets_in_all,
 )
 from benchmark.objectives import need
+from core.words import count
 from experiment.catalogue.instances import ZONES
 from experiment.catalogue.prices import (
     ALARM_METRIC,
@@ -305,17 +306,17 @@ def quality_s(experiment: Experiment, *, token_s: float) -> float:
 def budget_text(experiment: Experiment) -> str:
     """How long the arms of a round are loaded, in words."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    starts = f", {settings.starts} starts of the servers" if settings.starts > 1 else ""
+    starts = f", {count(settings.starts, 'start')} of the servers" if settings.starts > 1 else ""
     if load is not None:
         minutes, usd = load.budget.minutes, load.budget.usd
         limits = f", {minutes:g} minutes of loading" if minutes else ""
         limits += f", ${usd:g}" if usd else ""
-        return f"a search of at most {load.budget.cells} cells{limits}, then its first cell once more{starts}"
+        return f"a search of at most {count(load.budget.cells, 'cell')}{limits}, then its first cell once more{starts}"
     classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
     requests = f"at least {settings.requests * classes + settings.warmup} requests a level"
     if settings.duration:
         return f"{settings.duration} of loading and the rest of a pass of {requests}"
-    return requests + (f", {settings.rounds} times" if settings.rounds else "") + starts
+    return requests + (f", {count(settings.rounds, 'time')}" if settings.rounds else "") + starts
 
 
 def objective_text(experiment: Experiment) -> str:
@@ -363,8 +364,8 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
         Part(
             "benchmark",
             seconds / 3600,
-            f"{loads} arms{in_rounds} {budget_text(experiment)}, at most "
-            f"{settings.max_tokens} tokens of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
+            f"{count(loads, 'arm')}{in_rounds} {budget_text(experiment)}, at most "
+            f"{count(settings.max_tokens, 'token')} of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
             + (f"; {needed}" if (needed := objective_text(experiment)) else ""),
         ),
         *([_quality(experiment)] if settings.lm_eval else []),
@@ -377,6 +378,6 @@ def _quality(experiment: Experiment) -> Part:
     return Part(
         "quality",
         quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600,
-        f"{asked.limit} questions to each of {len(arms)} arms in turn, at most {max(map(quality_tokens, arms))} tokens of "
+        f"{count(asked.limit, 'question')} to each of {count(len(arms), 'arm')} in turn, at most {max(map(quality_tokens, arms))} tokens of "
         f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
     )

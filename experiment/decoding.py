@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, floor
 
+from core.words import count
 from experiment.catalogue.models import BYTES_PER_VALUE, Shape
 from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain
 
@@ -207,8 +208,7 @@ class Forecaster:
         span = f"{times[0]:.1f}" if len(rows) == 1 else f"{times[0]:.1f} to {times[-1]:.1f}"
         ms = f"{excess[0]:+.0f}" if len(rows) == 1 else f"{excess[0]:+.0f} to {excess[-1]:+.0f}"
         named = ", ".join(dict.fromkeys(f"{row.model.name} at TP {row.tensor_parallel}" for row in rows))
-        count = f"{len(rows)} published result{'s' * (len(rows) > 1)}"
-        return f"{count}: {span} times the formula ({ms} ms; {named}); too few for a range"
+        return f"{count(len(rows), 'published result')}: {span} times the formula ({ms} ms; {named}); too few for a range"
 
     def drafted(
         self,

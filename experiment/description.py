@@ -165,11 +165,11 @@ def as_text(experiment: Experiment) -> str:
                 "",
                 *_declared(experiment),
                 _prompts(experiment),
-                f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
+                f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {count(settings.max_tokens, 'token')}, "
                 f"{_loads(experiment)}",
                 *(f"              {text}" for text in _long(experiment)),
                 *(
-                    [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
+                    [f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} an arm"]
                     if settings.lm_eval
                     else []
                 ),
@@ -189,9 +189,9 @@ def as_text(experiment: Experiment) -> str:
 
 def _loads(experiment: Experiment) -> str:
     settings = experiment.benchmark
-    each = f"{settings.requests} requests an arm"
+    each = f"{count(settings.requests, 'request')} an arm"
     if not replayed(experiment.prompts):
-        each = f"{settings.requests} requests a class or more"
+        each = f"{count(settings.requests, 'request')} a class or more"
     if timed(experiment.prompts):
         return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:

@@ -215,7 +215,7 @@ def told_once(problems: list[Finding]) -> list[Finding]:
         alike.setdefault((one.why, one.remedy), []).append(one)
     told: list[Finding] = []
     for first, *more in alike.values():
-        many = f"{first.why}; {len(more)} more entries have the same problem"
+        many = f"{first.why}; the same in {count(len(more), 'more entry')}"
         told += [first, *more] if len(more) < _FEW else [replace(first, why=many)]
     return told[:MOST_PROBLEMS]
 

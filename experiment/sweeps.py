@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from core.words import count
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS, Model, head
 from experiment.finding import Finding
@@ -98,7 +99,7 @@ def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
         lists = map(_lists, file.arms)
         total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for drafts, windows in lists)
         remedy = f"sweep less: {MOST_ARMS} arms at most"
-        problems.append(Finding("arms", None, f"the lists make {total} arms", remedy))
+        problems.append(Finding("arms", None, f"the lists make {count(total, 'arm')}", remedy))
     return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MOST_ARMS]}), problems
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
 from cdk8s_charts.manifests import ManifestFile
 from core.files import write_whole
+from core.words import count
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.cost import RunPrice, run_price
 from experiment.expected import file_text
@@ -57,7 +58,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             why = f"arm {local[0].name} needs no Neuron devices, so nothing is emulated and nothing deployed"
             problem = Finding("runtime", local[0].runtime.name, why, f"type ./trnspec lab {shown(path)}")
             raise InvalidExperiment(str(path), [problem], {})
-        stage.done = f"checked {shown(path)}: {_counted(experiment.arms, 'arm')}, {_counted(experiment.classes, 'class')} of prompts"
+        stage.done = f"checked {shown(path)}: {count(len(experiment.arms), 'arm')}, {count(len(experiment.classes), 'class')} of prompts"
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as beside:
         manifests, assembly = Path(scratch) / "manifests", Path(scratch) / "cdk.out"
         with stages.stage("rendering the manifests, synthesizing the stacks") as stage:
@@ -67,7 +68,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             from lab.aws.rehearsal import rehearse
 
             files = rendering.result()
-            stage.done = f"rendered {_counted([one for file in files for one in file.objects], 'Kubernetes object')}, synthesized the stacks"
+            stage.done = f"rendered {count(sum(len(file.objects) for file in files), 'Kubernetes object')}, synthesized the stacks"
         with moto_server.rehearsal_server() as endpoint:
             with stages.stage("rehearsing the stacks against a local AWS (moto)") as stage:
                 rehearsed = rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
@@ -80,11 +81,6 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
                 stage.done = "wrote the report, published the run to the local CloudWatch"
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     return Demonstration(rehearsal=rehearsed, summary=summary, price=run_price(experiment))
-
-
-def _counted(things: Sequence[object], name: str) -> str:
-    plural = f"{name}es" if name.endswith("s") else f"{name}s"
-    return f"{len(things)} {name if len(things) == 1 else plural}"
 
 
 def _render(path: Path, experiment: Experiment, manifests: Path, assembly: Path) -> tuple[ManifestFile, ...]:
@@ -120,11 +116,13 @@ def _measure(
     if plan.duration_s or plan.rounds > 1:  # hours would show what one pass shows
         less = {**less, "rounds": 1}
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
-    endpoints = _counted(arms, "emulated endpoint")
+    endpoints = count(len(arms), "emulated endpoint")
     with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
         with running(arms, launch, logs=logs, at_once=len(arms)) as fleet:
             load_arms(file, fleet.urls, out=out, less=less, start_again=fleet.start_again, reach=stage.reach)
-        stage.done = f"sent {ended(out)} requests to {endpoints} in real time, started from their Deployments"
+        stage.done = (
+            f"sent {count(ended(out), 'request')} to {endpoints} in real time, started from their Deployments"
+        )
     shutil.rmtree(logs)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from core.words import count
+
 ROOT = Path(__file__).resolve().parent.parent
 _REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/container-assets"
 VALUES: Mapping[str, str] = {
@@ -153,7 +155,7 @@ def scan(checkov: Path, manifests: Path) -> Report:
     report = read_report(done.stdout)
     if report.objects < objects:
         raise UnreadableReport(
-            f"checkov looked at {report.objects} objects of {objects}; run `./trnspec render --all` and try again"
+            f"checkov looked at {count(report.objects, 'object')} of {objects}; run `./trnspec render --all` and try again"
         )
     return report
 
@@ -228,9 +230,9 @@ def main(argv: list[str] | None = None) -> int:
     for line in lines:
         print(line)
     if not lines:
-        count = len(report.failures)
+        failures = len(report.failures)
         print(
-            f"{report.objects} objects; {count} findings, each exempted by one of {len(EXEMPTIONS)} reasons"
+            f"{count(report.objects, 'object')}; {count(failures, 'finding')}, each exempted by one of {len(EXEMPTIONS)} reasons"
         )
     return int(bool(lines))
 

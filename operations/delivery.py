@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
+from core.words import count
 from experiment.finding import Finding, Refusal
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import cloudformation, markers
@@ -141,7 +142,7 @@ class Starter:
             while build["buildStatus"] == "IN_PROGRESS":
                 if self._clock.now() >= until:
                     raise Refusal(
-                        f"{name}: still {phase} after {minutes} minutes; it continues in that account and is billed until "
+                        f"{name}: still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed until "
                         "its own time-out: read its log, then retry the stage"
                     )
                 self._clock.sleep(POLL_S)
@@ -227,7 +228,9 @@ def _health(kind: str, name: str, found: Object) -> Iterator[Finding]:
     if kind == "Deployment":
         wanted, available = found["spec"].get("replicas", 1), status.get("availableReplicas", 0)
         if available < wanted:
-            yield Finding(where, None, f"{available} of {wanted} replicas answer", "read ./trnspec status")
+            yield Finding(
+                where, None, f"{available} of {count(wanted, 'replica')} answer", "read ./trnspec status"
+            )
     for condition in status.get("conditions", ()):
         if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
             why = f"failed ({condition.get('message', 'it does not say why')})"

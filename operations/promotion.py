@@ -18,6 +18,7 @@ import click
 import yaml
 
 from cdk8s_charts.manifests import stale, texts, write
+from core.words import count
 from experiment import InvalidExperiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Misuse, Refusal
@@ -258,7 +259,7 @@ def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     """Trn2 nodes for the least and the most replicas, which bill whole whatever part of them is used, at list price."""
     on_a_node = experiment.instance.devices // _arm(experiment, serve).serving.devices
     price = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
-    nodes, most = (math.ceil(count / on_a_node) for count in (serve.replicas, serve.max_replicas))
+    nodes, most = (math.ceil(number / on_a_node) for number in (serve.replicas, serve.max_replicas))
     return {
         "nodes": nodes,
         "most_nodes": most,
@@ -294,14 +295,18 @@ def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[st
                 cluster.scale(name, after)
             changes.append({"arm": name, "before": before, "after": after})
     for one in changes:
-        warn(f"{one['arm']} from {one['before']} to {one['after']} replicas")
+        warn(f"{one['arm']} from {one['before']} to {count(one['after'], 'replica')}")
     return changes
 
 
 def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
     verb, changed = ("would be", "would change") if told["dry_run"] else ("is", "changed")
-    count = f"{serve.replicas} to {serve.max_replicas}" if serve.scales else str(serve.replicas)
-    lines = [f"{serve.arm} {verb} the service of {experiment.name}: {count} replicas"]
+    replicas = (
+        f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
+        if serve.scales
+        else count(serve.replicas, "replica")
+    )
+    lines = [f"{serve.arm} {verb} the service of {experiment.name}: {replicas}"]
     if told["at_zero"]:
         lines[0] += f"; {', '.join(told['at_zero'])} at 0"
     if told["diff"]:
@@ -331,7 +336,7 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
 def billed(told: Mapping[str, Any]) -> str:
     """What `bill` says, for people."""
     least, most = (
-        f"{told[nodes]} Trn2 node{'' if told[nodes] == 1 else 's'}, ${told[usd]:.2f} an hour"
+        f"{count(told[nodes], 'Trn2 node')}, ${told[usd]:.2f} an hour"
         for nodes, usd in (("nodes", "usd_per_hour"), ("most_nodes", "most_usd_per_hour"))
     )
     return least if told["most_nodes"] == told["nodes"] else f"{least}; with all replicas {most}"

@@ -12,6 +12,7 @@ import yaml
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
 from cdk8s_charts.gitops import folder
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
+from core.words import count
 from experiment import Experiment
 from experiment.finding import Misuse
 from operations.cloud import markers
@@ -127,7 +128,7 @@ def _resolved(
         texts = folder(experiment, filled, repository=repository, path=place)
         written = [str(path) for path in write_folder(experiment, texts, out)]
         told = {"folder": str(out), "files": len(texts), "changed": written}
-        print_json(told) if as_json else print(f"{out}: {len(texts)} files, {len(written)} changed")
+        print_json(told) if as_json else print(f"{out}: {count(len(texts), 'file')}, {len(written)} changed")
     elif as_json:
         items = [item for file in filled for item in file.objects]
         print_json({"apiVersion": "v1", "kind": "List", "items": items})

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Outside, Refusal
@@ -82,23 +83,26 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
     warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
     aws.hurry()
     problems: list[Refusal] = []
+    by_hand = f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; its schedule does the same {experiment.cluster.off_when}"
     try:
         with within(LIMIT_S):
             try:
                 group = nodegroup.read(experiment, aws)
             except AwsError as error:
                 problems.append(error)
-                warn(f"{error}; it is set to 0 all the same")
                 group = nodegroup.assumed(experiment)
             if (untold := nodegroup.refuse_taking(experiment, aws, group)) is not None:
                 problems.append(untold)
-                warn(f"{untold}; it is set to 0 all the same")
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
+    except AwsError as error:
+        raise Outside(f"{error}; the nodes were not set to 0 and may still bill: {by_hand}") from None
     except TooLateError:
         raise Outside(
             f"{name}: EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill; try from another network, or "
-            f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; its schedule does the same {experiment.cluster.off_when}"
+            f"{by_hand}"
         ) from None
+    for problem in problems:
+        warn(f"{problem}; the nodes are set to 0 without it")
     before = None if problems else group.desired
     told = {"experiment": name, "nodegroup": group.name, "before": before, **_NOTHING}
     print_json(told) if as_json else print(_text(told), flush=True)
@@ -115,7 +119,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
 def _text(told: Mapping[str, Any]) -> str:
     verb = "would be set" if told["dry_run"] else "set"
     before = "" if told["before"] is None else f" from {told['before']}"
-    line = f"{told['nodegroup']}: {verb}{before} to {told['nodes']} nodes"
+    line = f"{told['nodegroup']}: {verb}{before} to {count(told['nodes'], 'node')}"
     if not told["nodes"]:
         return f"{line}; no Trn2 node bills once EC2 has let them go"
     ends = f"${told['usd_per_hour']:.2f} an hour (list price) until they are set to 0 at {told['off_at']}"

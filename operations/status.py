@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Finding, Refusal, State
@@ -154,8 +155,8 @@ class _Look:
         standing = cloudformation.by_experiment(self.aws) if others else {}
         counts = {one.name: len(standing.get(one.name, ())) for one in others}
         return [
-            {"name": name, "state": "1 stack is deployed" if count == 1 else f"{count} stacks are deployed"}
-            for name, count in counts.items()
+            {"name": name, "state": f"{count(number, 'stack')} {'is' if number == 1 else 'are'} deployed"}
+            for name, number in counts.items()
         ]
 
     def undescribed(self) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def _print(page: dict[str, Any]) -> None:
     ]
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
-        told = f"{group['nodes']} nodes, ${group['usd_per_hour']:.2f} an hour{off}"
+        told = f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour{off}"
         rows += [("trn2", group["nodegroup"], one) for one in (told, *group["issues"])]
     if (cluster := page["cluster"]) is not None:
         for one in cluster["nodes"]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from core.words import count
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
 from experiment.forms import INSTALLABLE, Installed
@@ -265,7 +266,7 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
         if group.desired:
             nodegroup.refuse_taking(experiment, aws, group)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
-            print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
+            print(f"    {group.name}: {count(group.desired, 'node')} set to 0", file=sys.stderr)
             if experiment.cluster.nodes_of:
                 nodegroup.forget_schedule(experiment, aws)
     except nodegroup.InUseError:
@@ -352,7 +353,7 @@ def _print(told: dict[str, Any]) -> None:
     if told["dry_run"]:
         lines = [f"would delete, in this order: {', '.join(names) or 'nothing, no stack is there'}"]
     else:
-        lines = [f"{len(names) - len(told['left'])} of {len(names)} stacks deleted"]
+        lines = [f"{len(names) - len(told['left'])} of {count(len(names), 'stack')} deleted"]
         lines += [f"left: {one['name']}: {one['why']}" for one in told["left"]]
     if told["stays"]:
         lines.append(

@@ -16,6 +16,7 @@ from typing import Any
 from cdk8s_charts import on_node
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.pods.devices import DRIVER, EXTENDED_RESOURCE, group_attribute
+from core.words import count
 from experiment import Arm, Experiment
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.finding import Finding, Refusal, State
@@ -155,8 +156,8 @@ def failed(findings: Sequence[Finding]) -> list[Finding]:
 def count_text(findings: Sequence[Finding]) -> str:
     """How many passed and how many did not."""
     bad, warnings = len(failed(findings)), sum(one.state is State.WARNING for one in findings)
-    warned = f", {warnings} warning{'s' if warnings > 1 else ''}" if warnings else ""
-    return f"{len(findings) - bad - warnings} checks passed, {bad} failed{warned}"
+    warned = f", {count(warnings, 'warning')}" if warnings else ""
+    return f"{count(len(findings) - bad - warnings, 'check')} passed, {bad} failed{warned}"
 
 
 def _checked(check: str, where: str, found: str, remedy: str = "") -> Finding:
@@ -169,7 +170,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     """As many Trn2 nodes as the arms need, ready, tainted, with a sound kubelet."""
     found = _neuron(nodes)
     if len(found) < wanted:
-        why = f"{len(found)} Trn2 nodes, {wanted} are needed"
+        why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
         remedy = "./trnspec scale; a node that does not come within 20 minutes is usually missing capacity"
         yield _checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
@@ -248,13 +249,13 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
         devices = [device for spec in ours for device in spec.get("devices", [])]
         absent = [key for key in wanted if not all(_has(device, key) for device in devices)]
         if len(devices) != experiment.instance.devices:
-            why = f"{len(devices)} devices published, {experiment.instance.devices} expected"
+            why = f"{count(len(devices), 'device')} published, {experiment.instance.devices} expected"
             remedy = "look at the DaemonSet of the Neuron DRA driver and at dmesg on the node"
         elif absent:
             why = f"not published: {', '.join(absent)}"
             remedy = "device groups need EFA interfaces on the node; without them use serving.allocation: device-plugin"
         else:
-            why, remedy = f"{len(devices)} devices with {', '.join(wanted)}", ""
+            why, remedy = f"{count(len(devices), 'device')} with {', '.join(wanted)}", ""
         yield _checked("device-attributes", name, why, remedy)
 
 
@@ -277,11 +278,14 @@ def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iter
             name = owner if known else f"{pod['metadata'].get('namespace', '')}/{owner}"
             ready.setdefault(name, {})[pod["spec"]["nodeName"]] = condition(pod, "Ready") is not None
     for name in ON_EVERY_NODE:
-        count = sum(ready.get(name, {}).values())
+        number = sum(ready.get(name, {}).values())
         remedy = f"kubectl -n kube-system describe daemonset {name}; the add-on: aws eks describe-addon"
-        enough = count == len(nodes)
+        enough = number == len(nodes)
         yield _checked(
-            "daemons-ready", name, f"ready on {count} of {len(nodes)} nodes", "" if enough else remedy
+            "daemons-ready",
+            name,
+            f"ready on {number} of {count(len(nodes), 'node')}",
+            "" if enough else remedy,
         )
     for name, places in ready.items():
         late = sorted(node for node, fine in places.items() if not fine)

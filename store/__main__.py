@@ -53,7 +53,7 @@ def keep_once(
             if known.get(file.path) != file:
                 target.upload(path, file)
                 known[file.path] = file
-                report(f"{file.path}: kept, {file.size} bytes")
+                report(f"{file.path}: kept, {count(file.size, 'byte')}")
         except FileNotFoundError:
             continue  # a temporary file of the benchmark that was renamed in between
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-ASKED = [ROOT / name for name in ("requirements.in", "requirements-dev.in")]
+ASKED = [ROOT / name for name in ("requirements.in", "requirements-dev.in", "requirements-first.in")]
 ASKED += [
     path for room in ("images", "maintenance") for path in sorted((ROOT / room).rglob("requirements.in"))
 ]

@@ -31,6 +31,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm
+from core.words import count
 
 _CLOCK_S = 0.002
 """Starts are written down to the millisecond."""
@@ -133,7 +134,7 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
         by_arm.setdefault(one["arm"], []).append(one)
     if by_arm:
         said = (
-            f"{arm} {len(own)} time{'s' * (len(own) > 1)}, first between {own[0]['after']} and {own[0]['before']}"
+            f"{arm} {count(len(own), 'time')}, first between {own[0]['after']} and {own[0]['before']}"
             for arm, own in by_arm.items()
         )
         yield f"counters began again, so a server restarted or several share an address: {'; '.join(said)}"
@@ -141,7 +142,7 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
         longest = max(gaps, key=lambda gap: gap["seconds"])
         resumed = sum(gap["resumed"] for gap in gaps)
         yield (
-            f"nothing was measured for {_long(sum(gap['seconds'] for gap in gaps))} in {len(gaps)} gap{'s' * (len(gaps) > 1)}, "
+            f"nothing was measured for {_long(sum(gap['seconds'] for gap in gaps))} in {count(len(gaps), 'gap')}, "
             f"the longest from {longest['from']} to {longest['to']}; after {resumed} of them the run was taken up again"
         )
 

@@ -34,7 +34,7 @@ from benchmark.analyse.withheld import is_withheld
 from benchmark.metrics import TPOT
 from benchmark.objectives import in_words
 from benchmark.plan import Load
-from core.words import listed
+from core.words import count, listed
 
 Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
 """The treatment; the treatment for some classes; the baseline; time speaks for one and dollars for the other; the treatment,
@@ -187,7 +187,7 @@ def question(summary: Mapping[str, Any]) -> str:
     if not drafting:
         return f"Is {arm['name']} faster than {run['baseline']} for {model}?"
     known, k = summary.get("drafts", {}).get(arm["name"]), arm["speculative_tokens"]
-    what = f"with {_short(known['draft'])}" if known else f"{k} token{'s' * (k != 1)} a step"
+    what = f"with {_short(known['draft'])}" if known else f"{count(k, 'token')} a step"
     return f"Does drafting {what} pay for {model}?"
 
 
@@ -314,7 +314,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         return "none", f"nothing is compared, because {base} is the only arm"
     if mix is None:
         most = max((gain.prompts for gain in at.by_window), default=0)
-        why = f"both arms answered {most} prompts a class at most, {MIN_PROMPTS} are needed"
+        why = f"both arms answered {count(most, 'prompt')} a class at most, {MIN_PROMPTS} are needed"
         if all(gain.verdict == VERDICT_WORDS["not judged"] for gain in at.by_window):
             why = (
                 "an emulator made up how many drafts are accepted, so only a run with a real engine can tell"

@@ -118,7 +118,7 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     yield from () if told else _cheapest(summary)
     if search["budget_spent"] and search["starts"] > 1:
         yield (
-            f"The search stopped at its budget ({search['budget']}) for {search['starts']} starts: {search['cells_a_start']} cells, "
+            f"The search stopped at its budget ({search['budget']}) for {count(search['starts'], 'start')}: {count(search['cells_a_start'], 'cell')}, "
             "the same under each start."
         )
     elif search["budget_spent"]:

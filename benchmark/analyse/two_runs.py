@@ -29,6 +29,7 @@ from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import COMPARED
 from benchmark.plan import Plan
+from core.words import count
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")
@@ -230,7 +231,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
     ]
     regressions = [f"{arm}: is in the baseline, not in the run" for arm in arms if arm not in run.plan.prices]
     if not extent(run)[1]:
-        done = f"{len(run.requests)} requests recorded"
+        done = f"{count(len(run.requests), 'request')} recorded"
         regressions.insert(0, f"the run is not finished: {done}; go on with the same command")
     without_sense = list(_without_sense(baseline, run))
     held = all(raw.held or raw.plan.replayed for raw in (baseline, run))
@@ -254,7 +255,7 @@ def _cells_against(cells: list[dict[str, Any]], slower_by: float, *, held: bool)
     for cell in cells:
         where = f"{Place.of(cell)}, {cell['arm']}"
         if cell["verdict"] == "too few":
-            yield f"{where}: {cell['n_prompts']} prompts answered in both runs are too few to judge"
+            yield f"{where}: {count(cell['n_prompts'], 'prompt')} answered in both runs are too few to judge"
         elif cell["verdict"] == "not judged":
             yield f"{where}: an emulator made up its acceptance, which cannot be judged; leave the class out (--classes)"
         elif not held and starts_differ(math.log(cell["ratio"])):

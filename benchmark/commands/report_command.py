@@ -132,7 +132,7 @@ def execute_publish(options: argparse.Namespace) -> int:
     _refuse_emulated(options, opening)
     done = publish(raw, options.folder, client=cloudwatch(**where), **to)
     print(
-        f"{done.destination}: {done.calls} calls, {done.data} data for {done.requests} {opening.provenance} requests; "
+        f"{done.destination}: {count(done.calls, 'call')}, {done.data} data for {done.requests} {opening.provenance} requests; "
         f"{done.already_there} were there already"
     )
     print(f"cost: {done.price()}")

@@ -30,6 +30,7 @@ from benchmark.measure.progress import Progress
 from benchmark.measure.records import RequestRecord
 from benchmark.measure.schedule import asked_as
 from benchmark.plan import Plan
+from core.words import count
 
 MOST_CASES, REPEATS = 64, 32
 """Pairs that are asked about, and requests that the baseline gets again; chosen by chance."""
@@ -57,7 +58,9 @@ async def look_closer(
     plan, differing = raw.plan, list(divergence.cases(raw.requests, (), raw.plan))
     if not differing or not plan.greedy:
         return
-    progress.tell(f"answers differ in {len(differing)} pairs; looking at them for {limit_s:.0f} s at most")
+    progress.tell(
+        f"answers differ in {count(len(differing), 'pair')}; looking at them for {limit_s:.0f} s at most"
+    )
     again = "the same command goes on from here"
     try:
         with Journal(out, divergence.FILE_NAME) as book:

@@ -31,6 +31,7 @@ from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenanc
 from benchmark.measure.schedule import Block, Turn, measured_turns, more_warmup, warmup_turns
 from benchmark.measure.server_metrics import counters_in, started_in
 from benchmark.plan import MIXED, Load, Plan
+from core.words import count as in_words
 
 Choose = Callable[[RawRun], tuple[Load, int, int, int] | None]
 """Of a search: the next cell's load and round, how many cells are before it, and under which start of the servers it is
@@ -252,9 +253,9 @@ class _Sitting:
             again = "the first cell once more" * any(round_ == REPEATED for *_, round_ in left.cells)
             cells, blocks = len(left.cells) - bool(again), left.number.total()
             size = (
-                f"{cells} cell{'s' * (cells != 1)}" if cells else "",
+                in_words(cells, "cell") if cells else "",
                 again,
-                f"{blocks} block{'s' * (blocks != 1)}",
+                in_words(blocks, "block"),
             )
             told = ", ".join(filter(None, size))
             self.loader.progress.tell(f"{told}: about {duration(seconds)} of loading")

@@ -31,6 +31,7 @@ from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Load, Plan
 from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD
 from core.labels import as_ascii
+from core.words import count
 
 LEDGER = "published.jsonl"
 MAX_VALUES = 150
@@ -80,7 +81,7 @@ class Published:
         calls_usd = self.calls / 1000 * PUT_METRIC_DATA_USD
         metrics_usd = self.metrics * CUSTOM_METRIC_MONTH_USD
         return (
-            f"{self.calls} calls {money(calls_usd)}, {self.metrics} metrics {money(metrics_usd)} for a whole month "
+            f"{count(self.calls, 'call')} {money(calls_usd)}, {count(self.metrics, 'metric')} {money(metrics_usd)} for a whole month "
             "(billed for the hours that hold data); quoted list prices: "
             f"{money(PUT_METRIC_DATA_USD)} per 1,000 PutMetricData calls, {money(CUSTOM_METRIC_MONTH_USD)} per custom "
             f"metric and month, the first 10,000 ({PRICES_SOURCE})"
@@ -128,7 +129,7 @@ def publish(
             made, sent, repeated = made + 1, sent + len(data), repeated + again
             metrics |= {(d["MetricName"], *(one["Value"] for one in d["Dimensions"])) for d in data}
             attempts = f", taken at attempt {again + 1}" if again else ""
-            report(f"call {made}: {len(data)} data for {len(ids)} requests{attempts}")
+            report(f"call {made}: {len(data)} data for {count(len(ids), 'request')}{attempts}")
     return Published(
         destination=destination,
         calls=made,

@@ -50,6 +50,7 @@ from benchmark.show.speed_up import (
 from benchmark.show.spread import distributions, over_time
 from benchmark.show.wording import conditions, cost_difference, origins, planned_text, remarks, sentence
 from core.json_text import json_text
+from core.words import count
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
@@ -136,7 +137,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "windows": against_windows(decision.loads, predicted),
         "shown": ", ".join(shown) if len(shown) < len(run["arms"]) else "",
         "errors": errors,
-        "failed": f"{failed} requests" if failed else "none",
+        "failed": f"{count(failed, 'request')}" if failed else "none",
         "crossover": _together(
             (one["text"], f"{one['class']} with {one['treatment']}") for one in run["crossover"]
         ),
@@ -291,9 +292,7 @@ def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _arm(arm: Mapping[str, Any]) -> str:
     drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
-    window, at_most = (
-        f"{n} {word}{'s' * (n != 1)}" for n, word in ((drafted, "speculative token"), (most, "token"))
-    )
+    window, at_most = (count(n, word) for n, word in ((drafted, "speculative token"), (most, "token")))
     decoding = f"{window}, at most {at_most} a step" if drafted else "plain decoding"
     return f"{arm['name']}: {decoding}" + (
         f", ${arm['usd_per_hour']:g} an hour" if arm["usd_per_hour"] else ""

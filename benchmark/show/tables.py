@@ -16,6 +16,7 @@ from benchmark.analyse.scheduling import split_steps
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
 from benchmark.show.wording import UNKNOWN, change, differences, failures, number, plain, tokens_per_step
+from core.words import count
 
 Row = tuple[str, ...]
 
@@ -274,12 +275,12 @@ def _engine(arm: str, found: Mapping[str, Any] | None) -> str:
         return "not compared, the baseline's compiled configuration was not there."
     beyond = found["undeclared"]
     if not beyond:
-        return f"equal but for the {found['declared']} values that speculation sets."
+        return f"equal but for the {count(found['declared'], 'value')} that speculation sets."
     named = "; ".join(
         f"{one['path']} {_value(one['baseline'])} -> {_value(one['this'])}" for one in beyond[:_SHOWN]
     )
     rest = f"; and {len(beyond) - _SHOWN} more" if len(beyond) > _SHOWN else ""
-    return f"apart from the {found['declared']} values that speculation sets, these differ: {named}{rest}."
+    return f"apart from the {count(found['declared'], 'value')} that speculation sets, these differ: {named}{rest}."
 
 
 def engine_table(summary: Mapping[str, Any]) -> Table | None:
@@ -322,7 +323,7 @@ def _difference(one: Mapping[str, Any]) -> str:
     else:
         verdict = f"no difference shown, a loss of more than {-low:.1f} points is excluded at 95 %"
     return (
-        f"{difference:+.1f} points [{low:+.1f}, {high:+.1f}] over {one['n']} questions, "
+        f"{difference:+.1f} points [{low:+.1f}, {high:+.1f}] over {count(one['n'], 'question')}, "
         f"{one['gained']} gained, {one['lost']} lost (McNemar p = {one['p_value']:.3f}): {verdict}."
     )
 

@@ -36,7 +36,9 @@ def render(summary: Mapping[str, Any]) -> str:
     decision = decide(summary)
     warnings = warned(summary)
     if len(warnings) > _MOST_WARNINGS:
-        warnings[_MOST_WARNINGS:] = [f"and {len(warnings) - _MOST_WARNINGS} more warnings; --all has them"]
+        warnings[_MOST_WARNINGS:] = [
+            f"and {count(len(warnings) - _MOST_WARNINGS, 'more warning')}; --all has them"
+        ]
     blocks = [_text([decision.question, decision.sentence, *sentences(summary)])]
     blocks += _answer(summary, decision.at)
     return _joined([*blocks, _text(_published(summary)), _text([f"! {text}" for text in warnings])])

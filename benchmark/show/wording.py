@@ -20,7 +20,7 @@ UNKNOWN = "-"
 def planned_text(run: Mapping[str, Any]) -> str:
     """How many requests there should be: `8 requests for each class and arm`, and in how many rounds."""
     rounds, each = run["rounds"], "arm" if run["replayed"] else "class and arm"
-    text = f"{run['requests_per_cell']} requests for each {each}"
+    text = f"{count(run['requests_per_cell'], 'request')} for each {each}"
     if run["searched"]:
         text = f"about {cell_requests(run['requests_per_cell'])} requests for each {each} and cell, at least one for each in flight"
     return f"{text} in each of {rounds} rounds" if rounds > 1 else text
@@ -133,7 +133,7 @@ def failures(summary: Mapping[str, Any]) -> Iterator[str]:
         own = [cell for cell in summary["cells"] if cell["arm"] == arm["name"]]
         if errors := sum((Counter(cell["error_names"]) for cell in own), Counter()):
             asked = errors.total() + sum(cell["n"] for cell in own)
-            names = ", ".join(f"{name} {count}" for name, count in errors.most_common())
+            names = ", ".join(f"{name} {number}" for name, number in errors.most_common())
             yield f"{arm['name']}: {errors.total()} of {asked} requests failed: {names}; pairs without an answer are left out"
 
 
@@ -152,14 +152,14 @@ def differences(found: Mapping[str, Any]) -> str:
     if found.get("faults") is None:
         return ""
     counts = [(found["near_ties"], "near-tie"), (found["faults"], "fault")]
-    several = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts)
+    several = ", ".join(count(number, name) for number, name in counts)
     return f"; of the rest {several}, {found['cannot_tell']} cannot tell"
 
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     """What limits the numbers of one cell."""
     if cell["error_names"]:
-        yield "failed: " + ", ".join(f"{name} {count}" for name, count in cell["error_names"].items())
+        yield "failed: " + ", ".join(f"{name} {number}" for name, number in cell["error_names"].items())
     equality = cell["output_equality"]
     if equality and equality["equal"] < equality["n_pairs"]:
         share = f"{equality['equal']} of {equality['n_pairs']} pairs"

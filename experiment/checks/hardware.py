@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.words import count
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
 from experiment.catalogue.models import BYTES_PER_VALUE
 from experiment.catalogue.runtimes import RUNTIMES
@@ -47,7 +48,7 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
     have = serving.cores_on(instance)
     if degree != have:
         why = (
-            f"{serving.devices} devices x {instance.cores_per_device} cores / logical_nc_config "
+            f"{count(serving.devices, 'device')} x {instance.cores_per_device} cores / logical_nc_config "
             f"{serving.logical_nc_config} are {have} logical cores"
         )
         related = ("serving.devices", "serving.logical_nc_config", "cluster.instance")

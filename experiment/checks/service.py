@@ -6,6 +6,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
+from core.words import count
 from experiment.checks.cluster_section import own_networks
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
@@ -41,7 +42,7 @@ def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     for name in ("replicas", "max_replicas"):
         value = getattr(serve, name)
         if value > most and (name == "replicas" or name in serve.model_fields_set):
-            why = f"{nodes} x {instance.name} hold {most} arms of {devices} devices, the others at 0"
+            why = f"{nodes} x {instance.name} hold {count(most, 'arm')} of {count(devices, 'device')}, the others at 0"
             remedy = f"use {most} or less, or raise cluster.max_nodes"
             related = ("cluster.max_nodes", "cluster.instance", "serving.devices")
             yield Finding(f"serve.{name}", value, why, remedy, rests_on=related)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from core.words import count
 from experiment.catalogue.engine_keys import (
     DECIDED,
     FUSED_QKV,
@@ -340,7 +341,7 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
             where = f"{one.arm.draft_at}.head_for"
             yield Finding(where, draft.head_for, why, "name that model", rests_on=related)
         elif known.speculative_tokens not in (None, window):
-            why = f"{draft.model} drafts {known.speculative_tokens} tokens, fixed by its training ({known.source}, {known.date})"
+            why = f"{draft.model} drafts {count(known.speculative_tokens, 'token')}, fixed by its training ({known.source}, {known.date})"
             yield Finding(one.arm.window_at, window, why, f"use {known.speculative_tokens}", rests_on=related)
         elif one.runtime and one.runtime.nxd_inference and _another_vocabulary(one, known.vocabulary):
             why = (

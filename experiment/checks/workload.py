@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from benchmark.objectives import need, prompts_needed
+from core.words import count
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
 from experiment.catalogue.published import conditions, figure
 from experiment.catalogue.runtimes import RUNTIMES
@@ -61,7 +62,7 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
         longest = max(common, key=need.__getitem__)
         most = answer - (need[longest] - limit)
         why = (
-            f"{len(common)} of {len(prompts)} prompts do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
+            f"{len(common)} of {count(len(prompts), 'prompt')} do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
             f"up to {_bound(longest)} + {_room(longest)} for nonce and template{last}"
         )
         first = f"use {most} or less" if most > 0 else "shorten the prompts"
@@ -131,7 +132,7 @@ def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Findi
     """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
-        why = f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB"
+        why = f"{count(len(prompts), 'prompt')} make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB"
         fit = len(prompts) * PLAN_BYTES // size
         remedy = f"keep it below {PLAN_BYTES}, which is about {fit} of these prompts"
         yield Finding("prompts", None, why, remedy)
@@ -165,13 +166,13 @@ def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Itera
     asked = file.benchmark.requests
     if replayed(prompts):
         if "requests" in file.benchmark.model_fields_set and asked != len(prompts):
-            why = f"cannot be chosen in a replay, where each of the {len(prompts)} prompts is asked once in a round"
+            why = f"cannot be chosen in a replay, where each of the {count(len(prompts), 'prompt')} is asked once in a round"
             remedy = "remove it; benchmark.rounds repeats all"
             yield Finding("benchmark.requests", asked, why, remedy, rests_on=("prompts",))
         return
     for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
         if asked < largest:
-            why = f"is fewer than the {largest} prompts of class {name!r}, so some would never be asked"
+            why = f"is fewer than the {count(largest, 'prompt')} of class {name!r}, so some would never be asked"
             remedy = f"use {largest} or more; multiples of it ask each prompt equally often"
             yield Finding("benchmark.requests", asked, why, remedy, rests_on=("prompts",))
 

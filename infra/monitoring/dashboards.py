@@ -16,6 +16,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from benchmark.metrics import ERRORS, PERIOD_S, Metric
+from core.words import count
 from experiment import Experiment
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
@@ -322,9 +323,13 @@ def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
 
 
 def _words(experiment: Experiment, serve: Serve, price: float) -> str:
-    count = f"{serve.replicas} to {serve.max_replicas}" if serve.scales else str(serve.replicas)
+    replicas = (
+        f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
+        if serve.scales
+        else count(serve.replicas, "replica")
+    )
     return (
-        f"# {promoted_service(experiment.name)}\n**{serve.arm}** of {experiment.name}, {count} replicas at "
+        f"# {promoted_service(experiment.name)}\n**{serve.arm}** of {experiment.name}, {replicas} at "
         f"${price:.2f} an hour each (its share of a Trn2 node, list price; the node bills whole).\n\n"
         "Requests are read from the server's log. The load balancer is made by Kubernetes and has a name of its own, so "
         "its graphs show every Network Load Balancer of the region. The Trn2 nodes are turned off "

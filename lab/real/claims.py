@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any, Literal
 
+from core.words import count
 from lab.real.probe import Agreement
 
 TOKENS_PER_STEP = 5.0
@@ -104,7 +105,7 @@ def advised_and_measured(
 def _answered(summary: Mapping[str, Any]) -> Claim:
     arms = [arm["name"] for arm in summary["run"]["arms"]]
     wrong = [f"{c['arm']} {c['class']}" for c in summary["cells"] if c["errors"] or not c["n"]]
-    found = f"{len(arms)} arms, {sum(cell['n'] for cell in summary['cells'])} answers"
+    found = f"{count(len(arms), 'arm')}, {sum(cell['n'] for cell in summary['cells'])} answers"
     return Claim(
         text="every arm answers every request",
         met=summary["run"]["complete"] and not wrong,

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.words import count
+from core.install_failure import cause
 from experiment.finding import Outside
 
 FOLDER = Path(__file__).resolve().parent
@@ -100,7 +102,7 @@ def refuse_run(machine: Machine, *, servers: int) -> None:
     needed = servers * MEMORY_GIB_PER_SERVER + MEMORY_GIB_BESIDES
     if machine.memory_gib < needed:
         raise Outside(
-            f"memory: {machine.memory_gib:.1f} GiB are available, {servers} servers need {needed:.1f}; "
+            f"memory: {machine.memory_gib:.1f} GiB are available, {count(servers, 'server')} need {needed:.1f}; "
             "close something, or name fewer arms with --arms"
         )
 
@@ -207,7 +209,7 @@ def _pip(home: Path, arguments: Sequence[str]) -> None:
 
 
 def _run(command: Sequence[str], home: Path, *, of: str) -> str:
-    """What the command prints; all that it says goes to a log. Raises Outside with its last line."""
+    """What the command prints; all that it says goes to a log. Raises Outside with the cause."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "install.log"
     try:
@@ -224,9 +226,9 @@ def _run(command: Sequence[str], home: Path, *, of: str) -> str:
     with log.open("a", encoding="utf-8") as lines:
         lines.write(f"$ {' '.join(command)}\n{done.stdout}\n")
     if done.returncode:
-        said = [line for line in done.stdout.splitlines() if line.strip()] or [f"exit {done.returncode}"]
-        worst = next((line for line in reversed(said) if "ERROR" in line), said[-1])
-        raise Outside(f"{of}: {worst.strip()[:200]}; see {log}, then run this again: it goes on from here")
+        raise Outside(
+            f"{of} failed: {cause(done.stdout)}; then run this again: it goes on from here (log: {log})"
+        )
     return done.stdout
 
 

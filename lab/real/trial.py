@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmark.errors import PlanError
 from benchmark.plan import Plan, from_dict
+from core.words import count
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
 from lab.arguments import shown
@@ -91,15 +92,15 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         less = {**less, "search": f"{low:g}:{high:g}"}
     engine = Engine(command=command, folders=folders, options=options)
     with ExitStack() as up:
-        with stages.stage(f"starting {len(names)} servers", total=len(names)) as stage:
+        with stages.stage(f"starting {count(len(names), 'server')}", total=len(names)) as stage:
             standing = running(
                 servers, engine.launch, logs=out / "logs", at_once=wishes.at_once, reach=stage.reach
             )
             fleet = up.enter_context(standing)
-            stage.done = f"started {len(names)} servers: {', '.join(names)}"
+            stage.done = f"started {count(len(names), 'server')}: {', '.join(names)}"
         agreements = _agreements(experiment, plan, fleet.urls, stages)
         with stages.stage(
-            f"sending requests to {len(names)} arms in turn", total=requests_of(plan, less)
+            f"sending requests to {count(len(names), 'arm')} in turn", total=requests_of(plan, less)
         ) as stage:
             sense_check = not own_models(experiment, given)
             load_arms(
@@ -111,7 +112,7 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
                 sense_check=sense_check,
                 reach=stage.reach,
             )
-            stage.done = f"sent {ended(out)} requests to {len(names)} arms in turn"
+            stage.done = f"sent {count(ended(out), 'request')} to {count(len(names), 'arm')} in turn"
     with stages.stage("writing the report, judging") as stage:
         benchmark(["report", str(out)], log=out / LOG)
         about = described(machine, version, label_of(experiment, given))
@@ -198,7 +199,7 @@ def _agreements(
         for arm in drafting:
             found.append(agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step))
             stage.reach(len(found))
-        stage.done = f"compared counters with streams on {len(found)} arms"
+        stage.done = f"compared counters with streams on {count(len(found), 'arm')}"
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from cdk8s_charts.manifests import output_of
+from core.words import count
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Misuse, Refusal
@@ -264,14 +265,14 @@ class Undescribed:
         """What it is and how to remove it."""
         names = ", ".join(self.stacks)
         if self.dropped:
-            why = f"{len(self.stacks)} stacks exist and are billed ({names}), and its file no longer describes them"
+            why = f"{count(len(self.stacks), 'stack')} exist and are billed ({names}), and its file no longer describes them"
             down = f"./trnspec teardown {_file_of(self.experiment)}"
             remedy = f"take the change of its section cluster back, or take all of it down ({down}; the buckets stay) and deploy again"
             return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
         return Finding(
             f"{self.experiment} in {self.region}",
             None,
-            f"{len(self.stacks)} stacks exist and are billed ({names}), and no file here describes them",
+            f"{count(len(self.stacks), 'stack')} exist and are billed ({names}), and no file here describes them",
             f"remove them with {removal(self.experiment, self.region)}, or take the change of the file's name or region back",
         )
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from benchmark.metrics import RUN_ACTIVE
+from core.words import count
 from experiment import Experiment
 from experiment.finding import Finding, Misuse, Refusal
 from experiment.naming import (
@@ -138,12 +139,12 @@ def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = No
     most, owner = experiment.cluster.max_nodes, experiment.cluster.nodes_of
     if owner and group and nodes > group.largest:
         raise Misuse(
-            f"{nodes} nodes: {owner}, which owns node group {group.name}, allows {group.largest}; raise its cluster.max_nodes and "
+            f"{count(nodes, 'node')}: {owner}, which owns node group {group.name}, allows {group.largest}; raise its cluster.max_nodes and "
             f"deploy it, or ask for at most {group.largest}"
         )
     if nodes > most:
         raise Misuse(
-            f"{nodes} nodes: {experiment.name} allows {most}; raise cluster.max_nodes of the experiment and deploy, or ask "
+            f"{count(nodes, 'node')}: {experiment.name} allows {most}; raise cluster.max_nodes of the experiment and deploy, or ask "
             f"for at most {most}"
         )
 
@@ -238,7 +239,7 @@ def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
         remedy = "wait until that run has ended, or end it with ./trnspec scale 0 of that experiment"
         raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
     if owner and group.desired:
-        why = f"has {group.desired} nodes that {owner} started without a time to live"
+        why = f"has {count(group.desired, 'node')} that {owner} started without a time to live"
         remedy = f"let {owner} set them to 0 (./trnspec scale 0 with its file), then run this again"
         raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
 

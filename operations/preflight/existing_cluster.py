@@ -11,6 +11,7 @@ from typing import Any
 from cdk8s_charts.manifests import fill, read, with_tags
 from cdk8s_charts.pods.devices import DRIVER
 from cdk8s_charts.workloads.network_policy import LOCAL_DNS
+from core.words import count
 from experiment import Experiment
 from experiment.checks.cluster_section import NEWEST_KUBERNETES
 from experiment.finding import Finding, finding, fine
@@ -295,7 +296,7 @@ class ExistingCluster:
             why = f"the server does not take {', '.join(refused)}: {said}"
             return finding(why, "let the cluster's owner admit it, or change what it names")
         where = "" if exists else f", asked in namespace default because {own} does not exist yet"
-        return fine(f"the server would take all {len(objects)} objects, pods included{where}")
+        return fine(f"the server would take all {count(len(objects), 'object')}, pods included{where}")
 
     def _objects(self, place: str) -> list[dict[str, Any]]:
         """What a deployment applies, in this namespace."""

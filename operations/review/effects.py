@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdk8s_charts.manifests import ManifestFile
+from core.words import count
 from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal
 from operations.review.objects import (
@@ -154,7 +155,7 @@ def _pipeline(before: State, after: State) -> Iterator[ExperimentReview]:
     for name in sorted(before.keys() | after.keys()):
         places = [change.path for change in changes(before.get(name, {}), after.get(name, {}))]
         if places:
-            more = f" and {len(places) - 1} more places" if len(places) > 1 else ""
+            more = f" and {count(len(places) - 1, 'more place')}" if len(places) > 1 else ""
             found.append(Note("delivery", f"{name} changes: {places[0]}{more}"))
     if found:
         yield ExperimentReview("pipeline", (), tuple(found))
@@ -226,7 +227,9 @@ def _told(old: State, new: State, before: Object | None, after: Object | None) -
     texts += [text for text in readers if not (image_said and text.startswith("image of "))]
     if not texts:
         texts = others[:MOST_OTHERS]
-        texts += [f"and {len(others) - MOST_OTHERS} more places"] if len(others) > MOST_OTHERS else []
+        texts += (
+            [f"and {count(len(others) - MOST_OTHERS, 'more place')}"] if len(others) > MOST_OTHERS else []
+        )
     return texts
 
 
@@ -334,7 +337,9 @@ def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iter
         for one, other in found[:MOST_PROMPTS]:
             yield Note("comparability", f"prompt of {class_name}: {between(one, other)}")
         if len(found) > MOST_PROMPTS:
-            yield Note("comparability", f"and {len(found) - MOST_PROMPTS} more prompts of {class_name}")
+            yield Note(
+                "comparability", f"and {count(len(found) - MOST_PROMPTS, 'more prompt')} of {class_name}"
+            )
 
 
 def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:

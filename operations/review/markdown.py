@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from core.words import count
 from operations.review.effects import ArmReview, Diff, ExperimentReview, Review
 
 MOST_GRANTS = 12
@@ -53,9 +54,9 @@ def _reasons(review: Review) -> Iterator[str]:
     compiling = sum(row.compiles is not None for row in rows)
     restarting = sum(bool(row.restarts_for) for row in rows)
     removed = sum(row.removed for row in rows)
-    for count, what in ((compiling, "to compile"), (restarting, "restarted"), (removed, "removed")):
-        if count:
-            yield f"{count} arm{'s' * (count > 1)} {what}"
+    for number, what in ((compiling, "to compile"), (restarting, "restarted"), (removed, "removed")):
+        if number:
+            yield f"{count(number, 'arm')} {what}"
     if not compiling and not restarting and any(row.reuses for row in rows):
         yield "an arm takes another artifact"
     kinds = {note.kind for one in review.experiments for note in one.notes if note.needs_human}
@@ -74,7 +75,7 @@ def _experiment(experiment: ExperimentReview) -> Iterator[str]:
         fold = len(quiet) > MOST_QUIET
         yield from (_row(row) for row in experiment.arms if not fold or row not in quiet)
         if fold:
-            yield f"| {len(quiet)} other arms | nothing | no | no |"
+            yield f"| {count(len(quiet), 'other arm')} | nothing | no | no |"
         yield ""
     for note in experiment.notes:
         strength = f"**{note.kind}**" if note.needs_human else note.kind
@@ -117,9 +118,9 @@ def _folded(diffs: tuple[Diff, ...], *, room: int) -> str:
         lines = diff.text.splitlines()
         shown = lines[:MOST_LINES]
         if len(lines) > MOST_LINES:
-            shown.append(f"... {len(lines) - MOST_LINES} more lines")
+            shown.append(f"... {count(len(lines) - MOST_LINES, 'more line')}")
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", diff.text)), default=0))
-        summary = f"<summary>{diff.title}: {len(lines)} lines</summary>"
+        summary = f"<summary>{diff.title}: {count(len(lines), 'line')}</summary>"
         folded = "\n".join(["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""])
         if len(text) + len(folded) > room:
             left = ", ".join(diff.title for diff in diffs[number:])

@@ -22,6 +22,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from core.words import count
+
 State = dict[str, Any]
 
 
@@ -108,7 +110,7 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
         "facts": {
             **flat({name: getattr(experiment, name) for name in sections}),
             **{
-                f"prompts.{name}": f"{len(those)} prompts ({_digest(those)})"
+                f"prompts.{name}": f"{count(len(those), 'prompt')} ({_digest(those)})"
                 for name, those in prompts.items()
             },
             "baseline": experiment.arms[0].name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from core.words import count
 from experiment import Arm
 from experiment.catalogue.runtimes import version
 from experiment.naming import PROFILE, RESULTS_PREFIX, profile_cron_job
@@ -46,8 +47,10 @@ def bring_profiles(context: Context) -> None:
     for arm in context.experiment.served_arms:
         if prefix := context.state.results.get(f"{PROFILE}{arm.name}"):
             folder = context.out / FOLDER / arm.name
-            count = measuring.bring(context, prefix, folder)
-            context.say(f"    profile of {arm.name}: {count} files; open it with {viewer(arm, folder)}")
+            files = measuring.bring(context, prefix, folder)
+            context.say(
+                f"    profile of {arm.name}: {count(files, 'file')}; open it with {viewer(arm, folder)}"
+            )
 
 
 def viewer(arm: Arm, folder: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile
+from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.cost import run_price
@@ -133,7 +134,7 @@ class Context:
         if group.desired < self.state.nodes:
             raise StepError(
                 f"{group.name}: someone or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
-                f"{group.desired} nodes; run this again, with more --hours where the time was too short"
+                f"{count(group.desired, 'node')}; run this again, with more --hours where the time was too short"
             )
         return group
 

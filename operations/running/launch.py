@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from cdk8s_charts.manifests import ManifestFile, read
+from core.words import count
 from experiment import Experiment
 from experiment.cost import per_hour, run_price
 from experiment.finding import Misuse, Outside, Refusal
@@ -269,7 +270,7 @@ def _plan_text(plan: dict[str, Any]) -> str:
     if plan["off_at"]:
         ends = f"at {plan['off_at']} by their schedule, before {plan['hours']:g} hours are over"
     return (
-        f"{plan['experiment']}: {begins}; {plan['to_compile']} artifacts to compile, {plan['nodes']} Trn2 nodes\n"
+        f"{plan['experiment']}: {begins}; {count(plan['to_compile'], 'artifact')} to compile, {count(plan['nodes'], 'Trn2 node')}\n"
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
         f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}"

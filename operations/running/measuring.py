@@ -12,6 +12,7 @@ from typing import Any
 from benchmark.analyse.beside import ANSWERS, ENGINES
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
 from benchmark.plan import from_dict
+from core.words import count
 from experiment import Arm, Experiment
 from experiment.expected import file_text
 from experiment.finding import Refusal
@@ -68,7 +69,7 @@ def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
         wanted, now = int(arm in standing), found.get(arm.name, (0, 0))[0]
         if now != wanted:
             raise StepError(
-                f"deployment {arm.name}: has {now} replicas, and this run set {wanted}: a deployment or someone changed it; wait "
+                f"deployment {arm.name}: has {count(now, 'replica')}, and this run set {wanted}: a deployment or someone changed it; wait "
                 "until that has ended, then run this again to go on"
             )
     return {name: ready for name, (_, ready) in found.items()}
@@ -290,11 +291,11 @@ def bring_home(context: Context) -> None:
                 f"run {context.state.id}: its state does not say where round {number} is; run a new one"
             )
         folder = context.out if len(measured) == 1 else context.out / f"round-{number}"
-        count = bring(context, prefix, folder)
-        if not count:
+        files = bring(context, prefix, folder)
+        if not files:
             where = f"s3://{context.bucket('results')}/{prefix}"
             raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
-        context.say(f"    {count} files in {folder}")
+        context.say(f"    {count(files, 'file')} in {folder}")
         _bring_beside(context, folder, arms)
         context.report(folder)
     if len(measured) > 1 and not (settings.load or settings.duration):

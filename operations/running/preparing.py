@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from core.words import count
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
 from experiment.finding import Refusal, State
@@ -149,7 +150,7 @@ def _nodes(context: Context, wanted: int) -> str | None:
     if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:
         remedy = _capacity(context.experiment, group.issues[0])
         raise StepError(f"{group.name}: no nodes ({group.issues[0]}); {remedy}")
-    return f"{group.name}: {ready} of {wanted} nodes are ready"
+    return f"{group.name}: {ready} of {count(wanted, 'node')} are ready"
 
 
 def _capacity(experiment: Experiment, issue: str) -> str:
@@ -288,7 +289,7 @@ def _compare(context: Context, arm: Arm) -> None:
     if theirs is not None:
         beyond = sum(not entry["declared"] for entry in json.loads(text)["differences"])
         context.say(
-            f"    {arm.name}: its engine differs from the baseline's in {beyond} values beyond speculation"
+            f"    {arm.name}: its engine differs from the baseline's in {count(beyond, 'value')} beyond speculation"
         )
 
 

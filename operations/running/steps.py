@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from core.words import count
 from experiment import Arm, Experiment
 from experiment.cost import budget_text, run_price
 from experiment.finding import Refusal
@@ -246,8 +247,8 @@ def what_bills(context: Context) -> str:
     usd = f"${nodes * context.usd_per_hour:.2f} an hour"
     until = off_at or f"their schedule acts, {experiment.cluster.off_when}"
     if not answers:
-        return f"EKS does not answer: {nodes} Trn2 nodes may bill {usd} until {until}; check with ./trnspec status {file}"
+        return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run at {usd} until {until}; check with ./trnspec status {file}"
     return (
-        f"{nodes} Trn2 nodes bill {usd} until {until}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
+        f"{count(nodes, 'Trn2 node')} running at {usd} until {until}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
         f"{stamp(context.clock.now())})"
     )

@@ -78,7 +78,7 @@ def test_every_wrong_line_is_reported_and_alike_ones_once_with_their_number(vari
     assert [one.partition(":")[0] for one in found] == [f"line {n} of mine.jsonl" for n in (8, 9, 10)]
     problem, end = places(["Plain text."] * 5000)
     assert "is not JSON" in problem
-    assert "999 more entries have the same problem" in problem
+    assert "the same in 999 more entries" in problem
     assert end == "line 1000 of mine.jsonl: is read no further, because 1,000 entries are wrong"
     path = _with_file(variation, [_line(number) for number in range(2000)])
     path.write_text(path.read_text().replace("requests: 16", "requests: 2000"))
@@ -176,7 +176,7 @@ lines | {"id": "x", "class": "mine", "messages": [{"role": "assistant", "content
 lines | {"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
 lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' stands 2 times
 lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
-lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries
+lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; the same in 7 more entries
 lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
 lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable text
 Spec-Bench | {"conversations": [{"from": "human", "value": "Why?"}]} | line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench

@@ -124,7 +124,7 @@ def test_every_object_must_stand_as_reviewed(files: tuple[ManifestFile, ...], st
     arm["spec"]["replicas"] = 1
     job["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "backoff"}]}
     first, second = sorted(found())
-    assert first == "Deployment qwen-vllm: 0 of 1 replicas answer; read ./trnspec status"
+    assert first == "Deployment qwen-vllm: 0 of 1 replica answer; read ./trnspec status"
     assert second.startswith(f"Job {job['metadata']['name']}: failed (backoff)")
 
 

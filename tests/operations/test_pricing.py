@@ -240,7 +240,7 @@ def test_a_load_balancer_is_priced_where_there_is_one(
         lambda data: data.update(serve=serve) or data["serving"].update(api_key_secret="vllm-api-key")
     )
     for words, there in (((str(file),), True), ((), False)):
-        assert ("Network Load Balancer" in say("cost", *words, *no_prices)[1]) is there
+        assert ("Network Load Balancer" in say("cost", *words, *no_prices, "--json")[1]) is there
 
 
 def test_every_part_of_the_price_says_where_it_is_from_and_usage_that_it_is_an_estimate(

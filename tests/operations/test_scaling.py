@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("direct")
 def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
     code, out, _ = say("scale", "1", "--hours", "2")
     assert code == 0
-    assert f"set from 0 to 1 nodes; ${NODE_USD:.2f} an hour (list price) until they are set to 0 at 20" in out
+    assert f"set from 0 to 1 node; ${NODE_USD:.2f} an hour (list price) until they are set to 0 at 20" in out
     assert world.nodes == 1
     schedule = world.client("scheduler").get_schedule(
         Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"
@@ -186,3 +186,30 @@ def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> Non
     )
     with pytest.raises(Refusal, match=says):
         nodegroup.set_size(world.experiment, busy, nodes=1, group=group)
+
+
+@pytest.mark.parametrize(
+    "refused", [("describe_nodegroup",), ("describe_nodegroup", "update_nodegroup_config")]
+)
+def test_nodes_are_said_to_be_at_0_only_once_they_were_set(
+    refused: tuple[str, ...], world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eks, stub = stubbed("eks")
+    for call in refused:
+        stub.add_client_error(call, "AccessDeniedException", "not you")
+    if len(refused) == 1:
+        stub.add_response("update_nodegroup_config", {"update": {"id": "1"}})
+    theirs = Aws._boto_client
+    monkeypatch.setattr(
+        Aws, "_boto_client", lambda own, service: eks if service == "eks" else theirs(own, service)
+    )
+    code, out, err = say("scale", "0")
+    _, *lines = err.splitlines()  # the first says what is asked
+    (line,) = lines
+    assert code == 3
+    if len(refused) == 1:
+        assert "to 0 nodes" in out
+        assert line.endswith("the nodes are set to 0 without it")
+    else:
+        assert out == ""
+        assert "the nodes were not set to 0 and may still bill: set qwen3-32b-trn2-a-on-demand-d2-28" in line

@@ -72,7 +72,7 @@ def test_the_second_takes_no_node_of_the_first_and_no_more_than_the_first_allows
     for wanted in ("0", "1"):
         code, _, err = say("scale", second, wanted)
         assert (code, world.nodes, world.rentals()) == (1, 1, [])
-        assert "has 1 nodes that qwen3-32b started without a time to live; let qwen3-32b set them to 0" in err
+        assert "has 1 node that qwen3-32b started without a time to live; let qwen3-32b set them to 0" in err
     assert say("scale", "1")[0] == 0  # as a run of the first does
     code, _, err = say("scale", second, "0")
     assert (code, world.nodes) == (1, 1), err

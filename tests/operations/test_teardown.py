@@ -182,7 +182,7 @@ def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
     monkeypatch.setattr(teardown, "tagged", refused)
     code, out, err = say("teardown", "--confirm", "qwen3-32b")
     assert code == 3
-    assert "1 of 1 stacks deleted" in out
+    assert "1 of 1 stack deleted" in out
     assert "what still bills is not known" in out
     assert "let the caller do tag:GetResources" in err
 
@@ -269,7 +269,7 @@ def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
     redeployed.logs.create_log_group(logGroupName=FOREIGN_LOGS)
     code, out, err = say("teardown", "--confirm", "qwen3-32b")
     assert code == 0
-    assert "1 of 1 stacks deleted" in out
+    assert "1 of 1 stack deleted" in out
     assert "stays: qwen3-32b-storage, with the buckets and their key" in out
     assert f"log group {CLUSTER_LOGS}: deleted" in err
     assert redeployed.groups() == [FOREIGN_LOGS], "what EKS made anew is gone, another experiment's stays"

@@ -180,7 +180,7 @@ def _without(kind: str) -> Depart:
 READY, SIZE, DEVICES, DAEMON = "nodes-ready", "node-size", "device-attributes", "daemons-ready"
 LESS = "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892"
 DESCRIBE = "kubectl -n kube-system describe daemonset aws-node"
-NONE_READY = "ready on 0 of 1 nodes"
+NONE_READY = "ready on 0 of 1 node"
 OLD_KUBELET = {"nodeInfo": {"kubeletVersion": "v1.34.1-eks-1"}}
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
 EVICTING = {"taints": [{**TAINT, "effect": "NoExecute"}]}

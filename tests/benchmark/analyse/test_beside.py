@@ -55,7 +55,7 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> Reported:
     ("theirs", "ours", "said"),
     [
         (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
-        ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 values that speculation sets."),
+        ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 value that speculation sets."),
         (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
         (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
     ],

@@ -59,10 +59,10 @@ def test_what_is_published_can_be_read_back_and_says_its_price(
     command = ["publish", str(folder), "--namespace", NAMESPACE, "--endpoint-url", moto_url]
     assert main(command) == 0
     sent, price = capsys.readouterr().out.splitlines()
-    assert "1 calls" in sent
+    assert "1 call, " in sent
     assert "4 measured requests" in sent
     metrics = len(PUBLISHED)
-    assert price.startswith(f"cost: 1 calls $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
+    assert price.startswith(f"cost: 1 call $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
     assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in price
     errors = statistics(moto_url, NAMESPACE, "Errors")
     assert (errors["SampleCount"], errors["Sum"], errors["Average"]) == (4, 1, 0.25)

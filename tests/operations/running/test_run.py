@@ -206,7 +206,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             interrupt(context, step.name, when)
             with pytest.raises(KeyboardInterrupt):
                 carry_out(context, keep_nodes=False)
-            bills = f"1 Trn2 nodes bill ${NODE_USD:.2f} an hour until 2026-04-01T"
+            bills = f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T"
             told = (bills, "./trnspec scale experiments/qwen3-32b.yaml 0")
             for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
                 assert words in driver.said[-1]
@@ -375,7 +375,7 @@ def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> 
     with pytest.raises(StepError):
         driver.run(keep_nodes=True)
     assert driver.world.nodes == 1
-    assert f"1 Trn2 nodes bill ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
+    assert f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
 
 
 def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
