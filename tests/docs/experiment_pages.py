@@ -38,10 +38,14 @@ _EXAMPLES = ("ModelReference.model", "DraftReference.head_for")
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without titles, which repeat the names of the keys."""
+    """Without titles, which repeat the names of the keys, and without keys that a pattern does not take."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def dict_schema(self, schema: Any) -> Any:
+        found = super().dict_schema(schema)
+        return found | ({"additionalProperties": False} if "patternProperties" in found else {})
 
 
 def schema() -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
 
 def test_what_a_small_experiment_costs_is_what_is_predicted(tmp_path: Path) -> None:
     prompts = ROOT / "experiments" / "prompts" / "general.jsonl"
-    text, *_ = compose("small", model="Qwen/Qwen3-8B", prompts=prompts, folder=tmp_path)
+    text = compose("small", model="Qwen/Qwen3-8B", prompts=prompts, folder=tmp_path).text
     (tmp_path / "small.yaml").write_text(text)
     small = load(tmp_path / "small.yaml")
     assert (small.instance.name, small.cluster.max_nodes) == ("trn2.3xlarge", 2)
