@@ -92,7 +92,7 @@ def _told() -> dict[str, str]:
 
 def reference() -> Iterator[str]:
     """The keys of a file by section; keys of an earlier section are not repeated."""
-    whole, earlier = schema(), dict[str, Any]()
+    whole, earlier, said = schema(), dict[str, Any](), dict[str, str]()
     for path, section in sections(whole, whole["$defs"]):
         keys = section["properties"]
         yield from (f"## {f'`{path}`' if path else 'The file'}", "")
@@ -106,8 +106,12 @@ def reference() -> Iterator[str]:
             facts = [_takes(content), "required" if key in section.get("required", ()) else ""]
             if written not in (None, "", []) and not isinstance(written, dict):
                 facts.append(f"default `{json.dumps(written)}`")
-            known = "; ".join(filter(None, facts))
-            yield f"- `{key}`{f' ({known})' if known else ''}: {content['description']}"
+            known, here = "; ".join(filter(None, facts)), f"{path}.{key}"
+            first = (
+                said.setdefault(content["description"], here) if len(content["description"]) > 60 else here
+            )
+            about = content["description"] if first == here else f"As `{first}`."
+            yield f"- `{key}`{f' ({known})' if known else ''}: {about}"
         yield from ("",) if keys else ()
 
 
