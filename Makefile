@@ -11,8 +11,8 @@ demo:       ## the whole experiment on this machine, emulated
 	@scripts/demo
 manifests:  ## render manifests/ from experiments/
 	@scripts/setup && .venv/bin/python -m cdk8s_charts
-docs:       ## write the schema of experiment files and the generated parts of docs/
-	@scripts/setup && .venv/bin/python -m tests.docs.experiment_pages && .venv/bin/python -m tests.docs.commands_page
+docs:       ## write the schema of experiment files, the generated parts of docs/ and the picture of the rooms
+	@scripts/setup && .venv/bin/python -m tests.docs.experiment_pages && .venv/bin/python -m tests.docs.architecture
 format:     ## format the code
 	@scripts/setup && .venv/bin/ruff check --fix-only --quiet . && .venv/bin/ruff format .
 lock:       ## write requirements*.txt from requirements*.in

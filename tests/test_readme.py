@@ -15,7 +15,7 @@ from tests.docs.blocks import between
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
-    ("num_speculative_tokens: 7", "num_speculative_tokens: 1"),
+    ("temperature: 0 ", "temperature: 0.7 "),
     ("tensor_parallel: 32", "tensor_paralel: 64"),
 )
 

@@ -1,1 +1,1 @@
-"""The rendered objects against a real API server, when there is one (docs/api-server.md)."""
+"""The rendered objects against a real API server, when there is one (tests/apiserver/README.md)."""

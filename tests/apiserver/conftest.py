@@ -16,7 +16,7 @@ from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import Remember, erase
 from tests.cdk8s_charts.placement import Node
 
-HOW = "see docs/api-server.md"
+HOW = "see tests/apiserver/README.md"
 
 
 @pytest.fixture(scope="session")

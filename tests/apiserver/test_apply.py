@@ -1,5 +1,5 @@
 """What a real API server says to every rendered object, to version 2 over version 1, to the folder of a GitOps repository and,
-where a file of definitions is given (docs/api-server.md), to KEDA's ScaledObject and Argo CD's Application."""
+where a file of definitions is given (tests/apiserver/README.md), to KEDA's ScaledObject and Argo CD's Application."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
 
 
 def _errors(complaints: list[str]) -> list[str]:
-    """Pod Security warns of `restricted`, which is known and written down (docs/api-server.md)."""
+    """Pod Security warns of `restricted`, which is known and written down (tests/apiserver/README.md)."""
     return [line for line in complaints if not line.startswith("Warning: would violate PodSecurity")]
 
 
@@ -190,7 +190,7 @@ def _knowing(plane: ControlPlane, variable: str, definition: str) -> Iterator[Ku
     """The server knows a definition of the file that a variable names."""
     given = os.environ.get(variable)
     if not given:
-        pytest.skip(f"{variable} names no file that defines {definition}; see docs/api-server.md")
+        pytest.skip(f"{variable} names no file that defines {definition}; see tests/apiserver/README.md")
     definitions = [
         item
         for item in yaml.safe_load_all(Path(given).read_text(encoding="utf-8"))

@@ -34,7 +34,11 @@ class Block:
 
 def documents() -> list[Path]:
     """The guides and the README."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        ROOT / "tests" / "apiserver" / "README.md",
+    ]
 
 
 def between(path: Path, name: str) -> str:

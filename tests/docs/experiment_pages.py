@@ -1,6 +1,6 @@
 """What is made from the model of an experiment file, the experiments, the catalogue and the registry of metrics:
-`python -m tests.docs.experiment_pages` writes the JSON Schema that editors read, the reference of the keys, the gallery, the modes,
-the published results and the definitions of the metrics."""
+`python -m tests.docs.experiment_pages` writes the JSON Schema that editors read, the reference of the keys, the experiments to start
+from, the modes, what a longer context takes and the definitions of the metrics."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from benchmark.metrics import METRICS
-from experiment import ledger, load, model
+from experiment import load, model
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
 from experiment.description import as_json
-from experiment.forms import FORMS
-from tests.conftest import ROOT
+from experiment.expected import expected_of
+from tests.conftest import REFERENCE, ROOT
 
 SCHEMA = ROOT / "experiments" / "experiment.schema.json"
 _CHOICES = {
@@ -36,10 +38,14 @@ _EXAMPLES = ("ModelReference.model", "DraftReference.head_for")
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without titles, which repeat the names of the keys."""
+    """Without titles, which repeat the names of the keys, and without keys that a pattern does not take."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def dict_schema(self, schema: Any) -> Any:
+        found = super().dict_schema(schema)
+        return found | ({"additionalProperties": False} if "patternProperties" in found else {})
 
 
 def schema() -> dict[str, Any]:
@@ -85,19 +91,28 @@ def _told() -> dict[str, str]:
 
 
 def reference() -> Iterator[str]:
-    """The keys of a file, a table for each section."""
-    whole = schema()
+    """The keys of a file by section; keys of an earlier section are not repeated."""
+    whole, earlier, said = schema(), dict[str, Any](), dict[str, str]()
     for path, section in sections(whole, whole["$defs"]):
-        said = section["description"].split("\n\n")[0].replace("\n", " ")
-        yield from (f"## {f'`{path}`' if path else 'The file'}", "", said, "")
-        yield from ("| key | takes | default | |", "|---|---|---|---|")
-        for key, content in section["properties"].items():
+        keys = section["properties"]
+        yield from (f"## {f'`{path}`' if path else 'The file'}", "")
+        same = [name for name, other in earlier.items() if other.items() <= keys.items()]
+        earlier[path] = keys
+        if same:
+            keys = {key: content for key, content in keys.items() if key not in earlier[same[0]]}
+            yield from (f"It takes the keys of `{same[0]}`{', and:' if keys else '.'}", "")
+        for key, content in keys.items():
             written = content.get("default")
-            default = "required" if key in section.get("required", ()) else ""
-            if written is not None and not isinstance(written, dict):
-                default = f"`{json.dumps(written)}`"
-            yield f"| `{key}` | {_takes(content)} | {default} | {content['description']} |"
-        yield ""
+            facts = [_takes(content), "required" if key in section.get("required", ()) else ""]
+            if written not in (None, "", []) and not isinstance(written, dict):
+                facts.append(f"default `{json.dumps(written)}`")
+            known, here = "; ".join(filter(None, facts)), f"{path}.{key}"
+            first = (
+                said.setdefault(content["description"], here) if len(content["description"]) > 60 else here
+            )
+            about = content["description"] if first == here else f"As `{first}`."
+            yield f"- `{key}`{f' ({known})' if known else ''}: {about}"
+        yield from ("",) if keys else ()
 
 
 def sections(section: Any, known: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -112,43 +127,56 @@ def sections(section: Any, known: Any, path: str = "") -> Iterator[tuple[str, An
 
 
 def _takes(content: Any) -> str:
-    """What may stand at a key, in words."""
+    """What a key takes, in words; nothing where its description says enough."""
     if "enum" in content:
         return ", ".join(f"`{one}`" for one in content["enum"])
     if several := content.get("oneOf"):
-        other = (
-            "a list of them" if several[1]["type"] == "array" else "several by percentile, as in {p95: 0.04}"
-        )
-        return f"{_takes(several[0])}, or {other}"
+        known = _takes(several[0])
+        other = "a list" if several[1]["type"] == "array" else "several by percentile, as in {p95: 0.04}"
+        return f"{known}, or {other}" if known else f"may be {other}"
     if either := content.get("anyOf"):
         return _takes(either[0])
-    if "pattern" in content:
-        return FORMS[content["pattern"]]
-    if content.get("type") in ("integer", "number"):
-        kind = "whole number" if content["type"] == "integer" else "number"
-        if "minimum" in content:
-            return f"{kind} from {content['minimum']} to {content['maximum']}"
-        return f"{kind} above 0" if "exclusiveMinimum" in content else kind
-    if content.get("type") == "array":
-        return f"list: {_takes(content['items'])}"
-    return {"string": "text", "boolean": "true or false", "object": "keys and values"}.get(
-        content.get("type", ""), "a section, below"
-    )
+    if "minimum" in content:
+        return f"{content['minimum']} to {content['maximum']}"
+    if "exclusiveMinimum" in content:
+        return f"above {content['exclusiveMinimum']}"
+    return {"array": "list", "boolean": "true or false"}.get(content.get("type", ""), "")
 
 
 def gallery() -> Iterator[str]:
-    """The experiments of the repository, each with what it asks, where it stands and what it costs."""
-    yield "| experiment | asks | arms | stands on | $ an hour, arms up | $ for a first run |"
-    yield "|---|---|---|---|---|---|"
+    """The experiments of the repository by the question that each asks."""
+    yield "| you want to know | start with | arms | hardware | first run, $ |"
+    yield "|---|---|---:|---|---:|"
     for path in sorted((ROOT / "experiments").glob("*.yaml")):
         experiment = load(path)
-        found, serving = as_json(experiment), experiment.baseline.serving
-        where, hour, first = "this machine", "0", "0"
+        found, where, first = as_json(experiment), "this machine", "0"
         if experiment.instance.neuron:
-            where = f"{found['nodes']} x {experiment.instance.name}, chips an arm: {serving.devices}"
-            hour, first = f"{found['usd_per_hour']['arms_up']:.2f}", f"{found['first_run']['usd']:.0f}"
-        link = f"[{path.name}](../experiments/{path.name})"
-        yield f"| {link} | {question(path)} | {len(experiment.arms)} | {where} | {hour} | {first} |"
+            where = f"{found['nodes']} x {experiment.instance.name}"
+            first = f"{found['first_run']['usd']:.0f}"
+        link = f"[{path.stem}](../experiments/{path.name})"
+        yield f"| {question(path)} | {link} | {len(experiment.arms)} | {where} | {first} |"
+
+
+def contexts() -> Iterator[str]:
+    """What the reference takes with a longer context, as `check` says it."""
+    data = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
+    yield "| `max_model_len` | HBM of the plain arm, GiB | of the drafting arm, GiB | there are, GiB | plain step, ms |"
+    yield "|---:|---:|---:|---:|---|"
+    for tokens in (1024, 4096, 12800, 32768):
+        data["serving"]["max_model_len"] = tokens
+        with TemporaryDirectory() as folder:
+            (Path(folder) / "longer.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+            experiment = load(Path(folder) / "longer.yaml")
+        plain, drafting = (arm["hbm_needed_gib"] for arm in as_json(experiment)["arms"])
+        there = experiment.instance.hbm_gib_per_device * experiment.baseline.serving.devices
+        step = expected_of(experiment, experiment.baseline).plain
+        likely = (
+            f"{step.likely_s * 1000:.1f} [{step.low_s * 1000:.1f}, {(step.high_s or 0) * 1000:.1f}]"
+            if step.likely_s
+            else ""
+        )
+        said = likely or f"at least {step.low_s * 1000:.1f}"
+        yield f"| {tokens:,} | {plain:.0f} | {drafting:.0f} | {there} | {said} |"
 
 
 def question(path: Path) -> str:
@@ -177,11 +205,6 @@ def _ability(mode: Mode, has_families: bool) -> str:
     return ", ".join(filter(None, ("k + 1" if mode.bonus_token else "k", *said)))
 
 
-def published() -> Iterator[str]:
-    """As `./trnspec published` prints it."""
-    yield from ("```", *ledger.as_lines(), "```")
-
-
 def definitions() -> Iterator[str]:
     """Each metric of the benchmark, with what CloudWatch calls it."""
     yield from ("| metric | unit | better | definition | CloudWatch |", "|---|---|---|---|---|")
@@ -199,9 +222,9 @@ def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], 
 WRITTEN: dict[Path, Callable[[str], str]] = {
     SCHEMA: lambda _: json.dumps(schema(), indent=1) + "\n",
     ROOT / "docs" / "experiment-file.md": _in_block("reference", reference),
-    ROOT / "docs" / "gallery.md": _in_block("gallery", gallery),
+    ROOT / "docs" / "quick-start.md": _in_block("gallery", gallery),
+    ROOT / "docs" / "sizing.md": _in_block("contexts", contexts),
     ROOT / "docs" / "speculation.md": _in_block("modes", modes),
-    ROOT / "docs" / "published.md": _in_block("published", published),
     ROOT / "benchmark" / "README.md": _in_block("definitions", definitions),
 }
 """Each file's text, made from what it is now."""

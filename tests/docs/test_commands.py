@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from operations.__main__ import VERBS
 from tests.conftest import ROOT
 from tests.docs.blocks import MARKERS, command_blocks, commands_of, documents, inline_commands
-from tests.docs.commands_page import PAGE, page
 from tests.docs.programs import Wrong, judge, module_of, run
 
 BLOCKS = {path: command_blocks(path) for path in documents()}
@@ -82,13 +80,6 @@ def test_what_needs_nothing_is_executed_in_order(
 def test_a_wrong_command_is_found(line: str) -> None:
     (command,) = commands_of(line)
     assert _refused(command)
-
-
-def test_the_page_says_what_each_verb_says_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    fresh = page()
-    assert all(f"\n### trnspec {name}\n\n```text\n" in fresh for name in VERBS)
-    assert PAGE.read_text(encoding="utf-8") == fresh, "run: make docs"
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

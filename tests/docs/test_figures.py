@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment, load
+from experiment.catalogue.published import DRAFTED
 from experiment.catalogue.published import REFERENCE as PUBLISHED
 from experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from experiment.decoding import of_row, published_forecaster
@@ -47,7 +48,7 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     for one in (first, later):
         assert f"{one.hours:.2f} Trn2 hours | {one.hours * hour:.2f} |" in table
     said = f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
-    assert said in _guide("questions.md")
+    assert said in _guide("quick-start.md")
     baselines = run_price(load(REFERENCE.with_name("qwen3-32b-baselines.yaml")))
     assert f"about ${baselines.usd:.0f}" in _guide("where-the-time-goes.md")
 
@@ -63,7 +64,7 @@ def test_what_a_small_experiment_costs_is_what_is_predicted(tmp_path: Path) -> N
     (tmp_path / "small.yaml").write_text(text)
     small = load(tmp_path / "small.yaml")
     assert (small.instance.name, small.cluster.max_nodes) == ("trn2.3xlarge", 2)
-    assert f"predicted at ${run_price(small).usd:.2f}." in _guide("questions.md")
+    assert f"predicted at ${run_price(small).usd:.2f}." in _guide("quick-start.md")
 
 
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
@@ -102,11 +103,26 @@ def test_the_parts_of_the_reference_step_are_those_of_the_forecast(reference: Ex
         assert f"| {part * 1000:.1f} |" in text
     assert f"{step.low_s * 1000:.1f} to {step.high_s * 1000:.1f}" in text
     assert f"{PUBLISHED.tpot_s / step.likely_s:.1f} times" in text
-    for name in ("where-the-time-goes.md", "reproduce.md", "../README.md"):
-        assert f"{step.likely_s * 1000:.1f}" in _guide(name), name
 
     drafted = expected_of(reference, reference.arms[1]).drafted
     assert drafted is not None
     assert drafted.likely is not None
     assert f"about {drafted.likely:.1f} tokens a step" in text
     assert f"factor of about {drafted.most_tokens / drafted.likely:.1f}" in text
+
+
+def test_what_was_published_of_speed_ups_is_what_the_ledger_has() -> None:
+    """Each row S, with the windows and loads that it names; rows of one kind (S5-1 to S5-6) are one row of the guide."""
+    quoted: dict[str, set[tuple[str, int, int]]] = {}
+    for one in DRAFTED:
+        name = one.row if one.row in ("S6-4", "S7-4") else one.row.partition("-")[0]
+        cells = f"{one.plain_tpot_s / one.tpot_s:.2f}", one.num_speculative_tokens, one.concurrency
+        quoted.setdefault(name, set()).add(cells)
+    rows = {cells[0]: cells for cells in map(_cells, between(DOCS / "speculation.md", "pays").splitlines())}
+    assert {name for name in rows if name.startswith("S")} == quoted.keys()
+    for name, found in quoted.items():
+        _, _, draft, at_once, _, shown = rows[name]
+        ratios = sorted(ratio for ratio, _, _ in found)
+        assert shown == " to ".join(dict.fromkeys((ratios[0], ratios[-1]))), name
+        assert {int(at_once)} == {load for _, _, load in found}, name
+        assert draft == "the same" or all(f", {k}" in draft for _, k, _ in found), name

@@ -14,6 +14,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmark" / "README.md",
+    ROOT / "tests" / "apiserver" / "README.md",
     *GUIDES,
     *sorted((ROOT / "docs/decisions").glob("*.md")),
 ]

@@ -1,7 +1,7 @@
 """A run under a real Prometheus: servers on this machine, the benchmark against them, and what each panel then shows.
 
 The scrape configuration is made from the rendered PodMonitors and the labels of the rendered pods, so that their relabelling
-is what Prometheus does. `python -m tests.infra.monitoring.live VLLM` writes the guide's tables; VLLM is the lab's engine, in
+is what Prometheus does. `python -m tests.infra.monitoring.live VLLM` prints the tables; VLLM is the lab's engine, in
 `.lab/venv/bin`.
 """
 
@@ -291,7 +291,6 @@ def real_arms(vllm: str) -> Callable[[Experiment, Path], Launcher]:
     return lambda experiment, plan: Engine(command=[vllm], folders=mounted_folders(experiment, {})).launch
 
 
-PAGE, BEGIN, END = ROOT / "docs" / "prometheus.md", "<!-- live: begin -->", "<!-- live: end -->"
 REFERENCE, LAB = ROOT / "experiments" / "qwen3-32b.yaml", ROOT / "experiments" / "lab-tiny.yaml"
 LAB_ARMS = ("tiny", "tiny-sd-k7")
 
@@ -357,9 +356,7 @@ def main() -> None:
             "*Measured* on two cores with other work on them, vLLM 0.32.0 for CPUs and the lab's tiny models, two arms of `experiments/lab-tiny.yaml`, 8 requests of at most 48 tokens a cell; the machine was busy, so the times show that there are data and no more:",
         ),
     ]
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text("\n".join([f"{before}{BEGIN}", *lines, f"{END}{after}"]), encoding="utf-8")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":
