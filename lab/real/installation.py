@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.words import count
 from core.install_failure import cause
+from core.words import count
 from experiment.finding import Outside
 
 FOLDER = Path(__file__).resolve().parent
