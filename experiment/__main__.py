@@ -24,9 +24,10 @@ def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -
     return guarded(prog.removeprefix("python -m "), lambda: _main(argv, prog))
 
 
-def _main(argv: list[str] | None, prog: str) -> int:
-    parser = Parser(prog=prog, description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
+def parser(prog: str) -> Parser:
+    """The command line."""
+    top = Parser(prog=prog, description=__doc__)
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     check = verbs.add_parser(
         "check", help=(about := "resolve a file, or list its problems (exit 2)"), description=about
     )
@@ -51,7 +52,11 @@ def _main(argv: list[str] | None, prog: str) -> int:
     prompts.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json, which counts `tokens`"
     )
-    arguments = parser.parse_args(argv)
+    return top
+
+
+def _main(argv: list[str] | None, prog: str) -> int:
+    arguments = parser(prog).parse_args(argv)
     try:
         if arguments.verb == "prompts":
             return _prompts(arguments.file, arguments.tokenizer)

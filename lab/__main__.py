@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None, *, prog: str = "trnspec demo") -> int:
 
 
 def _main(argv: list[str] | None, prog: str) -> int:
-    options = _parser(prog).parse_args(argv)
+    options = parser(prog).parse_args(argv)
     out: Path = options.out
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def _next(path: Path) -> str:
     return f"./trnspec forecast {shlex.quote(shown(path))} --acceptance shares.json"
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     parser = Parser(prog=prog, description=__doc__)
     add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
     out = ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -
 
 
 def _main(argv: Sequence[str] | None, prog: str) -> int:
-    options = _parser(prog).parse_args(argv)
+    options = parser(prog).parse_args(argv)
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
 
@@ -106,7 +106,7 @@ def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
     }
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=prog,
         description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",

@@ -23,8 +23,8 @@ from operations.options import (
     chosen,
     dry_run_option,
     experiment_of,
+    experiments,
     json_option,
-    yaml_files,
 )
 from operations.preflight.checklist import refuse_unfit
 from operations.running.state import RunStore, refuse_if_driven
@@ -35,7 +35,7 @@ from operations.running.state import RunStore, refuse_if_driven
     "words",
     nargs=-1,
     metavar="[EXPERIMENT] [-- CDK OPTION ...]",
-    shell_complete=lambda _ctx, _param, incomplete: yaml_files(incomplete),
+    shell_complete=lambda _ctx, _param, incomplete: experiments(incomplete),
 )
 @dry_run_option
 @account_option

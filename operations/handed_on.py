@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from importlib import import_module
@@ -11,7 +12,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from operations.options import experiment_argument, json_option, yaml_files
+from operations.options import arms, experiment_argument, experiments, json_option
 
 _ROOT = Path(__file__).resolve().parent.parent
 _START = "import sys; from {module} import main; sys.exit(main(prog={prog!r}))"
@@ -29,7 +30,21 @@ class _Program(click.Command):
         return ctx.args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return yaml_files(incomplete)
+        parser: argparse.ArgumentParser = import_module(self.module).parser(f"trnspec {self.name}")
+        verbs: dict[str, argparse.ArgumentParser] = {}
+        for word in (None, *ctx.args):  # down to the parser of the last verb that was typed
+            parser = verbs.get(word, parser) if word else parser
+            verbs = next((one.choices for one in parser._actions if one.nargs == argparse.PARSER), {})  # type: ignore[misc]
+        given = [word for word in ctx.args if word.endswith((".yaml", ".yml"))]
+        if ctx.args and ctx.args[-1] == "--arms":
+            return arms(Path(given[0]) if given else parser.get_default("experiment"), incomplete)
+        if incomplete.startswith("-"):
+            words = sorted(word for word in parser._option_string_actions if word.startswith(incomplete))
+            return [*map(CompletionItem, words)]
+        if verbs:
+            return [CompletionItem(word) for word in verbs if word.startswith(incomplete)]
+        files = experiments(incomplete) if parser.get_default("experiment") else []
+        return files or [CompletionItem(incomplete, type="file")]
 
 
 class Process(_Program):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from glob import glob
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from experiment import Experiment, load
-from experiment.finding import Misuse
+from experiment.finding import Misuse, Refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ROOT / "experiments"
@@ -30,12 +32,36 @@ def chosen(ctx: click.Context, _param: click.Parameter | None, given: str | tupl
     return Path(words[0] if words else os.environ.get(GIVEN) or REFERENCE)
 
 
-def yaml_files(incomplete: str) -> list[CompletionItem]:
-    """For the completion of a shell: folders, YAML files, and those that the checkout brings."""
-    here = {*glob(f"{incomplete}*.yaml"), *glob(f"{incomplete}*.yml")}
-    ours = {os.path.relpath(path) for path in FILES.glob("*.yaml")}
-    found = here | {path for path in ours if path.startswith(incomplete)}
-    return [CompletionItem(incomplete, type="dir"), *map(CompletionItem, sorted(found))]
+def experiments(incomplete: str) -> list[CompletionItem]:
+    """For the completion of a shell: folders and experiment files, those of the checkout by their names too."""
+    here = {path for end in ("yaml", "yml") for path in glob(f"{incomplete}*.{end}") if _is_experiment(path)}
+    ours = {os.path.relpath(path): path.stem for path in FILES.glob("*.yaml")}
+    here |= {
+        path for path, name in ours.items() if path.startswith(incomplete) or name.startswith(incomplete)
+    }
+    return [CompletionItem(incomplete, type="dir"), *map(CompletionItem, sorted(here))]
+
+
+def _is_experiment(path: str) -> bool:
+    """As far as one key tells: a folder has other YAML files as well."""
+    with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        return any(line.startswith("target:") for line in islice(file, 200))
+    return False
+
+
+def arms(path: Path, incomplete: str) -> list[CompletionItem]:
+    """The arms of an experiment that can work; none of another file."""
+    with suppress(Refusal):
+        return [CompletionItem(arm.name) for arm in load(path).arms if arm.name.startswith(incomplete)]
+    return []
+
+
+def _first(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """An experiment; where the verb takes an arm behind it, also the arms of the one that was named."""
+    typed = str(ctx.params.get("arm") or "")  # a single word is the last argument, also where it is a file
+    path = chosen(ctx, None, typed if typed.endswith((".yaml", ".yml")) else None)
+    named = arms(path, incomplete) if any(one.name == "arm" for one in ctx.command.params) else []
+    return [*named, *experiments(incomplete)]
 
 
 def _hours(text: str | float) -> float:
@@ -57,7 +83,7 @@ def _account(text: str) -> str:
 _ARGUMENT: dict[str, Any] = {
     "metavar": "[EXPERIMENT]",
     "callback": chosen,
-    "shell_complete": lambda _ctx, _param, incomplete: yaml_files(incomplete),
+    "shell_complete": _first,
 }
 experiment_argument = click.argument("path", required=False, **_ARGUMENT)
 _before = click.argument("path", nargs=-1, **_ARGUMENT)

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None, *, prog: str = "trnspec lab") -> int:
 
 
 def _main(argv: list[str] | None, prog: str) -> int:
-    wishes = _parser(prog).parse_args(argv, Wishes())
+    wishes = parser(prog).parse_args(argv, Wishes())
     try:
         return _do(wishes)
     except KeyboardInterrupt:
@@ -101,7 +101,7 @@ def _next(found: Results, folder: Path) -> str:
     return f"./trnspec forecast --run {shown(folder)}"
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     parser = Parser(prog=prog, description=__doc__)
     add_experiment(parser, ROOT / "experiments" / "lab-tiny.yaml")
     now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")

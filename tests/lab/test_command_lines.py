@@ -83,10 +83,10 @@ def test_the_default_comes_from_the_environment_and_leads_to_an_own_experiment_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TRNSPEC_EXPERIMENT", "experiments/mine.yaml")
-    assert demo._parser("trnspec").parse_args([]).experiment == Path("experiments/mine.yaml")
-    assert rehearse._parser("trnspec").parse_args(["other.yaml"]).experiment == Path("other.yaml")
+    assert demo.parser("trnspec").parse_args([]).experiment == Path("experiments/mine.yaml")
+    assert rehearse.parser("trnspec").parse_args(["other.yaml"]).experiment == Path("other.yaml")
     monkeypatch.delenv("TRNSPEC_EXPERIMENT")
-    assert demo._parser("trnspec").parse_args([]).experiment == REFERENCE
+    assert demo.parser("trnspec").parse_args([]).experiment == REFERENCE
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
     asked = "--acceptance shares.json"
     mine, far = REFERENCE.with_name("mine.yaml"), Path("/my files/own.yaml")

@@ -166,7 +166,17 @@ def test_a_shell_completes_verbs_options_and_experiments(
 
     assert offered("./trnspec st", 1) == ["step", "status"]
     assert offered("./trnspec scale --ho", 2) == ["--hours"]
-    assert "experiments/lab-tiny.yaml" in offered("./trnspec check experiments/l", 2)
+    assert offered("./trnspec benchmark re", 2) == ["report", "results"]
+    assert offered("./trnspec benchmark run --search", 3) == ["--search", "--search-budget", "--search-rate"]
+    assert offered("./trnspec results --js", 2) == ["--json"]
+    assert offered("./trnspec demo --max", 2) == ["--max-tokens"]
+    for words in ("check", "promote", "lab", "demo"):
+        assert "experiments/lab-tiny.yaml" in offered(f"./trnspec {words} experiments/l", 2)
+    assert offered("./trnspec check lab-t", 2)[1:] == ["experiments/lab-tiny.yaml"]
+    assert offered("./trnspec check dep", 2)[1:] == offered("./trnspec check pipe", 2)[1:] == []
+    assert offered("./trnspec promote qwen-s", 2)[:1] == ["qwen-sd-vllm"]
+    assert offered("./trnspec promote experiments/llama-3.1-8b-eagle3.yaml llama-e", 3)[0] == "llama-eagle3"
+    assert offered("./trnspec lab experiments/qwen3-32b.yaml --arms qwen-sd", 4) == ["qwen-sd-vllm"]
 
 
 def test_help_imports_no_verb() -> None:
