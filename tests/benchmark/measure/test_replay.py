@@ -204,7 +204,9 @@ def test_report_page_and_prediction_say_that_texts_were_made_up(
         assert said in " ".join(text.split())
         assert "othing is recommended, because texts were made up" in " ".join(text.split())
     assert main(["advise", str(out)]) == 0
-    assert "with made-up texts, whose acceptance is not that of your traffic" in capsys.readouterr().out
+    assert "with made-up texts, whose acceptance is not that of your traffic" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert main(["advise", "--acceptance", str(out / "summary.json"), "--step-times", "0=0.04,7=0.09"]) == 2
     assert "its texts were made up, and acceptance depends on the text" in capsys.readouterr().err
 
