@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Of one arm. Times are seconds a token of one sequence, with as many at once as the benchmark's largest load asks for."""
+    """What one arm should do. Times are seconds per token of one sequence, with as many at once as the benchmark's largest load."""
 
     arm: Arm
     at_once: int
@@ -42,7 +42,7 @@ class Expected:
     """A published plain result of the very configuration that lies outside the expected range."""
 
     def usd_per_million(self, tpot_s: float) -> float:
-        """Of output tokens, decoding alone: prompts and idle time come on top."""
+        """Dollars per million output tokens for decoding alone: prompts and waiting come on top."""
         return self.usd_per_hour / (self.at_once / tpot_s * 3600) * 1e6
 
     @property

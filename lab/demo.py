@@ -74,11 +74,9 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
                 rehearsed = rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
                 stage.done = in_one_line(rehearsed)
             _measure(experiment, files, out=out, less=less, stages=stages)
-            with stages.stage("writing the report, publishing to the local CloudWatch") as stage:
-                report = beside.submit(benchmark, ["report", str(out)], log=out / LOG)
+            with stages.stage("publishing to the local CloudWatch") as stage:
                 _publish(experiment, out=out, endpoint=endpoint)
-                report.result()
-                stage.done = "wrote the report, published the run to the local CloudWatch"
+                stage.done = "published the run to the local CloudWatch"
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     return Demonstration(rehearsal=rehearsed, summary=summary, price=run_price(experiment))
 

@@ -210,7 +210,7 @@ class Steps:
 
 
 def measured(points: Mapping[int, float], k: int) -> Steps:
-    """From somebody's own seconds of a step by window, 0 among them.
+    """Step times that somebody timed: seconds by window, with 0 for plain decoding.
 
     Bounds are put around them where the arm's window was not timed. Raises Misuse for a drafted step that is shorter than the plain
     one, which no engine has.
@@ -253,7 +253,7 @@ def published(one: Expected) -> Steps:
 
 
 def of_file(path: Path) -> Advice:
-    """From a file of shares by class. Raises `BenchmarkError` for one that cannot be read."""
+    """Acceptance as a file has it. Raises `BenchmarkError` for one that cannot be read."""
     return partial(forecast, survivals(path), basis=str(path))
 
 

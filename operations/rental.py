@@ -94,7 +94,7 @@ class Decision:
 
 def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
     """Rent for the classes for which drafting pays, else for those for which it is likely to."""
-    own = [one for one in predictions if one.class_name != WHOLE]
+    own = [one for one in predictions if one.class_name != WHOLE and one.share]
     by_verdict = {
         verdict: [one for one in own if one.verdict == verdict]
         for verdict in ("pays", "open", "does not pay")

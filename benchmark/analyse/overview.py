@@ -121,8 +121,9 @@ class Row(NamedTuple):
 
     def comparable(self, other: Row) -> bool:
         """Whether `benchmark compare` takes the two."""
-        shared = set(self.arms) & set(other.arms), set(self.loads) & set(other.loads)
-        return bool(self.asked) and self.asked == other.asked and all(shared)
+        if not self.asked or self.asked != other.asked:
+            return False
+        return bool(set(self.arms) & set(other.arms) and set(self.loads) & set(other.loads))
 
 
 def row_of(path: Path) -> Row:

@@ -208,7 +208,7 @@ def _write(folder: Path, found: Sequence[Row]) -> Path | None:
             "row": row,
             "cells": [(column.text(row) or "-", rank) for column, rank in zip(COLUMNS, places, strict=True)],
             "typed": _typed(folder, row),
-            "with": " ".join(str(number) for number, other in enumerate(rows) if row.comparable(other)),
+            "shares": json.dumps([[row.asked or row.link], row.arms, row.loads]),
         }
         for row, places in zip(rows, ranks, strict=True)
     ]

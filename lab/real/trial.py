@@ -113,14 +113,13 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
                 reach=stage.reach,
             )
             stage.done = f"sent {count(ended(out), 'request')} to {count(len(names), 'arm')} in turn"
-    with stages.stage("writing the report, judging") as stage:
-        benchmark(["report", str(out)], log=out / LOG)
+    with stages.stage("judging") as stage:
         about = described(machine, version, label_of(experiment, given))
         scope = "machinery" if plan.search or wishes.search else _scope(experiment, given, short=wishes.short)
         results = _judged(experiment, sweep, names, agreements, about, out=out, scope=scope)
         save(results, out)
         met = sum(claim.met for claim in results.claims)
-        stage.done = f"wrote the report; {met} of {len(results.claims)} claims are met"
+        stage.done = f"judged: {met} of {len(results.claims)} claims are met"
     return results
 
 

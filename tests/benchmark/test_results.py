@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
+from benchmark.__main__ import main, parser
 from benchmark.commands.report_command import summarised
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
@@ -201,3 +201,16 @@ def test_names_that_others_chose_are_shown_and_not_obeyed(
     links = ("%FF", "a%20%22b%22%20%26%20c%3Fd%23e", "javascript%3Aalert%281%29")
     assert sorted(found.values("href", "src")) == [f"./{link}/report.html" for link in links]
     assert [tag for tag, _, _ in found.found if tag in ("script", "img")] == ["script"], "the page's own"
+
+
+@pytest.mark.parametrize("verb", ["run --prompts p --out o", "import --arm a=f --out o"])
+def test_a_run_is_given_a_name_by_the_new_and_by_the_old_option(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in ("--name", "--experiment"):
+        assert parser().parse_args([*verb.split(), option, "mine"]).name == "mine"
+    with pytest.raises(SystemExit, match="0"):
+        main([verb.split()[0], "--help"])
+    shown = capsys.readouterr().out
+    assert "--name NAME" in shown
+    assert "--experiment" not in shown

@@ -165,6 +165,8 @@ def test_a_month_of_traffic_says_when_the_run_is_paid_back(
     assert decision["repaid_after_million_tokens"] == pytest.approx(said["rental_usd"] / saved, rel=1e-3)
     assert decision["repaid_after_months"] == pytest.approx(said["rental_usd"] / saved / 125, rel=1e-3)
     assert decision["classes"] == ["structured"]
+    assert main(["forecast", str(REFERENCE), "--acceptance", str(path), "--mix", "noise=1"]) == 0
+    assert capsys.readouterr().out.startswith("Do not rent: "), "none of the traffic is structured"
     days = round(said["rental_usd"] / saved / 125 * 30)
     assert f"million output tokens of structured, {days} days of your traffic" in sentence
     for wrong in ("many", "0", "1e9", "5MM", "-5M"):

@@ -134,7 +134,7 @@ WRONG = {
     "scale": "Missing argument 'N'.",
     "scale 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
     "cost --account 12": "Invalid value for '--account': '12' is not an account id",
-    "forecast": "give one of --run DIR and --acceptance FILE",
+    "forecast --mix a=1": "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE",
 }
 
 
