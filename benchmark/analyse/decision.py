@@ -130,7 +130,7 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     met = {(Place.of({**row, "class": ""}).load, row["arm"]) for row in _outcomes(summary, "met")}
     here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index], met), -index))
     if search := summary.get("search"):
-        here = _within(search, [one.load.rate_per_s or one.load.concurrency for one in loads], here)
+        here = _within(search, [one.load.size for one in loads], here)
     told = loads[here].sentence
     if search:  # what it says about other loads stands in sentences of its own
         told = f"at {loads[here].load.in_words}, {told}"

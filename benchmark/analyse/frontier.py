@@ -90,7 +90,7 @@ def _in_whole_starts(cells: Cells) -> Cells:
 
 def _failures(cells: Cells, arms: Sequence[Arm], size: float | None) -> Iterator[dict[str, Any]]:
     """Of the arms that failed at a load, how many requests, and with which errors."""
-    for load in (load for load in cells.plan.loads if _size(load) == size):
+    for load in (load for load in cells.plan.loads if load.size == size):
         for arm in (arm for arm in arms if _fails(cells, arm, load)):
             asked = _asked(cells, arm, load)
             errors = Counter(one.error for one in asked if one.error is not None)
@@ -127,8 +127,8 @@ def _doubtful(cells: Cells) -> dict[str, list[float]]:
     """Loads that are not enough for advice by themselves: the client was late, or an arm had one block for a class, so that no
     order of the arms could cancel a drift."""
     blocks = {(arm, place): own for (arm, place), own in cells.blocks.items() if own}
-    late = {_size(at.load) for (_, at), own in blocks.items() if max(b.client_lag_s for b in own) > LATE_S}
-    once = {_size(place.load) for (_, place), own in blocks.items() if len(own) == 1}
+    late = {at.load.size for (_, at), own in blocks.items() if max(b.client_lag_s for b in own) > LATE_S}
+    once = {place.load.size for (_, place), own in blocks.items() if len(own) == 1}
     return {"late": sorted(late), "once": sorted(once)}
 
 
@@ -197,12 +197,8 @@ def spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
 def _range(plan: Plan) -> Range:
     if plan.search:
         return Range(low=plan.search.low, high=plan.search.high, whole=plan.search.by == "concurrency")
-    loads = [_size(load) for load in plan.loads]
+    loads = [load.size for load in plan.loads]
     return Range(low=min(loads), high=max(loads), whole=not plan.rate)
-
-
-def _size(load: Load) -> float:
-    return float(load.rate_per_s or load.concurrency or 0)
 
 
 def _over_budget(raw: RawRun) -> bool:
@@ -233,7 +229,7 @@ def _standings(cells: Cells, arm: Arm) -> list[Standing]:
     """Whether an arm meets the objective, by load."""
     signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
     return [
-        Standing(_size(load), sign, not sign and more_would_tell(cells, arm, load), visited[load])
+        Standing(load.size, sign, not sign and more_would_tell(cells, arm, load), visited[load])
         for load in cells.plan.loads
         for sign in [signs[outcome(cells, arm, load)["outcome"]]]
     ]
@@ -265,7 +261,7 @@ def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
     }
     known, found = {name for one in strata.values() for name in one.inside}, []
     for load, one in strata.items():
-        size, visits, fails = _size(load), visited[load], any(_fails(cells, end, load) for end in (base, arm))
+        size, visits, fails = load.size, visited[load], any(_fails(cells, end, load) for end in (base, arm))
         if fails or not known or set(one.inside) != known:
             found.append(Cell(size, None, {}, visits, failing=fails))
             continue
@@ -314,7 +310,7 @@ def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
 
 
 def _kept_up_to(cells: Cells, arm: Arm) -> Edge:
-    failing = min((_size(load) for load in cells.plan.loads if _fails(cells, arm, load)), default=None)
+    failing = min((load.size for load in cells.plan.loads if _fails(cells, arm, load)), default=None)
     return edge_of_objective(_standings(cells, arm), _range(cells.plan), failing)
 
 
@@ -343,7 +339,7 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
     million = usd and usd["usd_per_million_output_tokens"]
     low, high = (share.low, share.high) if (share.low or 0.0) > 0 else (None, None)
     return {
-        "load": _size(load),
+        "load": load.size,
         "tpot_s": [math.exp(value or 0.0) for value in (tpot.mean, tpot.low, tpot.high)],
         "output_tokens_per_s": [per_s, low and per_s * low, high and per_s * high],
         "usd_per_million_output_tokens": million

@@ -255,7 +255,9 @@ def test_the_page_says_why_a_token_costs_otherwise_than_the_forecast_says(
     raw = emulated(raw) if origin == "emulated" else raw
     summary = summarise(raw)
     summary |= told(tmp_path, raw, expected)
-    usd = decide(summary).at.mix.usd_before
+    mix = decide(summary).at.mix
+    assert mix
+    usd = mix.usd_before
     page = render_page(raw, summary)
     assert (
         f"check says $12.50 per million tokens for steady, and this page ${usd:.2f}: check predicts decoding alone"
