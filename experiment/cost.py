@@ -159,13 +159,12 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
 
 
 def node_price(experiment: Experiment) -> Price:
-    """Of a Trn2 node. Where no price of the region was read it is unknown, and says so beside the dollars of another region."""
+    """Of a Trn2 node. In a region whose price was not read it is unknown, and that of another region counts, which it names."""
     known, region = TRN2_ON_DEMAND[experiment.instance.name], experiment.cluster.region
     if region in ZONES:
         return known
     kind, _, elsewhere = known.item.rpartition(", ")
-    source = f"no price of {region} was read; that of {elsewhere} stands in for it"
-    return replace(known, item=f"{kind}, {region}", as_of=UNKNOWN, source=source)
+    return replace(known, item=f"{kind}, {region}", as_of=f"{UNKNOWN}; that of {elsewhere}, {known.as_of}")
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:

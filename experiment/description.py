@@ -105,11 +105,11 @@ def _unknowns(experiment: Experiment) -> tuple[str, ...]:
 
 def _unknown_region(experiment: Experiment) -> list[str]:
     price, region = cost.node_price(experiment), experiment.cluster.region
-    if price.as_of != UNKNOWN:
+    if not price.as_of.startswith(UNKNOWN):
         return []
     return [
         f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)",
-        f"its price: {price.source}",
+        f"price of {price.item}: every sum counts {price.as_of.partition('; ')[2]}",
     ]
 
 

@@ -332,7 +332,7 @@ class Cluster(Section):
     kubernetes: str = "1.35"
     """Version of EKS, in quotes."""
     region: str = "us-east-2"
-    """AWS region."""
+    """AWS region; `./trnspec preflight` asks whether EC2 offers the instance type there."""
     availability_zones: Annotated[tuple[str, ...], Listed(2)] = ("us-east-2a", "us-east-2b")
     """Where nodes may stand. The network has subnets in every zone of the region."""
     admin_cidrs: Annotated[tuple[str, ...], Listed()] = ()

@@ -51,6 +51,8 @@ _REASONS = {
 _LENGTHS = [1024 * 2**power for power in range(6)]
 _SERVED = {name: runtime for name, runtime in RUNTIMES.items() if not runtime.lab_only}
 _HEAD_MODES = {name for runtime in _SERVED.values() for name, mode in runtime.modes.items() if mode.head}
+_LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
+"""Requests at once for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
 """Of AWS's EAGLE3 tutorial, where the training of a head fixes no other."""
 
@@ -64,6 +66,8 @@ class Started:
     """What was chosen, why, and what the alternative is: one line."""
     chosen: dict[str, str]
     """Every choice with its reason."""
+    emulated: bool
+    """Whether steps of its mode are published, without which there is no demonstration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +145,7 @@ def compose(
     found: list[tuple[_Route, str, dict[str, Any]]] = []
     refused: list[tuple[_Route, list[Finding]]] = []
     for route in routes:
-        for place in _places(as_published=base.name == TARGET):
+        for place in _places(base.name, route.mode):
             chosen = given | _filled(route, target) | place
             text = re.sub(own_load, "", _TEXT.substitute(chosen), flags=re.MULTILINE)
             _, problems = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
@@ -158,6 +162,7 @@ def compose(
     return Started(
         text=text,
         why=_why(base.name, [route for route, *_ in found], refused, asked=bool(draft or mode or runtime)),
+        emulated=any(row.mode == route.mode for row in DRAFTED),
         chosen={subject: reason.format(**chosen) for subject, reason in _REASONS.items()},
     )
 
@@ -302,19 +307,19 @@ def _filled(route: _Route, target: Model) -> dict[str, Any]:
         else "[2, 3] would be two arms"
         if route.head_for
         else "[3, 5, 7] would be three arms",
-        # Drafted steps of heads are published for one request at once.
-        "concurrency": "[1, 4]" if route.head_for else "[4]",
+        "concurrency": _LOADS.get(route.mode, "[4]"),
         "because": route.because,
     }
 
 
-def _places(*, as_published: bool) -> Iterator[dict[str, Any]]:
-    """Hardware and context that may hold two arms, the best first."""
-    hardware = []
+def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
+    """Hardware and context that may hold two arms, the best first: what was published, then what is cheap."""
+    hardware, beside = [], {row.base for row in _published(base, mode)}
+    contexts = {row.compiled_tokens for row in PLAIN if row.row in beside}
     for instance, size in product(map(INSTANCES.__getitem__, TRN2_ON_DEMAND), GROUP_SIZES):
         nodes = math.ceil(2 * size / instance.devices)
         usd = nodes * TRN2_ON_DEMAND[instance.name].usd_per_hour
-        published = as_published and (REFERENCE.instance, REFERENCE.chips) == (instance.name, size)
+        published = base == TARGET and (REFERENCE.instance, REFERENCE.chips) == (instance.name, size)
         region = Cluster().region if Cluster().region in instance.zones else next(iter(instance.zones))
         if size > instance.devices:
             continue
@@ -331,5 +336,6 @@ def _places(*, as_published: bool) -> Iterator[dict[str, Any]]:
         }
         hardware.append(((not published, usd, -size), place))
     hardware.sort(key=lambda one: one[0])
-    for (_, place), length in product(hardware, _LENGTHS):
+    lengths = sorted(_LENGTHS, key=lambda one: one not in contexts)
+    for (_, place), length in product(hardware, lengths):
         yield {**place, "length": length}

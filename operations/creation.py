@@ -72,7 +72,7 @@ def command(
         write_whole(path, first + started.text, new=True)
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
-    then = [f"./trnspec {verb} {path}" for verb in ("check", "demo")]
+    then = [f"./trnspec {verb} {path}" for verb in ("check", "demo" if started.emulated else "preflight")]
     if as_json:
         print_json({"path": str(path), "why": started.why, "chosen": started.chosen, "next": then})
         return 0

@@ -17,7 +17,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from experiment import Experiment
-from experiment.catalogue.prices import Price
+from experiment.catalogue.prices import UNKNOWN, Price
 from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price, running
 from experiment.finding import Misuse, Outside
 from experiment.parsing import UnreadableFile, whole_text
@@ -131,6 +131,9 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         print(f"not counted, because it is there already: {others}")
     for one in cloudformation.neighbours(experiment):
         print(f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes")
+    for item in items:
+        if item.price.as_of.startswith(UNKNOWN):
+            print(f"{item.price.item}: {item.price.as_of}, counts in every sum")
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
         print(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")

@@ -12,12 +12,12 @@ class Price:
     item: str
     usd_per_hour: float
     as_of: str
-    """ISO date on which the source stated it, `undated`, `an estimate`, or `UNKNOWN`."""
+    """ISO date on which the source stated it, `undated`, `an estimate`, or what begins with `UNKNOWN`."""
     source: str
 
 
 UNKNOWN = "price unknown"
-"""`as_of` of a price that was not read; the dollars are those of something else, which the source names."""
+"""Of a price that was not read; what counts instead follows."""
 MONTH_H = 730
 """Hours of a month, as AWS's calculator takes them."""
 _UNREAD = "commonly quoted for us-east-1; AWS's own page was not read"

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import FETCHED, MODELS
+from experiment.catalogue.models import FETCHED, HEADS, MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
@@ -54,6 +54,9 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
             yield from known(f"{path}.like", str(one.like), FETCHED, "model")
         elif first == "head_for":
             yield from known(f"{path}.head_for", shapes[first] or "", file.models, "model")
+        elif first == "model" and one is not file.target and one.model in HEADS:
+            remedy = f"write `head_for: {HEADS[one.model].target}` beside it"
+            yield Finding(f"{path}.model", one.model, "is a head, which needs its target", remedy)
         elif first == "model":
             never = "" if one is file.target else file.target.model
             yield from known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL, never=never)

@@ -112,7 +112,7 @@ def head_or_model(file: ExpandedFile) -> Iterator[Finding]:
             continue
         name, draft, path = one.treatment.mode, one.treatment.draft, one.arm.draft_at
         related = (f"{one.at}.mode", "target.model")
-        if mode.head and draft.head_for is None:
+        if mode.head and draft.head_for is None and draft.model not in HEADS:
             why = f"mode {name} needs a head that was trained for the target, and {draft.model} is a model of its own"
             remedy = f"name a head and write `head_for: {wanted}` beside it"
             yield Finding(f"{path}.model", draft.model, why, remedy, rests_on=related)

@@ -73,7 +73,7 @@ def offered(experiment: Experiment, aws: Aws) -> Finding:
     return finding(
         f"{instance} is not offered in {aws.region}",
         "change cluster.region and cluster.availability_zones; "
-        f"`aws ec2 describe-instance-type-offerings --filters Name=instance-type,Values={instance} --region ...` tells where",
+        f"`aws ec2 describe-instance-type-offerings --filters Name=instance-type,Values={instance} --region ...` lists the zones",
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from experiment import Experiment, load
 from experiment.catalogue.models import FETCHED
+from lab.emulator.published_steps import emulated
 from operations.__main__ import main
 from tests.conftest import ROOT
 
@@ -73,6 +74,18 @@ WAYS: list[tuple[str, str, str, str, str, int]] = [
     ),
     (LLAMA.format("1-8"), f"--mode eagle --draft my/head --runtime {OLD}", OLD, "eagle", "my/head", 3),
 ]
+
+
+def test_the_demo_of_a_head_has_steps_that_are_published_or_forecast(
+    new: New, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model in (QWEN.format(32), QWEN.format(4), LLAMA.format("1-8"), LLAMA.format("3-70")):
+        timed = emulated(new("--model", model))["drafted"].timed
+        assert timed is not None, model
+        assert capsys.readouterr().out.endswith("then: ./trnspec demo mine.yaml\n")
+        Path("mine.yaml").unlink()
+    new("--model", model, "--mode", "eagle", "--draft", "my/head")  # of which nothing is published
+    assert capsys.readouterr().out.endswith("then: ./trnspec preflight mine.yaml\n")
 
 
 def test_every_model_and_mode_of_the_catalogue_is_in_the_table() -> None:

@@ -193,10 +193,11 @@ def test_a_region_that_is_not_in_the_table_is_taken_its_price_is_unknown_and_ec2
     experiment = load(file)
     said = as_json(experiment)["unknown_until_run"]
     assert "region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight asks)" in said
-    assert "its price: no price of eu-north-1 was read; that of us-east-2 stands in for it" in said
+    price = "trn2.48xlarge, on demand, eu-north-1"
+    assert f"price of {price}: every sum counts that of us-east-2, 2025-11-30" in said
     code, out, _ = say("cost", str(file), "--prices", "/nonexistent/prices.json")
     assert code == 0
-    assert "price unknown, no price of eu-north-1 was read; that of us-east-2 stands" in " ".join(out.split())
+    assert f"{price}: price unknown; that of us-east-2, 2025-11-30, counts in every sum\n" in out
     found = capacity.offered(experiment, Aws("eu-north-1"))
     assert (found.state, found.why) == (State.FINDING, "trn2.48xlarge is not offered in eu-north-1")
 
