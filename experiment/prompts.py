@@ -60,6 +60,11 @@ class Prompt:
         """What must fit."""
         return self.utf8_bytes if self.tokens is None else self.tokens
 
+    @property
+    def likely_tokens(self) -> int:
+        """What is compiled and forecast for."""
+        return self.tokens or sum(map(estimated, self.contents))
+
 
 _AROUND_TOKENS = 48
 """What the benchmark and a chat template put around a prompt."""
@@ -69,16 +74,12 @@ def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int
     """Tokens of the longest prompt, earlier turns included, and of the longest sequence, with its answer; estimates."""
     longest, whole, before = 0, 0, Counter[str]()
     for prompt in prompts:
-        asked = before[prompt.conversation] + _likely_tokens(prompt) + _AROUND_TOKENS
+        asked = before[prompt.conversation] + prompt.likely_tokens + _AROUND_TOKENS
         answered = asked + (prompt.max_tokens or answer)
         longest, whole = max(longest, asked), max(whole, answered)
         if prompt.conversation:
             before[prompt.conversation] = answered
     return longest, whole
-
-
-def _likely_tokens(prompt: Prompt) -> int:
-    return prompt.tokens or sum(map(estimated, prompt.contents))
 
 
 def timed(prompts: Iterable[Prompt]) -> bool:

@@ -29,10 +29,10 @@ from experiment.checks.names import known
 from experiment.finding import Finding, Misuse
 from experiment.loading import judge
 from experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
-from experiment.prompts import read_prompts, replayed, timed
+from experiment.prompts import Prompt, read_prompts, replayed, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from experiment.catalogue.models import Model
     from experiment.catalogue.published import Drafted
@@ -45,9 +45,11 @@ _REASONS = {
     "draft": "{draft}, {window} tokens a step; {because}",
     "runtime": "{runtime}, mode {mode}",
     "hardware": "{nodes} x {instance} in {region}, chips an arm: {devices}, ${usd:.2f} an hour; {why}",
-    "context": "{length} tokens: the longest prompt and its answer fit",
+    "context": "{length} tokens: the longest prompt and its answer fit{bound}",
     "prompts": "{prompts}",
 }
+_WORTH_COUNTING = 1024
+"""Bytes of a prompt, from which on its tokens are worth counting."""
 _LENGTHS = [1024 * 2**power for power in range(6)]
 _SERVED = {name: runtime for name, runtime in RUNTIMES.items() if not runtime.lab_only}
 _HEAD_MODES = {name for runtime in _SERVED.values() for name, mode in runtime.modes.items() if mode.head}
@@ -132,6 +134,7 @@ def compose(
         "like": f"  like: {like}   # the model of the catalogue that has its shape\n" if like else "",
         "requests": math.ceil(Benchmark().requests / largest) * largest,
         "file": _scalar(file),
+        "bound": _bound(asked),
         "prompts": f"{len(asked)} of {count(len(classes), 'class')}, {format_}",
     }
     # A replay brings its own load.
@@ -181,6 +184,17 @@ def _why(base: str, found: list[_Route], refused: list[tuple[_Route, list[Findin
         option = "" if other.mode != route.mode else f"--runtime {other.runtime.name}, that is "
         said.append(f"alternative: {option or '--mode '}{other.said(base)}")
     return "; ".join(said)
+
+
+def _bound(asked: Sequence[Prompt]) -> str:
+    """Where the length of the longest prompt is its bytes, and likely far fewer tokens, how to state these."""
+    longest = max(asked, key=lambda prompt: prompt.most_tokens)
+    if longest.tokens is not None or longest.most_tokens < _WORTH_COUNTING:
+        return ""
+    return (
+        f", by its {longest.utf8_bytes:,} bytes, about {longest.likely_tokens:,} tokens; to compile less, count them: "
+        "./trnspec prompts FILE --tokenizer tokenizer.json"
+    )
 
 
 def _scalar(text: str) -> str:

@@ -37,7 +37,8 @@ def _line(number: int, **fields: Any) -> str:
 
 def test_entries_are_read_with_their_own_limits_and_further_keys_are_not(variation: Variation) -> None:
     lines = [_line(number, source="ticket", note={"by": "me"}) for number in range(7)]
-    lines.append(json.dumps({"id": "chat", "class": "mine", "messages": _CONVERSATION, "max_tokens": 50}))
+    chat_line = {"id": "chat", "class": "mine", "prompt": None, "messages": _CONVERSATION, "max_tokens": 50}
+    lines.append(json.dumps(chat_line))
     lines.append(json.dumps({"id": "u", "class": "mine", "prompt": "one\u2028two"}, ensure_ascii=False))
     lines[0] = f"\ufeff{lines[0]}"
     experiment = load(_with_file(variation, lines))

@@ -266,3 +266,20 @@ def test_without_a_checkout_prompts_must_be_given(
     )
     assert main(["new", "mine", "--prompts", str(GENERAL)]) == 0
     assert Path("mine.yaml").read_text().startswith("# Does drafting")
+
+
+def test_it_says_what_the_length_of_long_prompts_rests_on_and_how_to_count_them(
+    new: New, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"{number} {'Grundsätze der Verfassung. ' * 400}" for number in range(8)]
+    assert new("--prompts", _prompts(tmp_path / "de.jsonl", *texts)).baseline.serving.max_model_len == 16384
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "by its 11,202 bytes, about 3,600 tokens; to compile less, count them: ./trnspec prompts FILE" in said
+    )
+    (tmp_path / "mine.yaml").unlink()
+    lines = [json.dumps({"text": text, "tokens": 3000}) for text in texts]
+    (tmp_path / "counted.jsonl").write_text("\n".join(lines))
+    counted = new("--prompts", str(tmp_path / "counted.jsonl"))
+    assert counted.baseline.serving.max_model_len == 4096
+    assert "tokenizer.json" not in capsys.readouterr().out

@@ -136,11 +136,11 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
 def test_each_datum_has_the_registrys_unit_and_dimensions(
     load: tuple[int | None, float | None], told: str
 ) -> None:
-    request = replace(answered(), concurrency=load[0], rate_per_s=load[1])
+    request = replace(answered(), concurrency=load[0], rate_per_s=load[1], class_="Erklärung")
     (parcel,) = parcels(raw_run().plan, [request])
     units = {(metric.cloudwatch_name, metric.cloudwatch_unit) for metric in PUBLISHED}
     assert {(datum["MetricName"], datum["Unit"]) for datum in parcel.data} == units
-    expected = {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "chat", "Concurrency": told}
+    expected = {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "Erkl%C3%A4rung", "Concurrency": told}
     for datum in parcel.data:
         assert {one["Name"]: one["Value"] for one in datum["Dimensions"]} == expected
         assert datum["Timestamp"] == datetime.fromtimestamp(WALL // 60 * 60, UTC)

@@ -130,6 +130,12 @@ def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None
     assert shown == {arm.name for arm in example.served_arms}
 
 
+def test_a_class_in_any_script_is_watched_as_it_is_published(reference: Experiment) -> None:
+    prompts = tuple(replace(one, class_name="Erklärung") for one in reference.prompts)
+    lines = [names for names, _ in metric_lines(replace(reference, prompts=prompts)) if "Class" in names]
+    assert {names[names.index("Class") + 1] for names in lines} == {"Erkl%C3%A4rung"}
+
+
 SEARCH_EXPRESSION = re.compile(
     r"""SEARCH\('\{"(?P<namespace>[^"]+)",(?P<dimensions>\w+(,\w+)*)\} MetricName="(?P<metric>\w+)" Arm="(?P<arm>[^"]+)" """
     r"""Class="(?P<class_name>[^"]+)"', '(p\d\d|Average|Sum|SampleCount|Minimum|Maximum)', 300\)"""
