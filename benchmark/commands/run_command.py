@@ -256,4 +256,6 @@ def _prompts(path: Path) -> list[dict[str, Any]]:
     if done.returncode:
         raise PlanError("; ".join(done.stderr.splitlines()))
     print(done.stderr, end="", file=sys.stderr)
-    return [json_of(line) for line in done.stdout.split("\n") if line]
+    lines = [json_of(line) for line in done.stdout.split("\n") if line]
+    # How long a prompt is decides what is compiled, not what is asked.
+    return [{key: value for key, value in line.items() if key != "tokens"} for line in lines]

@@ -89,6 +89,18 @@ def test_prompts_are_read_in_the_formats_that_an_experiment_reads(
     )
 
 
+def test_prompts_in_csv_are_asked_with_their_classes_as_they_were_typed(
+    run: Run, prompts: Path, mine: Path, capsys: Captured
+) -> None:
+    rows = [f'"Frage {number}, à\u00a0la\u2028carte?",Übersetzung,9' for number in range(8)]
+    prompts.write_text("\n".join(["prompt,class,tokens", *rows]), encoding="utf-8")
+    assert run("--concurrency 1") == 0
+    assert "8 prompts, CSV" in capsys.readouterr().err
+    plan = journal.read(mine).plan
+    assert {one.class_ for one in plan.prompts} == {"Übersetzung"}
+    assert plan.prompts[0].prompt == "Frage 0, à\u00a0la\u2028carte?"
+
+
 def test_the_reader_of_prompts_keeps_the_callers_python_path(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
