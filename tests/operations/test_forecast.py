@@ -198,6 +198,8 @@ def test_check_says_in_a_line_why_the_demo_has_other_dollars(capsys: pytest.Capt
         line.split()
         == f"$/M: decoding alone; the demo emulates the published 45 ms (${usd:.2f}) and adds prompts and waiting".split()
     )
+
+
 def test_classes_are_taken_together_only_where_all_of_them_are_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
