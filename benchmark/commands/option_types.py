@@ -135,11 +135,14 @@ def objective(text: str) -> dict[str, dict[str, float]]:
     """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
     found: dict[str, dict[str, float]] = {}
     for name, value in map(named, text.split(",")):
-        metric, _, percentile = name.partition(".")
-        if metric not in METRICS or not re.fullmatch(PERCENTILE, percentile or DEFAULT):
+        metric, dot, percentile = name.partition(".")
+        percentile = percentile if dot else DEFAULT
+        if metric not in METRICS or not re.fullmatch(PERCENTILE, percentile):
             wanted = f"one of {', '.join(METRICS)}, with a percentile from .p50 to .p99.9 or without"
             raise argparse.ArgumentTypeError(f"{shown(name)} is not {wanted}")
-        found.setdefault(metric, {})[percentile or DEFAULT] = number(value)
+        if percentile in found.setdefault(metric, {}):
+            raise argparse.ArgumentTypeError(f"{metric}.{percentile} is given twice")
+        found[metric][percentile] = number(value)
     return found
 
 

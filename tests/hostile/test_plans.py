@@ -52,7 +52,7 @@ ABSURD: dict[str, Any] = {
 }
 KEYS = """
 concurrency requests warmup seed max_tokens temperature rate rounds duration_s schema experiment model baseline arms extra_body
-simultaneous slo prompts unknown
+simultaneous slo objective prompts unknown
 arms.name arms.url arms.speculative_tokens arms.max_tokens_per_step arms.usd_per_hour
 prompts.id prompts.class prompts.messages prompts.max_tokens prompts.prompt
 """
@@ -153,6 +153,14 @@ OPTIONS = {
     "--model": ("\x1b[2J", "\ud800", "x" * 1000),
     "--extra-body": ("[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500),
     "--slo": ("tpot_s=nan", "tpot_s=inf", "tpot_s=1e300", "x=1"),
+    "--objective": (
+        "tpot_s=nan",
+        "tpot_s.p95=1e308",
+        "tpot_s.=1",
+        "tpot_s.p100=1",
+        "tpot_s=1,tpot_s.p95=2",
+        "x=1",
+    ),
     "--tokens-per-step": ("spec=0", "spec=" + "9" * 400, "spec=1000000000000", "spec=nan"),
     "--usd-per-hour": ("spec=nan", "spec=inf", "spec=1e300"),
 }
