@@ -13,10 +13,10 @@ from itertools import zip_longest
 LEAST, MOST = 60, 100
 _GAP = "  "
 _LONG_NAME = 24
-"""Characters that a column of words keeps as long as another one is wider."""
+"""Characters that a column of words keeps while others can be folded."""
 _HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
 """What a line begins with: its indent, and a label with at least two spaces behind it."""
-_PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|[^\s/]{3,}/(?=[^\s/]{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
+_PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
 """What a cell is not folded within: a word, an interval, what became of a value. Long names may be folded behind a / or a -."""
 Column = list[list[str]]
 """A column of a table: the lines of each cell, the heading first."""
@@ -97,14 +97,14 @@ def _wide(column: Column) -> int:
 def _narrowed(
     columns: list[Column], texts: Sequence[Sequence[str]], words: Collection[int], excess: int
 ) -> bool:
-    """Fold the widest column that can be; whether one became narrower."""
+    """Fold the widest column that can be; whether one became narrower. A long one gives way alone, others a little each."""
     numbers = [index for index in range(len(columns)) if index not in words]
-    for chosen, least in ((words, _LONG_NAME), (words, 1), (numbers, 1)):
+    for chosen, alone in ((words, True), (words, False), (numbers, False)):
         order = sorted(chosen, key=lambda index: _wide(columns[index]), reverse=True)
         for index, following in zip_longest(order, order[1:]):
             wide = _wide(columns[index])
             second = 1 if following is None else _wide(columns[following])
-            most = max(wide - excess, min(wide - 1, second), least)
+            most = max(wide - excess, _LONG_NAME if alone else min(wide - 1, second))
             made = [_folded(text, most) for text in texts[index]]
             if _wide(made) < wide:
                 columns[index] = made

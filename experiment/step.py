@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from core.screen import folded
 from experiment.catalogue.models import MODELS, Shape
 from experiment.catalogue.published import NOT_DENSE, PLAIN
 from experiment.decoding import BEYOND, Configuration, DraftedStep, PlainStep, published_forecaster
@@ -72,7 +73,7 @@ def answer(options: argparse.Namespace) -> str:
         return json.dumps(
             {"origin": "predicted", "plain": vars(plain), "drafted": vars(drafted) if drafted else None}
         )
-    return "\n".join([_plain(plain), *([_drafted(drafted)] if drafted else [])])
+    return "\n".join(folded([_plain(plain), *([_drafted(drafted)] if drafted else [])]))
 
 
 def _plain(step: PlainStep) -> str:

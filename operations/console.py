@@ -16,7 +16,7 @@ import click
 
 from core.edge import Escaping, Unwritable, guarded, printable, shortened
 from core.json_text import json_text
-from core.screen import table
+from core.screen import folded, table
 from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal
 
 _COLOURS = {"fine": "green", "finding": "red", "warning": "yellow", "unknown": "yellow"}
@@ -155,6 +155,11 @@ def _drawn_on(stream: TextIO) -> bool:
     """Whether it is a terminal that shows colours and moves its cursor."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
     return not plain and stream.isatty()
+
+
+def print_text(*lines: str) -> None:
+    """Lines within the terminal's width."""
+    print("\n".join(folded(lines)), flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

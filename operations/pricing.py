@@ -23,7 +23,7 @@ from experiment.finding import Misuse, Outside
 from experiment.parsing import UnreadableFile, whole_text
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError, Calls, aws_of
-from operations.console import print_json, print_table, warn
+from operations.console import print_json, print_table, print_text, warn
 from operations.options import FILE, HOURS, experiment_of, on_aws
 
 PRICING_REGION = "us-east-1"
@@ -125,25 +125,27 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         for item in items
     ]
     print_table(("component", "units", "$/hour", "quoted"), rows)
-    print(f"\nwithout Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour")
-    print("on top: storage, traffic, and dashboards beyond the three that an account has free")
+    print_text(
+        "", f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour"
+    )
+    print_text("on top: storage, traffic, and dashboards beyond the three that an account has free")
     if others := of_others(experiment):
-        print(f"not counted, because it is there already: {others}")
+        print_text(f"not counted, because it is there already: {others}")
     for one in cloudformation.neighbours(experiment):
-        print(f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes")
+        print_text(f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes")
     for item in items:
         if item.price.as_of.startswith(UNKNOWN):
-            print(f"{item.price.item}: {item.price.as_of}, counts in every sum")
+            print_text(f"{item.price.item}: {item.price.as_of}, counts in every sum")
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
-        print(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")
+        print_text(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")
     print()
     if run.parts:
         parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run.parts]
         print_table(("part of a run", "hours", "predicted from"), parts)
         print()
     said = "predicted" if run.parts else "as asked"
-    print(f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}")
+    print_text(f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}")
 
 
 def default_file() -> Path:

@@ -17,7 +17,7 @@ from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
-from operations.console import print_json, warn
+from operations.console import print_json, print_text, warn
 from operations.options import HOURS, dry_run_option, experiment_of, on_aws
 
 DEFAULT_HOURS = 3.0
@@ -67,7 +67,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
         "hours": hours if wanted else None,
         "dry_run": dry_run,
     }
-    print_json(told) if as_json else print(_text(told))
+    print_json(told) if as_json else print_text(_text(told))
     if off and off < now + timedelta(hours=hours, seconds=-1):
         warn(
             f"{stamp(off)} is before {hours:g} hours are over: nodes are set to 0 {experiment.cluster.off_when}"
@@ -105,7 +105,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
         warn(f"{problem}; the nodes are set to 0 without it")
     before = None if problems else group.desired
     told = {"experiment": name, "nodegroup": group.name, "before": before, **_NOTHING}
-    print_json(told) if as_json else print(_text(told), flush=True)
+    print_json(told) if as_json else print_text(_text(told))
     for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", nodegroup.say_over)):
         try:
             with within(LIMIT_S):

@@ -20,7 +20,7 @@ from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
 from operations.cloud.standing import Made, Standing, listed, made, release_of
-from operations.console import print_json, print_table, progress, warn
+from operations.console import print_json, print_table, print_text, progress, warn
 from operations.options import dry_run_option, experiment_of, on_aws
 
 POLL_S = 15
@@ -366,9 +366,9 @@ def _print(told: dict[str, Any]) -> None:
         for what, names in (("gone", gone), ("ours and left", there["ours_left"])):
             lines.append(f"  {what}: {', '.join(names) or 'nothing'}")
         lines.append(f"  gone though not ours: {', '.join(there['others_gone']) or 'nothing'}")
-    print("\n".join(lines), end="\n\n")
+    print_text(*lines, "")
     if told["bills"] is None:
-        print("what still bills is not known, the list could not be read")
+        print_text("what still bills is not known, the list could not be read")
         return
     rows = []
     for one in told["bills"]:

@@ -147,16 +147,21 @@ def _lines(folder: Path, found: Sequence[Row], *, everything: bool) -> Iterator[
         yield ""
     if pair := newest_pair(rows):
         old, new = (rows.index(row) + 1 for row in pair)
-        yield f"To compare run {new} with run {old}, the newest two that can be compared:"
+        yield from screen.wrapped(
+            f"To compare run {new} with run {old}, the newest two that can be compared:"
+        )
         yield f"  {_COMPARE} {' '.join(_typed(folder, row) for row in pair)}"
     elif len(rows) > 1:
-        yield "No two of these runs can be compared: they need one model, the same prompts, an arm and a load in common."
+        yield from screen.wrapped(
+            "No two of these runs can be compared: they need one model, the same prompts, an arm and a load in common."
+        )
     others = [row for row in found if row.kind]
     if everything:
         yield from (f"{row.folder}: {row.problem}" for row in others if row.problem)
     elif others:
         kinds = Counter(row.kind for row in others)
-        yield f"Not listed: {listed([count(number, kind) for kind, number in kinds.items()])} (--all lists them)."
+        left_out = listed([count(number, kind) for kind, number in kinds.items()])
+        yield from screen.wrapped(f"Not listed: {left_out} (--all lists them).")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

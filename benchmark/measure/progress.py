@@ -10,6 +10,8 @@ from typing import TextIO
 from benchmark.measure.records import LATE_S, REPEATED
 from benchmark.measure.schedule import Block
 from benchmark.plan import MIXED
+from core.edge import printable, shortened
+from core.screen import width
 
 _BACK = "\r\x1b[K"
 """Takes a terminal back to the start of an empty line."""
@@ -32,7 +34,7 @@ class Progress:
     """Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream: TextIO = getattr(stream, "stream", stream)  # what moves the cursor is meant
         self._moving = stream.isatty()
         self._blocks: int | None = 0
         self._rounds = False
@@ -68,7 +70,8 @@ class Progress:
         under_way.failed += failed
         under_way.ok += not failed
         if self._moving:
-            self._stream.write(_BACK + " | ".join(map(str, self._under_way.values())))
+            line = printable(" | ".join(map(str, self._under_way.values())))
+            self._stream.write(_BACK + shortened(line, width() - 1))  # a longer one would leave lines behind
             self._stream.flush()
 
     def end(self, block: Block, *, lag_s: float) -> None:
@@ -82,7 +85,7 @@ class Progress:
 
     def tell(self, text: str) -> None:
         """Say something, on a line of its own."""
-        self._stream.write(f"{_BACK if self._moving else ''}{text}\n")
+        self._stream.write(f"{_BACK if self._moving else ''}{printable(text)}\n")
         self._stream.flush()
 
     def to_programs(self, **what: int) -> None:

@@ -1,0 +1,128 @@
+"""What people read fits their terminal: no line is wider, and no table loses a value."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main as benchmark
+from core.screen import table
+from experiment import load
+from experiment.__main__ import main as experiment
+from experiment.cost import run_price
+from lab import __main__ as demo
+from operations.__main__ import main as operations
+from tests.benchmark.records import store
+from tests.benchmark.show.runs import all_runs
+from tests.conftest import REFERENCE, ROOT
+
+WIDTHS = pytest.mark.parametrize("columns", [60, 80, 100])
+STEP = "--model Qwen/Qwen3-32B --tensor-parallel 32 --tokens 1024 --mode fused --draft Qwen/Qwen3-1.7B"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("reference", "sweep", "long names", "failures"):
+        store(all_runs()[name], folder / name.replace(" ", "-"))
+    for name in ("reference", "sweep"):
+        assert benchmark(["report", str(folder / name)]) == 0
+    return folder
+
+
+def narrowest(text: str) -> int:
+    """The columns that a text needs; a path or a command to copy stays on its line."""
+    return max(
+        len(line) for line in text.splitlines() if "Report " not in line and "./trnspec benchmark" not in line
+    )
+
+
+@WIDTHS
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_check_fits(
+    file: Path, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert experiment(["check", str(file.relative_to(ROOT))]) == 0
+    assert narrowest(capsys.readouterr().out) <= columns
+
+
+@WIDTHS
+@pytest.mark.parametrize(
+    "words",
+    [
+        "experiment published",
+        f"experiment step {STEP}",
+        "benchmark report reference",
+        "benchmark report reference --all",
+        "benchmark report sweep",
+        "benchmark report long-names --all",
+        "benchmark report failures",
+        "benchmark compare reference reference",
+        "benchmark gate reference --baseline reference",
+        "benchmark results .",
+        "benchmark run --help",
+        "operations cost",
+        "operations benchmark --help",
+        "operations --help",
+        "operations promote --help",
+    ],
+)
+def test_a_verb_fits(
+    words: str,
+    columns: int,
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(runs)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    room, *rest = words.split()
+    mains: dict[str, Any] = {"benchmark": benchmark, "experiment": experiment, "operations": operations}
+    if "operations benchmark" in words:  # which would take the place of this process
+        room, rest = "benchmark", ["--help"]
+    with suppress(SystemExit):  # --help
+        assert mains[room](rest) in (0, 1)
+    assert 20 < narrowest(capsys.readouterr().out) <= columns
+
+
+@WIDTHS
+def test_the_answer_of_a_demonstration_fits(
+    columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmark.analyse.summary import summarise
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    price = run_price(load(REFERENCE))
+    found: Any = SimpleNamespace(summary=summarise(all_runs()["reference"]), price=price)
+    on_aws = {"trn2_hours": price.hours, "usd": price.usd}
+    answer = {"on_aws": on_aws, "report": "results/demo-20260921T141400Z/report.html", "next": "./trnspec"}
+    assert narrowest("\n".join(demo._as_lines(found, answer, inventory=False))) <= columns
+
+
+HEADINGS = ("arm", "of", "seconds")
+ROWS = [
+    ("a-name-that-somebody-made-as-long-as-names-may-be", "all of them", "1.25 [1.07, 1.47]"),
+    ("b", "one", "2.5"),
+]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("names", [None, {0, 1}])
+def test_a_table_loses_nothing(columns: int, names: set[int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    wide = [(first * 1, second, f"{third} -> {third}") for first, second, third in ROWS]
+    for rows in (ROWS, wide, [(f"{first}-{first}", *rest) for first, *rest in wide]):
+        lines = [*table(HEADINGS, rows, names=names, indent="  ")]
+        assert max(map(len, lines)) <= columns
+        letters = sorted("".join([*HEADINGS, *(cell for row in rows for cell in row)]).replace(" ", ""))
+        printed = "".join(lines).replace(" ", "")
+        if len(lines[0].split()) == len(HEADINGS):
+            assert sorted(printed) == letters
+        else:  # a heading is repeated for each row
+            assert all(cell.replace(" ", "") in printed for row in rows for cell in row)
