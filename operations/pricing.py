@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from core.files import write_whole
 from experiment import Experiment
 from experiment.catalogue.prices import UNKNOWN, Price
 from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price, running
@@ -194,9 +195,7 @@ def write(path: Path, *, region: str, prices: dict[str, Price]) -> None:
     kept = {**_kept(path), region: prices}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".new")
-        beside.write_bytes(_FILE.dump_json(kept, indent=1))
-        beside.replace(path)
+        write_whole(path, _FILE.dump_json(kept, indent=1).decode())
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another --prices") from None
 

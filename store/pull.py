@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from core.files import write_whole
 from store import FILES, MARKER
 from store.artifact import marker as artifact_marker
 from store.bucket import (
@@ -102,7 +103,7 @@ def pull(folder: Source, target: Path, *, key: str | None, report: Callable[[str
             report(line)
     for name in (FILES, MARKER):
         if (text := folder.text(name)) is not None:
-            _write(target / name, text)
+            write_whole(target / name, text)
 
 
 def _copy(folder: Source, file: StoredFile, target: Path) -> str:
@@ -128,9 +129,3 @@ def _as_object(text: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.part")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)

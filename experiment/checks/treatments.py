@@ -49,6 +49,12 @@ class Treated:
         return f"{self.arm.at}.speculation"
 
     @property
+    def unpaired(self) -> bool:
+        """Whether it drafts with a known head and does not say for which target, which is another rule's problem."""
+        draft = self.treatment.draft
+        return draft.model in HEADS and (draft.head_for, draft.like, draft.config) == (None, None, None)
+
+    @property
     def able(self) -> Mode | None:
         """Its mode, where its runtime can do that for its target."""
         reachable = self.mode and self.target and self.target.architecture in self.mode.architectures
@@ -108,11 +114,11 @@ def head_or_model(file: ExpandedFile) -> Iterator[Finding]:
     """Some modes need a head trained for this very target, the others a model of its own."""
     wanted = file.target.model
     for one in treated(file):
-        if (mode := one.able) is None:
+        if (mode := one.able) is None or one.unpaired:
             continue
         name, draft, path = one.treatment.mode, one.treatment.draft, one.arm.draft_at
         related = (f"{one.at}.mode", "target.model")
-        if mode.head and draft.head_for is None and draft.model not in HEADS:
+        if mode.head and draft.head_for is None:
             why = f"mode {name} needs a head that was trained for the target, and {draft.model} is a model of its own"
             remedy = f"name a head and write `head_for: {wanted}` beside it"
             yield Finding(f"{path}.model", draft.model, why, remedy, rests_on=related)
@@ -331,7 +337,7 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
         draft, window = one.treatment.draft, one.treatment.num_speculative_tokens
         known, related = HEADS.get(draft.model), (f"{one.at}.mode", one.arm.runtime_at)
         own = known and (file.target.like == known.target or file.target.config)  # a fine-tune of its target
-        if known is None or one.able is None or not one.able.head:
+        if known is None or one.able is None or not one.able.head or one.unpaired:
             pass
         elif one.treatment.mode != known.mode:
             why = f"{draft.model} is a head of mode {known.mode} ({known.source}, {known.date})"
