@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=options,
         default="date",
         metavar="COLUMN",
-        help=f"{', '.join(options)} (default: date)",
+        help=f"one of {', '.join(options)} (default: date)",
     )
     parser.add_argument("--all", action="store_true", help="unfinished runs and other folders too")
     option_types.add_json(parser, "JSON instead of text")
