@@ -123,7 +123,7 @@ def test_the_printed_account_names_all_that_a_reader_needs_in_100_columns(rehear
         "4 objects, recorded: 2 ConfigMap, 1 Namespace, 1 ResourceClaimTemplate",
         "neuron-helm-chart 1.3.0 into kube-system, recorded",
         "1 AWS::EC2::PlacementGroup",
-        "1 placeholders for Lambda code",
+        "1 placeholder for Lambda code",
         "GetAtt Vpc.Colour is unknown",
     ):
         assert wanted in text

@@ -95,8 +95,9 @@ def test_claims_and_agreements_are_saved_and_the_summary_says_what_it_was_measur
     assert saved["label"] == TINY
     assert [claim["text"] for claim in saved["claims"]] == [claim.text for claim in found.claims]
     assert saved["agreements"][0]["difference"] == 0.002
-    path, machine = tmp_path / "summary.json", {"label": TINY, "cpu": "A CPU"}
+    path = tmp_path / "summary.json"
+    machine = {"label": TINY, "cpu": "A CPU", "engine": "vLLM 0.32.0"}
     path.write_text(json.dumps(found.summary), encoding="utf-8")
     named = labelled(tmp_path, machine)
-    assert named["run"]["machine"] == machine
+    assert (named["run"]["machine"], named["served_by"]) == (machine, "vLLM 0.32.0 on A CPU")
     assert json.loads(path.read_text(encoding="utf-8")) == named

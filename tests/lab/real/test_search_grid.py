@@ -56,19 +56,19 @@ def _summary(
             "1 of 1 loads that can be compared agree, 1 cannot tell",
         ),
         (
-            {"found": "always"},
+            {"found": "always", "signs": [[1.0, 1], [16.0, 1]]},
             {1: UP, 4: UP, 8: NONE, 16: UP},
             True,
             "3 of 3 loads that can be compared agree, 1 cannot tell",
         ),
         (
-            {"found": "always"},
+            {"found": "always", "signs": [[1.0, 1], [16.0, 1]]},
             {1: UP, 4: UP, 8: UP, 16: DOWN},
             False,
             "3 of 4 loads that can be compared agree",
         ),
         (
-            {"found": "never"},
+            {"found": "never", "signs": [[1.0, -1], [16.0, -1]]},
             {1: DOWN, 4: UNKNOWN, 16: UP},
             False,
             "1 of 2 loads that can be compared agree, 1 cannot tell",
