@@ -316,9 +316,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         most = max((gain.prompts for gain in at.by_window), default=0)
         why = f"both arms answered {count(most, 'prompt')} a class at most, {MIN_PROMPTS} are needed"
         if all(gain.verdict == VERDICT_WORDS["not judged"] for gain in at.by_window):
-            why = (
-                "an emulator made up how many drafts are accepted, so only a run with a real engine can tell"
-            )
+            why = "the emulator does not know how many drafts of these prompts are accepted, and a run with a real engine shows it"
         elif unknown := [gain.class_ for gain in at.by_class if gain.verdict == VERDICT_WORDS["not judged"]]:
             known = [gain for gain in at.by_class if gain.class_ not in unknown and gain.ratio]
             why = f"how many drafts are accepted is not known for {listed([str(name) for name in unknown])}"

@@ -49,7 +49,7 @@ def test_the_experiment_comes_first_and_a_wrong_one_is_exit_2_and_leaves_nothing
     assert "num_speculative_tokens = 1" in captured.err
     assert "Traceback" not in captured.err
     assert COMMANDS[name]([*words, "--json"]) == 2
-    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    problem, *_ = json.loads(capsys.readouterr().out)["problems"]
     assert problem["where"] == "arms[1].speculation.num_speculative_tokens"
     assert problem["message"].startswith("mine.yaml:")
     assert problem["remedy"]
