@@ -97,7 +97,7 @@ def test_cost_bills_a_second_idle_experiment_no_cluster_network_or_node_and_show
     code, out, _ = say("cost", str(files / "second.yaml"))
     assert code == 0
     assert "without Trn2 nodes: $0.01 an hour" in out
-    assert "cluster qwen3-32b; nodes and add-ons of qwen3-32b" in out
+    assert "cluster qwen3-32b; nodes and add-ons of qwen3-32b" in " ".join(out.split())
     assert "in the same cluster: qwen3-32b, $0.66 an hour without Trn2 nodes" in out
     told = json.loads(say("cost", str(files / "qwen3-32b.yaml"), "--json")[1])
     assert (told["same_cluster"], told["of_others"]) == ({"second": pytest.approx(0.0077)}, "")
