@@ -1,10 +1,11 @@
 """Whether an arm meets the run's objective at a load: are so many percent of its requests within a limit, with 95 % confidence?
 
-A prompt counts once, with the share of its requests that are within the limit: requests of one prompt resemble each other, and asking
-it again says nothing of other prompts. Classes count alike. Where blocks of time or starts of the servers differ more than prompts
-do by chance (`benchmark.analyse.sources`), the prompts count for fewer by as much. The share of that number has Clopper and
-Pearson's bounds, each with 95 % confidence. The objective is met where the lower bound is at least its percentile, missed where the
-upper bound is below, and otherwise the run cannot tell.
+Requests of one prompt resemble each other, and asking it again says little of other prompts: prompts are clusters. The share stands for as
+many independent requests as its variance over prompts, blocks of time and starts of the servers says (`benchmark.analyse.sources`; Korn and
+Graubard 1998, Survey Methodology 24), for one a prompt where none differs, and for two at most: a few prompts that always miss may not have been
+asked. Classes count alike. The share of that number has Clopper and Pearson's bounds, each with 95 % confidence. The objective is met where the
+lower bound is at least its percentile and as many different prompts were asked as it needs, missed where the upper bound is below, and
+otherwise the run cannot tell.
 
 A failed request is not within any limit. An answer that does not have the time, as one of a single token has no time per output token,
 does not count.
@@ -26,6 +27,8 @@ from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Arm, Load
 
 Outcome = Literal["met", "missed", "cannot tell"]
+_MOST_A_PROMPT = 2
+"""Requests that a prompt counts for, however often it is asked and however alike prompts are."""
 Sample = Mapping[str, Mapping[str, Sequence[tuple[Source, bool]]]]
 """By class and prompt, whether each request was within the limit."""
 
@@ -61,9 +64,13 @@ def more_would_tell(cells: Cells, arm: Arm, load: Load) -> bool:
 def _limit(cells: Cells, arm: Arm, load: Load, limit: Limit) -> dict[str, Any]:
     sample, times_s = _sample(cells, arm, load, limit)
     known = [kept for prompts in sample.values() for requests in prompts.values() for _, kept in requests]
-    share, number = _share(sample) if len(sample) == len(cells.plan.classes) else (None, 0.0)
+    known_of_all = len(sample) == len(cells.plan.classes)
+    share, prompts, number = _share(sample) if known_of_all else (None, 0.0, 0.0)
     low, high = (0.0, 1.0) if share is None else clopper_pearson(share * number, number)
-    told: Outcome = "met" if low >= limit.share else "missed" if high < limit.share else "cannot tell"
+    enough = prompts > limit.prompts_needed - 0.5
+    told: Outcome = (
+        "met" if low >= limit.share and enough else "missed" if high < limit.share else "cannot tell"
+    )
     return {
         "limit": str(limit),
         "metric": limit.metric,
@@ -98,18 +105,21 @@ def _sample(cells: Cells, arm: Arm, load: Load, limit: Limit) -> tuple[Sample, l
     return found, times_s
 
 
-def _share(sample: Sample) -> tuple[float, float]:
-    """Of requests within the limit, and for how many independent ones that stands."""
+def _share(sample: Sample) -> tuple[float, float, float]:
+    """Of requests within the limit, of how many prompts, and for how many independent requests that stands."""
     moves: defaultdict[Source, float] = defaultdict(float)
     shares = []
-    for prompts in sample.values():
-        means = [math.fsum(kept for _, kept in own) / len(own) for own in prompts.values()]
+    for of_class in sample.values():
+        means = [math.fsum(kept for _, kept in own) / len(own) for own in of_class.values()]
         shares.append(math.fsum(means) / len(means))
-        for own in prompts.values():
+        for own in of_class.values():
             for source, kept in own:
-                moves[source] += (kept - shares[-1]) / len(own) / len(prompts) / len(sample)
-    share, number = math.fsum(shares) / len(shares), counted([len(prompts) for prompts in sample.values()])
+                moves[source] += (kept - shares[-1]) / len(own) / len(of_class) / len(sample)
+    share, prompts = math.fsum(shares) / len(shares), counted([len(of_class) for of_class in sample.values()])
     variance, degrees = spread(moves)
-    sure = (t_quantile(CONFIDENCE, round(one, 1)) for one in (degrees, max(number - 1, 1)))
-    widened = variance * (next(sure) / next(sure)) ** 2
-    return share, min(number, share * (1 - share) / widened) if widened > 0 else number
+    if not variance:
+        return share, prompts, prompts
+    sure = (t_quantile(CONFIDENCE, round(one, 1)) for one in (degrees, max(prompts - 1, 1)))
+    requests = counted([sum(map(len, of_class.values())) for of_class in sample.values()])
+    known = share * (1 - share) / variance / (next(sure) / next(sure)) ** 2
+    return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
