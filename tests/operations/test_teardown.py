@@ -37,7 +37,9 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, sa
     assert "it was not confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
     code, out, _ = say("teardown", "--dry-run")
     assert code == 0
-    assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in " ".join(out.split())
+    assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in " ".join(
+        out.split()
+    )
     code, out, _ = say("teardown", "--confirm", "qwen3-32b")
     assert (code, stack_names(), world.nodes) == (0, [], 0)
     assert "4 of 4 stacks deleted" in out
