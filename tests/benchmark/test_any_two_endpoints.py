@@ -56,7 +56,7 @@ def summary(mine: Path) -> Any:
 
 
 def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(run: Run, mine: Path) -> None:
-    told = "--speculative-tokens drafted=7 --usd-per-hour drafted=17.5 --slo tpot_s=0.03"
+    told = "--speculative-tokens drafted=7 --usd-per-hour drafted=17.5 --slo tpot_s=0.03 --objective tpot_s.p50=30"
     assert run(f"--concurrency 1,2 --requests 4 --seed 7 {told}") == 0
     raw = journal.read(mine)
     measured = [record for record in raw.requests if record.phase == "measured"]
@@ -66,6 +66,7 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(ru
     found = {(r.class_, r.api, r.completion_tokens) for r in measured}
     assert found == {("chat", "chat", 9), ("raw", "completions", 3)}
     plan = raw.plan
+    assert plan.objective == {"tpot_s": {"p50": 30}}
     assert (plan.baseline, plan.seed, plan.concurrency, plan.slo) == ("plain", 7, (1, 2), {"tpot_s": 0.03})
     _, drafted = plan.arms
     assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
