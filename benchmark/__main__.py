@@ -9,11 +9,9 @@ from benchmark import __version__
 from benchmark.commands import (
     advise_command,
     compare_command,
-    import_command,
     report_command,
     results_command,
     run_command,
-    selftest_command,
 )
 from benchmark.errors import BenchmarkError, StorageError
 from core.command_line import Parser
@@ -34,9 +32,7 @@ VERBS = {
         compare_command.execute_compare,
     ),
     "gate": (compare_command.GATE_HELP, compare_command.configure_gate, compare_command.execute_gate),
-    "selftest": (selftest_command.HELP, selftest_command.configure, selftest_command.execute),
     "results": (results_command.HELP, results_command.configure, results_command.execute),
-    "import": (import_command.HELP, import_command.configure, import_command.execute),
 }
 """What each is for, how its options are told, and what it does."""
 

@@ -10,10 +10,11 @@ import pytest
 
 from tests.conftest import ROOT
 
-ASKED = [ROOT / name for name in ("requirements.in", "requirements-dev.in", "requirements-first.in")]
-ASKED += [
-    path for room in ("images", "maintenance") for path in sorted((ROOT / room).rglob("requirements.in"))
+ASKED = [
+    ROOT / name
+    for name in ("requirements.in", "requirements-dev.in", "requirements-first.in", "requirements-policy.in")
 ]
+ASKED += sorted((ROOT / "images").rglob("requirements.in"))
 
 
 @pytest.mark.parametrize("path", ASKED, ids=lambda path: str(path.relative_to(ROOT)))

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import benchmark
-from benchmark.measure.known_server import MODEL, served
 from core.edge import printable
 from operations.__main__ import VERBS
+from tests.benchmark.known_server import MODEL, served
 from tests.conftest import REFERENCE, ROOT
 from tests.test_architecture import MODULES, imported
 

@@ -64,7 +64,7 @@ def test_what_may_write_a_comment_runs_one_module_of_main() -> None:
     checkout, post = job["steps"]
     assert workflow["on"] == {"workflow_run": {"workflows": ["review"], "types": ["completed"]}}
     assert checkout["with"]["ref"] == "${{ github.event.repository.default_branch }}"
-    assert post["run"] == "python3 -m maintenance.review_comment"
+    assert post["run"] == "python3 .github/review_comment.py"
     assert job["permissions"] == {"contents": "read", "actions": "read", "pull-requests": "write"}
     assert _read(FOLDER / "review.yaml")["name"] == "review"
 

@@ -17,9 +17,9 @@ from benchmark.analyse.expectation import against_published
 from benchmark.analyse.summary import summarise
 from benchmark.commands.results_command import PAGE
 from benchmark.show.page import render
-from maintenance import picture
 from tests.benchmark.show.runs import ACCEPTED, CLASSES, FUSED, LONG, PLAIN, all_runs, at_once, run_of
 from tests.benchmark.test_results import stored
+from tests.browser import picture
 
 
 @pytest.fixture(scope="session")

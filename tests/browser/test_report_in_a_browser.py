@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from maintenance.picture import PICTURE, SIZE, photograph
 from tests.benchmark.show.runs import CLASSES
+from tests.browser.picture import PICTURE, SIZE, photograph
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
 DESK, PHONE, PAPER = (1280, 800), (400, 800), (695, 980)

@@ -13,7 +13,6 @@ HOLDS = {
     "operations": "what people and pipelines run",
     "infra": "AWS stacks",
     "lab": "one machine instead of AWS",
-    "maintenance": "tools for this repository",
     "cdk8s_charts": "Kubernetes objects",
     "experiment": "the file, its cost, its forecast",
     "benchmark": "the measurement",

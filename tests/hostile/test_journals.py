@@ -227,7 +227,6 @@ def test_a_journal_that_is_not_a_file_is_refused_in_one_line(
     else:
         path.symlink_to("/dev/zero")
     commands = [_command(verb, tmp_path) for verb in ("report", "advise", "publish")]
-    commands.append(["import", "--arm", f"a={path}", "--out", str(tmp_path / "new"), "--concurrency", "1"])
     for command in commands:
         assert main(command) == 2
         (told,) = capsys.readouterr().err.splitlines()

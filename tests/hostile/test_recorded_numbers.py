@@ -4,7 +4,6 @@ becomes a figure or a verdict."""
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure.journal import FILE_NAME
-from tests.benchmark.measure.test_import import BURSTS, STEADY
 
 Captured = pytest.CaptureFixture[str]
 TOLD = {"chunk_tokens": None, "token_source": "final-usage"}
@@ -48,41 +46,6 @@ def test_an_impossible_number_of_a_record_makes_it_a_failure_and_no_figure(case:
     assert cell["acceptance"]["tokens_per_step"] == 3.5, "of the five sound answers"
     ratio = next(c["ratio"] for c in found["comparisons"] if (c["class"], c["metric"]) == ("chat", "tpot_s"))
     assert ratio == pytest.approx(3.5)
-
-
-EXPORTS: dict[str, tuple[str, Any]] = {
-    "a negative count": ("usage_completion_tokens", -4),
-    "a fraction of a token": ("usage_completion_tokens", 4.5),
-    "10^400 tokens": ("usage_completion_tokens", 10**400),
-    "no token": ("usage_completion_tokens", 0),
-    "a text as a count": ("usage_completion_tokens", "40"),
-    "a negative time": ("time_to_first_token", -100.0),
-    "NaN as a time": ("time_to_first_token", float("nan")),
-    "a text as a time": ("time_to_first_token", "100"),
-}
-
-
-@pytest.mark.parametrize("case", EXPORTS)
-def test_an_impossible_number_of_an_export_is_not_imported(
-    case: str, tmp_path: Path, capsys: Captured
-) -> None:
-    name, value = EXPORTS[case]
-    folder, out = tmp_path / "export", tmp_path / "out"
-    shutil.copytree(STEADY, folder)
-    path = folder / "profile_export.jsonl"
-    lines = path.read_text().splitlines()
-    content = json.loads(lines[1])
-    content["metrics"][name] = {"value": value}
-    path.write_text("\n".join([lines[0], json.dumps(content), *lines[2:]]) + "\n")
-    arms = ["--arm", f"plain={folder}", "--arm", f"spec={BURSTS}", "--speculative-tokens", "spec=7"]
-    code = main(["import", *arms, "--out", str(out)])
-    if case in ("NaN as a time", "a text as a time"):
-        (told,) = capsys.readouterr().err.splitlines()
-        assert (code, f"{path}:2" in told, out.exists()) == (2, True, False)
-    else:
-        cell = json.loads((out / "summary.json").read_text())["cells"][0]
-        assert (code, cell["errors"]) == (0, 1)
-        assert set(cell["error_names"]) <= {"implausible_usage", "implausible_times"}
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from benchmark.errors import PlanError
 from benchmark.measure import journal
 from benchmark.measure.client import request_body
 from benchmark.measure.journal import RawRun
-from benchmark.measure.known_server import MODEL as KNOWN
-from benchmark.measure.known_server import served
 from benchmark.measure.records import RequestRecord
 from benchmark.measure.schedule import asked_as, measured_turns, replay, warmup_turns
 from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import STEADY, Run, plan_content
 from tests.benchmark.endpoint import Endpoint, Seen
+from tests.benchmark.known_server import MODEL as KNOWN
+from tests.benchmark.known_server import served
 from tests.benchmark.measure.test_run import lose, measured, summary
 from tests.benchmark.records import answered
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from benchmark.measure import journal
-from benchmark.measure.known_server import MODEL, SIZES, accuracy, served, timetable
 from benchmark.measure.progress import Progress
 from benchmark.measure.rounds import run
 from benchmark.plan import from_dict
 from tests.benchmark.conftest import plan_content
+from tests.benchmark.known_server import MODEL, SIZES, accuracy, served, timetable
 from tests.benchmark.records import answered
 
 

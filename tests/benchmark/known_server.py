@@ -1,7 +1,7 @@
 """How far the client is from the truth: a server whose every chunk leaves at a known time, and the comparison.
 
 `/steady/v1` and `/bursts/v1` answer by their timetables, `/truth` says what was sent when. The server's own lateness
-cancels: the truth is when its chunks left, not when they were due. `python -m benchmark.measure.known_server FIRST_MS
+cancels: the truth is when its chunks left, not when they were due. `python -m tests.benchmark.known_server FIRST_MS
 STEP_MS` serves until its standard input ends, and prints its address first.
 """
 
@@ -178,7 +178,7 @@ class Served:
 @contextlib.contextmanager
 def served(*, first_ms: float, step_ms: float) -> Iterator[Served]:
     """Start it, stop it. It also ends when this process does. Raises EndpointError."""
-    command = [sys.executable, "-m", "benchmark.measure.known_server", str(first_ms), str(step_ms)]
+    command = [sys.executable, "-m", "tests.benchmark.known_server", str(first_ms), str(step_ms)]
     package = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths}

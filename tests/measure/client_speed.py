@@ -1,4 +1,4 @@
-"""How light the benchmark's client is, beside a bare aiohttp loop. How exact it is, `./trnspec benchmark selftest` says.
+"""How light the benchmark's client is, beside a bare aiohttp loop.
 
 Both load the same server of known schedule, in turns. Counted are CPU seconds of the whole process, and the most memory that
 it and its children hold (PSS: shared pages are shared out).
@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from benchmark.measure.known_server import served
+from tests.benchmark.known_server import served
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODEL = "known-schedule"
 FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 20
 REQUESTS = {1: 4, 4: 16, 64: 256}
@@ -93,7 +93,7 @@ def _pss(pid: int) -> int:
 
 def _bare_loop(url: str, requests: int, concurrency: int, tokens: int, out: Path) -> Used:
     numbers = map(str, (requests, concurrency, tokens))
-    return run([sys.executable, "maintenance/bare_loop.py", url, *numbers], output=out.with_suffix(".out"))
+    return run([sys.executable, "tests/measure/bare_loop.py", url, *numbers], output=out.with_suffix(".out"))
 
 
 def _our_client(url: str, requests: int, concurrency: int, tokens: int, out: Path) -> Used:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import runpy
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from maintenance.review_comment import MARK, MOST_BYTES, MOST_CHARACTERS, harmless, main
+from tests.conftest import ROOT
 
+_SCRIPT = runpy.run_path(str(ROOT / ".github" / "review_comment.py"))
+MARK, MOST_BYTES, MOST_CHARACTERS = _SCRIPT["MARK"], _SCRIPT["MOST_BYTES"], _SCRIPT["MOST_CHARACTERS"]
+harmless, main = _SCRIPT["harmless"], _SCRIPT["main"]
 COMMIT = "0dc0acf97c284eb15ca5d4e46ddc3e4c5c1f8c9e"
 REPOSITORY = "/repos/example/project"
 

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = "experiments/qwen3-32b.yaml"
 ONE_BUCKET = """
 import cdk8s_charts

@@ -1,8 +1,8 @@
-"""The first screen of a report as a picture for the README: `python -m maintenance.picture RESULTS`.
+"""The first screen of a report as a picture for the README: `python -m tests.browser.picture RESULTS`.
 
 Needs Debian's chromium and chromium-driver. The committed picture is of a demonstration:
 
-    ./trnspec demo --out results/picture && .venv/bin/python -m maintenance.picture results/picture
+    ./trnspec demo --out results/picture && .venv/bin/python -m tests.browser.picture results/picture
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def photograph(page: Path) -> bytes:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m maintenance.picture", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.browser.picture", description=__doc__)
     parser.add_argument("folder", type=Path, help="results with a report.html")
     PICTURE.write_bytes(photograph(parser.parse_args().folder / "report.html"))

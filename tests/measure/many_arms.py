@@ -16,7 +16,7 @@ from cdk8s_charts.manifests import texts
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
 FEW, MANY = 2, 64
 LIMIT = 16.0

@@ -1,4 +1,4 @@
-"""The smallest possible streaming client: `maintenance/client_speed.py` compares the benchmark's client with it.
+"""The smallest possible streaming client: `tests/measure/client_speed.py` compares the benchmark's client with it.
 
 A closed loop over aiohttp: read a line, take the time, parse it, count. One line of JSON per request at the end.
 """

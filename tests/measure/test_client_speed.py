@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from maintenance.client_speed import Held, Sample, judged, run, table
+from tests.measure.client_speed import Held, Sample, judged, run, table
 
 
 def side_by_side(*, cpu_s: float = 1.0, mb: float = 30.0) -> list[Sample]:

@@ -1,1 +1,0 @@
-"""What is measured and judged about the tools themselves: `scripts/measure`, `scripts/policy`."""

@@ -1,1 +1,0 @@
-"""Tests of what is measured and judged about the tools."""
