@@ -337,7 +337,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if (pays or faster) and (troubles := list(_troubles(summary, at, mix.arm))):
         return "wait", f"do not use {who} yet: it is {told}, but {' and '.join(troubles)}{detail}"
     if (pays and gain_usd < EQUIVALENT[0]) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
-        return "choose", f"choose by what counts: {who} is {told}, and costs {price}{detail}"
+        return "choose", f"your choice: {who} is {told}, and costs {price}{detail}"
     if pays and not any(gain.verdict == "slower" for gain in rest):
         return "use", f"use {who}: {told}{detail}"
     if faster:

@@ -23,7 +23,7 @@ def in_one_line(rehearsal: Rehearsal) -> str:
     counts = Counter(one.outcome for one in rehearsal.resources)
     found = [
         f"{count(counts[Outcome.CREATED], 'resource')} created",
-        f"{counts[Outcome.RECORDED]} recorded only",
+        f"{counts[Outcome.RECORDED]} without an emulator",
     ]
     if counts[Outcome.NOT_MODELLED]:
         found.append(f"{counts[Outcome.NOT_MODELLED]} not modelled")
@@ -85,7 +85,7 @@ def _ends(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _limits(rehearsal: Rehearsal) -> Iterator[tuple[str, str]]:
-    yield "recorded only", _counted(rehearsal.types(Outcome.RECORDED))
+    yield "no emulator", _counted(rehearsal.types(Outcome.RECORDED))
     yield "not modelled", _counted(rehearsal.types(Outcome.NOT_MODELLED)) or "nothing"
     if rehearsal.unresolved:
         yield "unresolved", "; ".join(rehearsal.unresolved)

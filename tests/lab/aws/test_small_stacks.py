@@ -131,7 +131,7 @@ def test_the_printed_account_names_all_that_a_reader_needs_in_100_columns(rehear
     assert "teardown" not in text
     assert max(map(len, lines)) <= 100
     assert sum("a-very-long-name" in line for line in lines) == 3
-    counted = "11 resources created, 4 recorded only, 2 not modelled"
+    counted = "11 resources created, 4 without an emulator, 2 not modelled"
     assert in_one_line(rehearsal) == f"rehearsed 3 stacks against a local AWS: {counted}"
 
 
