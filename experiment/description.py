@@ -344,5 +344,5 @@ def _run(experiment: Experiment) -> list[str]:
         return []
     run = cost.run_price(experiment)
     return [
-        f"    {run.usd:7.2f}  $    a first run of {run.hours:.2f} Trn2 hours, predicted (its parts: ./trnspec cost)"
+        f"    {run.usd:7.2f}  $    a first run of {run.hours:.2f} Trn2 hours, predicted (its parts: `cost` of this file)"
     ]

@@ -91,9 +91,9 @@ def parse(path: Path, *, longest: int | None = None) -> tuple[Any, dict[str, int
     try:
         text = whole_text(path, most_bytes=_LARGEST_BYTES)
     except UnreadableFile as error:
-        remedy = (
-            "give the path of an experiment file, in UTF-8; long lists of prompts go into `prompts: file:`"
-        )
+        remedy = "give the path of an experiment file in UTF-8"
+        if "larger" in str(error):
+            remedy = "long lists of prompts go into `prompts: file:`"
         raise _unreadable(str(error), remedy) from None
     lines: dict[str, int] = {}
     keys: dict[str, list[int]] = {}

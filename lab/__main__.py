@@ -116,7 +116,7 @@ def _next(path: Path) -> str:
     """The command that takes a person one step further."""
     if path.resolve() == REFERENCE:
         return "./trnspec new mine --prompts FILE"
-    return f"./trnspec forecast {shlex.quote(shown(path))} --acceptance shares.json"
+    return f"./trnspec forecast {shlex.quote(shown(path))}"
 
 
 def parser(prog: str) -> argparse.ArgumentParser:

@@ -72,14 +72,17 @@ def command(
         write_whole(path, first + started.text, new=True)
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
-    then = [f"./trnspec {verb} {path}" for verb in ("check", "demo" if started.emulated else "preflight")]
+    then = [
+        f"./trnspec {verb} {path}"
+        for verb in ("check", "forecast", "demo" if started.emulated else "preflight")
+    ]
     if as_json:
         print_json({"path": str(path), "why": started.why, "chosen": started.chosen, "next": then})
         return 0
     print(f"wrote {path}\n")
     print("\n".join(wrapped(started.why)), end="\n\n")
     print_table(("chosen", ""), [*started.chosen.items()])
-    print(f"\nnext: {then[0]}\nthen: {then[1]}")
+    print("\nnext:", "\nthen: ".join(then))
     return 0
 
 

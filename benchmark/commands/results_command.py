@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HELP = "list the runs below a folder as a table, and write a page that links their reports"
 PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
-_HOW = "`./trnspec demo` makes a run in a minute, `./trnspec benchmark run` measures endpoints"
+_HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
 _COMPARE = "./trnspec benchmark compare"
 _MOST_NAME = 24
 """Characters of a name in the terminal's table."""

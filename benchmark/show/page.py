@@ -154,7 +154,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "quoted": summary.get("quoted", ()),
         "definitions": [(metric.name, metric.unit, metric.better, metric.formula) for metric in METRICS],
         "facts": list(_facts(raw, summary).items()),
-        "command": f"python -m benchmark run --plan {PLAN_FILE} --timeout {run['timeout_s']:g} --out results/again",
+        "command": f"./trnspec benchmark run --plan {PLAN_FILE} --timeout {run['timeout_s']:g} --out results/again",
         "plan_file": PLAN_FILE,
         "over_time": over_time(cells, arms),
         "spread": distributions(cells, arms),

@@ -102,18 +102,3 @@ def test_help_is_shown_in_a_fresh_clone_and_nothing_else_happens(
     assert (done.returncode, done.stderr) == (0, "")
     assert 0 < len(done.stdout.splitlines()) < 20
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("promote qwen-sd-vllm --experiment=mine.yaml", "./trnspec promote mine.yaml qwen-sd-vllm"),
-        ("render --set A=b", "./trnspec render --resolved --set A=b"),
-        ("deliver smoke --experiment a.yaml", ".venv/bin/python -m operations.delivery smoke a.yaml"),
-        ("status", "./trnspec status"),
-    ],
-)
-def test_a_removed_script_says_in_one_line_what_replaces_it(words: str, said: str) -> None:
-    name, *rest = words.split()
-    done = subprocess.run([ROOT / "scripts" / name, *rest], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"scripts/{name}: is now {said}\n")

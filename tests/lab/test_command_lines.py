@@ -88,10 +88,9 @@ def test_the_default_comes_from_the_environment_and_leads_to_an_own_experiment_a
     monkeypatch.delenv("TRNSPEC_EXPERIMENT")
     assert demo.parser("trnspec").parse_args([]).experiment == REFERENCE
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
-    asked = "--acceptance shares.json"
     mine, far = REFERENCE.with_name("mine.yaml"), Path("/my files/own.yaml")
-    assert demo._next(mine) == f"./trnspec forecast experiments/mine.yaml {asked}"
-    assert demo._next(far) == f"./trnspec forecast '/my files/own.yaml' {asked}"
+    assert demo._next(mine) == "./trnspec forecast experiments/mine.yaml"
+    assert demo._next(far) == "./trnspec forecast '/my files/own.yaml'"
 
 
 def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_the_page_says_its_answer_first_then_what_failed_its_origins_and_how_to_
     for kind in ("emulated", "computed", "predicted", "quoted"):
         assert f'<th scope="row">{kind}</th>' in pages["reference"]
     shown, opening = text_of(pages["loads"]), runs["loads"].sittings[0]
-    assert "python -m benchmark run --plan plan-as-run.json --timeout 300 --out results/again" in shown
+    assert "./trnspec benchmark run --plan plan-as-run.json --timeout 300 --out results/again" in shown
     assert opening.plan_sha256 in shown
     assert f"{opening.client}, {opening.python}" in shown
 
