@@ -296,7 +296,7 @@ def _notes(one: Expected) -> Iterator[str]:
     if one.published is not None and one.plain.likely_s:
         yield (
             f"{one.published.tpot_s * 1000:.0f} ms published ({one.published.source}): "
-            f"{one.published.tpot_s / one.plain.likely_s:.1f} times that, no cause known"
+            f"{one.published.tpot_s / one.plain.likely_s:.1f} times the prediction, and the cause is not known"
         )
         yield (
             f"$/M: decoding alone; the demo emulates the published {one.published.tpot_s * 1000:.0f} ms "

@@ -98,7 +98,9 @@ class _Route:
             f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
             for load, some in sorted(gains.items())
         ]
-        published = f"published: {listed(found)} at once" if found else "not published on Trn2"
+        published = (
+            f"published: {listed(found)} at once" if found else "no result of this draft on Trn2 is published"
+        )
         return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
 
 
@@ -346,7 +348,9 @@ def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
             # The nodes stand in the first; EKS wants a second.
             "zones": ", ".join([*dict.fromkeys((*instance.zones[region], *ZONES[region]))][:2]),
             "allocation": "dra" if instance.efa_attached else "device-plugin",
-            "why": "as in the published comparison" if published else "the cheapest that holds both arms",
+            "why": "as in a published result of this model"
+            if published
+            else "the cheapest that holds both arms",
         }
         hardware.append(((not published, usd, -size), place))
     hardware.sort(key=lambda one: one[0])

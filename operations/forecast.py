@@ -381,7 +381,7 @@ def _text(
 ) -> Iterator[str]:
     yield ""
     yield from wrapped(
-        f"PREDICTED for {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
+        f"PREDICTED for arm {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
         f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
     )
     yield ""

@@ -109,7 +109,7 @@ def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
     millions = rental.usd / saved
     months = millions * 1e6 / share / rental.tokens_per_month if rental.tokens_per_month else None
     told = [
-        f"{'Rent' if sure else 'Rent only to find out'}: with {rental.arm} decoding is predicted to be {_speed(chosen)} for "
+        f"{'Rent' if sure else 'Rent only to find out'}: with arm {rental.arm} decoding is predicted to be {_speed(chosen)} for "
         f"{_names(chosen)}, at ${before - saved:.2f} instead of ${before:.2f} per million output tokens",
         f"a run that {'confirms' if sure else 'decides'} it costs {rental.price} and is paid back after {_millions(millions)} output "
         f"tokens of {_names(chosen)}" + ("" if months is None else f", {_months(months)} of your traffic"),
@@ -131,7 +131,7 @@ def _not_worth_it(own: Sequence[Prediction], rental: Rental, *, certain: bool) -
     costs = "costs" if certain else "is likely to cost"
     return Decision(
         advice="do not rent",
-        sentence=f"Do not rent: with {rental.arm} drafting {costs} more than it saves for {_names(own)} (predicted: {_speed(own)}), "
+        sentence=f"Do not rent: with arm {rental.arm} drafting {costs} more than it saves for {_names(own)} (predicted: {_speed(own)}), "
         f"so nothing would pay back the run, {rental.price}.",
     )
 
@@ -143,11 +143,11 @@ def without_acceptance(needed: Sequence[BreakEven], rental: Rental, *, usd_per_m
     if first.most_tokens_per_step < first.low:
         return Decision(
             advice="do not rent",
-            sentence=f"Do not rent: with {rental.arm} a step yields {first.most_tokens_per_step} tokens at most and is predicted to "
+            sentence=f"Do not rent: with arm {rental.arm} a step yields {first.most_tokens_per_step} tokens at most and is predicted to "
             f"take as long as {first.low:.1f} plain ones or more, so drafting costs more than it saves whatever is accepted.",
         )
     sentence = (
-        f"Measure first how often drafts are accepted: {rental.arm} is predicted to pay for prompts whose steps yield more than "
+        f"Measure first how often drafts are accepted: arm {rental.arm} is predicted to pay for prompts whose steps yield more than "
         f"{first.tokens_per_step:.1f} tokens ({first.low:.1f} to {first.high:.1f}) of at most {first.most_tokens_per_step}"
     )
     if best > 1:

@@ -29,7 +29,7 @@ _OVER_TIME_CAPTION = (
 )
 _SPREAD = (
     (TPOT, "over requests"),
-    (INTER_CHUNK_LATENCY, "over chunks: the stutter that a reader sees"),
+    (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"),
 )
 _END = 99
 """Percentile at which the axes of values end."""

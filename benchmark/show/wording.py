@@ -18,9 +18,10 @@ UNKNOWN = "-"
 
 
 def planned_text(run: Mapping[str, Any]) -> str:
-    """How many requests there should be: `8 requests for each class and arm`, and in how many rounds."""
+    """How many requests there should be: `at least 8 requests for each class and arm`, and in how many rounds."""
     rounds, each = run["rounds"], "arm" if run["replayed"] else "class and arm"
-    text = f"{count(run['requests_per_cell'], 'request')} for each {each}"
+    least = "" if run["replayed"] else "at least "  # a load is held until enough were answered
+    text = f"{least}{count(run['requests_per_cell'], 'request')} for each {each}"
     if run["searched"]:
         text = f"about {cell_requests(run['requests_per_cell'])} requests for each {each} and cell, at least one for each in flight"
     return f"{text} in each of {rounds} rounds" if rounds > 1 else text

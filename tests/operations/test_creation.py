@@ -110,12 +110,12 @@ def test_what_is_written_for_a_model_and_a_mode_passes_every_check(
     [
         (
             "",
-            f"eagle3 with {EAGLE3_32B} on {NATIVE} (recommended by AWS; not published on Trn2); alternative: --mode fused with "
+            f"eagle3 with {EAGLE3_32B} on {NATIVE} (recommended by AWS; no result of this draft on Trn2 is published); alternative: --mode fused with "
             f"Qwen/Qwen3-1.7B on {OLD} (vLLM V0 is not supported from SDK 2.28 on; published: 3 times as fast at 4 at once)",
         ),
         (
             "--model Qwen/Qwen3-8B",
-            f"fused with Qwen/Qwen3-0.6B on {OLD} (vLLM V0 is not supported from SDK 2.28 on; not published on Trn2); a supported "
+            f"fused with Qwen/Qwen3-0.6B on {OLD} (vLLM V0 is not supported from SDK 2.28 on; no result of this draft on Trn2 is published); a supported "
             "image drafts with heads only, and none is known for Qwen/Qwen3-8B",
         ),
         (

@@ -99,7 +99,7 @@ def _said(
         (
             {"structured": ALL, "noise": NONE},
             0,
-            "Rent: with qwen-sd-vllm decoding is predicted to be 2.01 times as fast [1.60, 6.47] for structured, at $7.81 ",
+            "Rent: with arm qwen-sd-vllm decoding is predicted to be 2.01 times as fast [1.60, 6.47] for structured, at $7.81 ",
             "for noise drafting costs more than it saves",
         ),
         (
@@ -134,9 +134,9 @@ def test_the_forecast_begins_with_whether_to_rent_and_for_what(
     sentence, below = _said(_file(tmp_path, shares), capsys, code=code)
     assert sentence.startswith(begins)
     assert says in sentence
-    assert below[0].startswith("PREDICTED for qwen-sd-vllm of qwen3-32b (k = 7)")
+    assert below[0].startswith("PREDICTED for arm qwen-sd-vllm of qwen3-32b (k = 7)")
     for words in ("nothing ran on Trn2", *shares):
-        assert any(words in line for line in below), words
+        assert words in " ".join(below), words
     assert all(len(line) <= 100 for line in below)
 
 

@@ -66,7 +66,7 @@ _SHORTER = 0.95
 this share, on average over the answer, they are not steps."""
 
 
-_MADE_UP = "the emulator does not know how many drafts of these prompts are accepted: nothing follows for your prompts"
+_MADE_UP = "the emulator does not know how many drafts of these prompts are accepted, so nothing can be predicted for your prompts"
 
 
 @dataclass(frozen=True, kw_only=True)
