@@ -10,6 +10,7 @@ from benchmark.cell_size import cell_requests
 from benchmark.objectives import counted, planned
 from core.edge import shortened
 from core.labels import WANTED, is_label
+from core.words import count
 from experiment.finding import Finding
 from experiment.prompt_files import MOST_PROBLEMS, read_file
 from experiment.tokens import estimated
@@ -184,10 +185,10 @@ def _is_text(message: Any) -> bool:
 def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
     if not counts:
         yield Finding(path.removesuffix(".{}"), None, "there is no prompt", "add a class with prompts")
-    for name, count in counts.items():
-        if (missing := MIN_PROMPTS_PER_CLASS - count) > 0:
+    for name, known in counts.items():
+        if (missing := MIN_PROMPTS_PER_CLASS - known) > 0:
             fewer = f"an interval over fewer than {MIN_PROMPTS_PER_CLASS} says nothing"
-            why = f"class {name!r} has {count} distinct prompts, and {fewer}"
+            why = f"class {name!r} has {count(known, 'distinct prompt')}, and {fewer}"
             how = "" if "{}" in path else " (`class` in their lines)"
             remedy = f"add {missing} more, or put its prompts into another class{how}"
             yield Finding(path.format(name), None, why, remedy)
