@@ -78,12 +78,15 @@ def test_own_prompts_come_to_an_answer_and_each_step_names_the_next(clone: Path,
     lines = [json.dumps({"prompt": text}) for text in texts]
     (tmp_path / "harbours.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
-    verbs = re.findall(r"^  (\w+) {2,}", typed("./trnspec --help", folder=clone), re.MULTILINE)
-    assert {"new", "check", "demo", "results"} <= set(verbs)
+    known = re.findall(r"^  (\w+) {2,}", typed("./trnspec --help", folder=clone), re.MULTILINE)
+    assert {"new", "check", "demo", "results"} <= set(known)
 
-    check, demo = next_commands(typed("./trnspec new mine --prompts ../harbours.jsonl", folder=clone))
-    assert (check, demo) == ("./trnspec check experiments/mine.yaml", "./trnspec demo experiments/mine.yaml")
+    verbs = ("check", "forecast", "demo")
+    told = next_commands(typed("./trnspec new mine --prompts ../harbours.jsonl", folder=clone))
+    assert told == [f"./trnspec {verb} experiments/mine.yaml" for verb in verbs]
+    check, forecast, demo = told
     assert "harbours" in typed(check, folder=clone)
+    assert typed(forecast, folder=clone).startswith("Measure first how often drafts are accepted")
 
     answer = typed(demo, folder=clone)
     (afterwards,) = next_commands(answer)

@@ -19,7 +19,7 @@ FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "report.png"
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "report.png"
 SIZE = (1280, 800)
 
 
