@@ -14,7 +14,7 @@
   (https://platform.openai.com/docs/guides/supervised-fine-tuning).
 
 Lines with the same `conversation` are its turns, each with what it adds. Where the `messages` of a later turn begin with an
-assistant's, that is the recorded answer to the turn before, and is asked as it stands.
+assistant's, that is the recorded answer to the turn before, and is asked unchanged.
 
 Of the turns of Spec-Bench and ShareGPT the user's first is asked: a later one follows an answer that is not in the file, or that
 another model gave.
