@@ -30,7 +30,6 @@ from experiment.cost import run_price
 from experiment.expected import Expected, as_lines, expected, expected_of
 from experiment.expected import as_json as in_json
 from experiment.finding import Misuse
-from operations import pricing
 from operations.console import print_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
@@ -123,7 +122,7 @@ def command(
     arm = _arm(experiment, name)
     own = expected_of(experiment, arm)
     steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
-    price = run_price(experiment, hours=hours, items=pricing.of_running(experiment))
+    price = run_price(experiment, hours=hours)
     rental = Rental(arm=arm.name, usd=price.usd, hours=price.hours, tokens_per_month=tokens_per_month)
     predictions: tuple[Prediction, ...] = ()
     doubts: list[str] = []

@@ -17,10 +17,9 @@ import click
 from cdk8s_charts.manifests import ManifestFile, read
 from core.words import count
 from experiment import Experiment
-from experiment.cost import per_hour, run_price
+from experiment.cost import per_hour, run_price, running
 from experiment.finding import Misuse, Outside, Refusal
 from experiment.placement import nodes_needed
-from operations import pricing
 from operations.cloud import markers, nodegroup, notices
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
@@ -233,8 +232,7 @@ def _dry_run(
 
 def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
-    items = pricing.of_running(experiment)
-    predicted = run_price(experiment, to_compile=ahead.to_compile, items=items)
+    predicted = run_price(experiment, to_compile=ahead.to_compile)
     names = [step.name for step in ahead.left]
     profiles = _PROFILE_H * len(experiment.served_arms) if "profile" in names else 0.0
     left = profiles + sum(predicted_h(experiment, name, to_compile=ahead.to_compile) for name in names)
@@ -251,7 +249,7 @@ def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None) -> dict[st
         "trn2_hours_left": round(left, 2),
         "hours": allowed,
         "off_at": stamp(ahead.off) if ahead.off and until_off < allowed else None,
-        "most_usd": round(min(allowed, until_off) * per_hour(items), 2),
+        "most_usd": round(min(allowed, until_off) * per_hour(running(experiment)), 2),
     }
 
 

@@ -13,7 +13,6 @@ from experiment import Arm, Experiment
 from experiment.cost import budget_text, run_price
 from experiment.finding import Refusal
 from experiment.placement import nodes_needed, rounds
-from operations import pricing
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.console import refusal_of
@@ -162,7 +161,7 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
         "state": address,
         "results": [state.results[key] for key in sorted(state.results)],
         "node_hours": round(state.node_hours, 3),
-        "usd": round(run_price(experiment, hours=hours, items=pricing.of_running(experiment)).usd, 2),
+        "usd": round(run_price(experiment, hours=hours).usd, 2),
     }
 
 

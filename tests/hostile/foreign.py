@@ -10,7 +10,6 @@ from typing import Any
 from botocore.awsrequest import AWSResponse
 from moto.core.models import botocore_stubber
 
-from operations.pricing import PRICING_REGION
 from tests.operations.clients import REGION, shared_client
 
 BODIES = {
@@ -26,7 +25,7 @@ BODIES = {
     "very deep JSON": b"[" * 100_000,
 }
 SERVICES = """
-cloudformation cloudwatch ec2 eks iam pricing resourcegroupstaggingapi s3 scheduler service-quotas ssm sts
+cloudformation cloudwatch ec2 eks iam resourcegroupstaggingapi s3 scheduler service-quotas ssm sts
 """
 
 
@@ -60,7 +59,6 @@ class Foreign:
 def in_place_of(foreign: Foreign) -> Iterator[Foreign]:
     """As long as it lasts, for the clients that all tests share."""
     clients = [shared_client(service, *where) for service in SERVICES.split() for where in ((), (REGION,))]
-    clients.append(shared_client("pricing", PRICING_REGION))
     try:
         for client in clients:
             client.meta.events.register_first("before-send", foreign, unique_id="foreign")

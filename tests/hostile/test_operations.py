@@ -28,7 +28,6 @@ VERBS = {
     "scale down": ("scale", "0"),
     "teardown": ("teardown", "--confirm", "qwen3-32b"),
     "preflight": ("preflight",),
-    "cost": ("cost", "--refresh"),
     "kubectl": ("kubectl", "get", "pods"),
     "verify": ("verify",),
     "run, tried only": ("run", "experiments/qwen3-32b.yaml", "--dry-run"),
@@ -74,10 +73,9 @@ def test_a_verb_says_in_one_line_that_it_was_not_aws(
     if verb not in ("kubectl", "preflight"):
         direct = DirectKubernetes(world.api, world.experiment.name)
         monkeypatch.setattr(access, "Kubernetes", lambda **_: direct)
-    more = ("--prices", str(tmp_path / "prices.json")) if verb == "cost" else ()
     for nth, body in enumerate(cycle(BODIES.values()), start=1):
         with in_place_of(Foreign(body, nth=nth)) as foreign:
-            code, _, err = say(*VERBS[verb], *more)
+            code, _, err = say(*VERBS[verb])
         if len(foreign.calls) < nth:
             break
         call = foreign.calls[nth - 1]

@@ -191,7 +191,6 @@ def test_help_imports_no_verb() -> None:
 ASKING = (
     ("deploy",),
     ("run",),
-    ("cost", "--refresh"),
     ("status",),
     ("scale", "1"),
     ("teardown", "--confirm", "qwen3-32b"),
