@@ -11,7 +11,7 @@ from pathlib import Path
 
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
-from experiment.finding import Finding, Misuse  # noqa: E402
+from core.findings import Finding, Misuse  # noqa: E402
 from infra.synthesis import DEPLOYMENT, app_of, configure, synthesize  # noqa: E402
 
 

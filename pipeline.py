@@ -5,7 +5,7 @@ import sys
 
 gc.disable()  # as in app.py
 
-from experiment.finding import Misuse  # noqa: E402
+from core.findings import Misuse  # noqa: E402
 from infra.pipeline.pipeline_app import build_pipeline  # noqa: E402
 from infra.synthesis import synthesize  # noqa: E402
 

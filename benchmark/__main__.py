@@ -13,9 +13,10 @@ from benchmark.commands import (
     results_command,
     run_command,
 )
-from benchmark.errors import BenchmarkError, StorageError
-from core.command_line import Parser
+from benchmark.errors import StorageError
+from core.argparse_help import Parser
 from core.edge import guarded, printable, shortened
+from core.findings import Refusal
 
 VERBS = {
     "run": (run_command.HELP, run_command.configure, run_command.execute),
@@ -51,7 +52,7 @@ def _main(arguments: Sequence[str] | None, prog: str, who: str) -> int:
     who = f"{who} {options.verb}"
     try:
         code: int = options.execute(options)
-    except BenchmarkError as error:
+    except Refusal as error:
         print(f"{who}: {printable(shortened(str(error), _LONGEST))}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:

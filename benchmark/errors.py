@@ -5,40 +5,28 @@ A failed request does not raise: it is a record with a named error (`benchmark.m
 
 from __future__ import annotations
 
-
-class BenchmarkError(Exception):
-    """Base of all; `exit_code` is what the command line returns."""
-
-    exit_code = 2
+from core.findings import Misuse, Outside, Refusal
 
 
-class PlanError(BenchmarkError):
+class PlanError(Misuse):
     """The plan, or an option that overrides it, cannot work."""
 
 
-class ResultsError(BenchmarkError):
+class ResultsError(Misuse):
     """A results folder does not hold what the command needs."""
 
 
-class EndpointError(BenchmarkError):
+class EndpointError(Outside):
     """An arm does not answer or does not serve the model."""
 
-    exit_code = 3
 
-
-class ErrorRateExceeded(BenchmarkError):
+class ErrorRateExceeded(Refusal):
     """More requests to an arm failed than the user tolerates; what was measured is kept."""
 
-    exit_code = 1
 
-
-class StorageError(BenchmarkError):
+class StorageError(Outside):
     """The disk refused a write; everything written before it is kept."""
 
-    exit_code = 3
 
-
-class PublishError(BenchmarkError):
+class PublishError(Outside):
     """CloudWatch did not take a batch, and what it took before is in the ledger; or no page can be shown."""
-
-    exit_code = 3

@@ -17,7 +17,6 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from benchmark.addresses import url_problem
 from benchmark.cell_size import cell_requests
 from benchmark.errors import PlanError
-from benchmark.file_access import json_of, text_of
 from benchmark.limits import (
     FOR_ANY_OF,
     LEFT_OUT,
@@ -41,6 +40,7 @@ from benchmark.limits import (
 )
 from core.json_text import sha256_of
 from core.labels import WANTED, is_label
+from core.reading import json_of, text_of
 from core.words import count
 
 MOST_OUTPUT = 1 << 20

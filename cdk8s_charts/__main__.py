@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdk8s_charts.manifests import folder_of, region_in, stale, texts, write
-from core.command_line import Parser
+from core.argparse_help import Parser
 from core.edge import guarded
+from core.findings import Misuse
 from core.words import count
 from experiment import Experiment, InvalidExperiment, load
-from experiment.finding import Misuse
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from core.findings import Misuse
 from experiment.arms import digest
-from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

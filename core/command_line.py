@@ -1,84 +1,186 @@
-"""A command line of argparse that helps and refuses as the verbs of click do."""
+"""The one way of a command line: a verb is imported when it is called, whatever stops it is a line and an exit code.
+
+Only click is imported before a verb is chosen: `--help` and the completion of a shell start as fast as click does.
+"""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.screen import wrapped
+import click
 
-_WIDEST_NAME = 28
-"""Columns of an option whose text stands beside it; below longer ones it begins on a line of its own."""
+from core.edge import Unwritable, guarded
+from core.screen import width
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from core.findings import Refusal
+
+_HERE = Path(__file__).resolve().parent.parent
+SETTINGS: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
+"""Settings of the context of a command that starts a program."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Usage, arguments, options and verbs within the terminal's width; a mistake is one line and exit code 2."""
+class Verb(NamedTuple):
+    """Where a verb is: a module with a `click.Command` named `command`, or with the name behind the colon."""
 
-    def error(self, message: str) -> NoReturn:
-        typed = f"./{self.prog}" if self.prog.startswith("trnspec") else self.prog
-        self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message} (see {typed} --help)\n")
+    module: str
+    help: str
+    group: str = "Commands"
+    """The heading that it is listed under."""
 
-    def format_help(self) -> str:
-        words = [
-            _name(one) for one in self._actions if not one.option_strings and one.help != argparse.SUPPRESS
+
+class Verbs(click.Group):
+    """A command with verbs, in the order in which they are listed."""
+
+    def __init__(self, name: str, verbs: Mapping[str, Verb], **settings: Any) -> None:
+        super().__init__(name, context_settings=dict(SETTINGS), **settings)
+        self.verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.verbs:
+            if ctx.resilient_parsing:
+                return None
+            raise click.NoSuchCommand(cmd_name, possibilities=self.verbs, ctx=ctx)
+        module, _, name = self.verbs[cmd_name].module.partition(":")
+        command: click.Command = getattr(import_module(module), name or "command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in dict.fromkeys(verb.group for verb in self.verbs.values()):
+            with formatter.section(group):
+                formatter.write_dl(
+                    [(name, verb.help) for name, verb in self.verbs.items() if verb.group == group]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        known = [(name, verb) for name, verb in self.verbs.items() if name.startswith(incomplete)]
+        return [
+            *(CompletionItem(name, help=verb.help) for name, verb in known),
+            *click.Command.shell_complete(self, ctx, incomplete),
         ]
-        blocks = [wrapped(" ".join(["[OPTIONS]", *words]), f"Usage: {self.prog} ")]
-        blocks += [wrapped(_sentence(self.description), "  ")] if self.description else []
-        for group in self._action_groups:
-            actions = sorted(
-                group._group_actions, key=lambda one: one.dest == "help"
-            )  # --help is the last one
-            shown = [one for one in actions if one.help != argparse.SUPPRESS]
-            verbs = [one for one in shown if isinstance(one, argparse._SubParsersAction)]
-            rows = [(_name(one), self._about(one)) for one in shown if one not in verbs]
-            title = {"positional arguments": "arguments"}.get(group.title or "", group.title or "")
-            blocks += _section(title, rows)
-            blocks += _section(
-                "commands",
-                [(_name(one), self._about(one)) for verb in verbs for one in verb._choices_actions],
-            )
-        blocks += [wrapped(self.epilog)] if self.epilog else []
-        return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
-
-    def _about(self, action: argparse.Action) -> str:
-        if action.dest == "help":
-            return "Show this message and exit."
-        text = _sentence(self._get_formatter()._expand_help(action)) if action.help else ""
-        if action.required and action.option_strings:
-            return f"{text}  [required]"
-        for group in self._mutually_exclusive_groups:
-            if group.required and action in group._group_actions:
-                others = (one.option_strings[-1] for one in group._group_actions if one is not action)
-                return f"{text}  [required, or {' or '.join(others)}]"
-        return text
 
 
-def _name(action: argparse.Action) -> str:
-    """As it is typed: `-h, --help`, `--out DIR`, `[DIR]`, `VERB ...`."""
-    value: Any = action.metavar
-    if value is None:
-        value = f"[{'|'.join(map(str, action.choices))}]" if action.choices else action.dest.upper()
-    if action.option_strings:
-        return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
-    several = f"{value} ..." if action.nargs in ("+", "A...") else value
-    return {"?": f"[{value}]", "*": f"[{value}]..."}.get(str(action.nargs), several)
+def carried_out(command: click.Command, arguments: Sequence[str] | None = None, *, prog: str) -> int:
+    """Carry out a command line and return its exit code; `arguments` are those of the process unless given.
+
+    What stops it is printed on stderr, a line for each finding; with `--json` among the arguments the findings are printed
+    on stdout too, as `{"problems": [...]}`. SIGTERM interrupts as Ctrl-C does.
+    """
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    if not words and isinstance(command, click.Group):
+        words = ["--help"]
+    who = _who(command, words[:1], prog)
+    return guarded(who, partial(_carried_out, command, words, prog))
 
 
-def _sentence(text: str) -> str:
-    text = " ".join(text.split())
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+def _who(command: click.Command, words: Sequence[str], prog: str) -> str:
+    """The program and its verbs, as messages begin with: `trnspec benchmark run`."""
+    names = [prog.removeprefix("python -m ")]
+    for word in words:
+        context = click.Context(command)
+        if not isinstance(command, click.Group) or word not in command.list_commands(context):
+            break
+        names.append(word)
+        if len(words) > 1:
+            command = command.get_command(context, word) or command
+    return " ".join(names)
 
 
-def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[list[str]]:
-    return [[*wrapped(f"{title[:1].upper()}{title[1:]}:"), *_entries(rows)]] if rows else []
+def _carried_out(command: click.Command, words: list[str], prog: str) -> int:
+    signal.signal(signal.SIGTERM, _interrupt)
+    variable = f"_{re.sub(r'[^a-z]', '_', prog)}_complete".upper()
+    try:
+        code = command.main(
+            words, prog_name=prog, complete_var=variable, standalone_mode=False, terminal_width=width()
+        )
+        return code or 0
+    except Unwritable:
+        raise
+    except (KeyboardInterrupt, click.Abort):
+        print(f"{_place(command, words, prog)}: interrupted; it can be run again", file=sys.stderr)
+        return 130
+    except Exception as error:
+        return _refused(error, _place(command, words, prog), as_json="--json" in words)
 
 
-def _entries(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    wide = max((len(name) for name, _ in rows if len(name) <= _WIDEST_NAME), default=_WIDEST_NAME)
-    for name, text in rows:
-        if len(name) > wide:
-            yield from wrapped(name, "  ", "    ")
-            yield from wrapped(text, " " * (wide + 4))
-        else:
-            yield from wrapped(text, f"  {name:<{wide}}  ") or [f"  {name}"]
+def _place(command: click.Command, words: Sequence[str], prog: str) -> str:
+    try:
+        return _who(command, words, prog)
+    except Exception:  # a verb that cannot be imported
+        return _who(command, words[:1], prog)
+
+
+def _refused(error: Exception, who: str, *, as_json: bool) -> int:
+    if isinstance(error, click.UsageError) and who == "trnspec":  # without what only verbs need
+        print(f"{who}: {error.format_message()} (see ./trnspec --help)", file=sys.stderr)
+        return error.exit_code
+    from core.console import print_json
+    from core.findings import InvalidExperiment
+
+    refusal = _in_words(error, who)
+    prefix = "" if isinstance(refusal, InvalidExperiment) else f"{who}: "  # whose lines begin with the file
+    for line in refusal.lines:
+        print(f"{prefix}{line}", file=sys.stderr)
+    if as_json:
+        print_json({"problems": refusal.as_json()})
+    return refusal.exit_code
+
+
+def _in_words(error: Exception, who: str) -> Refusal:
+    from core.findings import Misuse
+
+    typed = f"./{who}" if who.startswith("trnspec") else f"python -m {who}"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--experiment":
+        return Misuse(f"--experiment: the experiment is the first argument now: {typed} FILE ...")
+    if isinstance(error, click.UsageError):
+        return Misuse(f"{error.format_message()} (see {typed} --help)")
+    if isinstance(error, ModuleNotFoundError):  # `pip install .` installs what the benchmark and `check` need
+        remedy = (
+            f"clone the repository and type {typed} there"
+            if typed[0] == "."
+            else f"run: pip install {error.name}"
+        )
+        return Misuse(f"needs {error.name}, which is not installed here; {remedy}")
+    return refusal_of(error)
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """An exception that nobody expected becomes one line with its place in this project: it is not a finding."""
+    from core.findings import Outside, Refusal
+
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        return Outside(
+            f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
+        )
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
+    places = [
+        f" in {Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_HERE) and ".venv" not in frame.filename
+    ]
+    place = places[-1] if places else ""
+    return Outside(
+        f"{what}{place}: a fault of this program, or an answer that it cannot read; run this again"
+    )
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -8,8 +8,8 @@ import os
 # pydantic looks for plugins in the metadata of every installed distribution, a third of the time of `check`; none is used.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+from core.findings import Finding, InvalidExperiment
 from experiment.arms import Arm, Experiment, Speculation
-from experiment.finding import Finding, InvalidExperiment
 from experiment.loading import load
 from experiment.prompts import Prompt
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from core.findings import Finding, InvalidExperiment, Misuse
+from core.yaml_file import read_yaml
 from experiment import checks
 from experiment.arms import Arm, ArmServing, Experiment, Speculation, Weights
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
-from experiment.finding import Finding, InvalidExperiment, Misuse
 from experiment.model_config import with_own_models
-from experiment.parsing import parse, read
+from experiment.parsing import read
 from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
@@ -29,7 +30,7 @@ def load(path: Path) -> Experiment:
     Raises `InvalidExperiment` with every problem found.
     """
     try:
-        document, lines, doubled = parse(path)
+        document, lines, doubled = read_yaml(path)
     except Misuse as error:
         raise InvalidExperiment(str(path), error.findings, {}) from None
     reading = read(document)

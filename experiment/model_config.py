@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.findings import Finding
+from core.reading import UnreadableFile, whole_text
 from experiment.catalogue.models import FETCHED, MODELS, Model, Shape
 from experiment.catalogue.published import NOT_DENSE
-from experiment.finding import Finding
-from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
     from experiment.sweeps import ExpandedFile

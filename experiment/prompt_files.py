@@ -33,10 +33,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.edge import shortened
+from core.findings import Finding
 from core.labels import WANTED, is_label
+from core.reading import UnreadableFile, whole_text
 from core.words import count
-from experiment.finding import Finding
-from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
     from pathlib import Path

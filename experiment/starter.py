@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from core.findings import Finding, Misuse
 from core.words import count, listed
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
 from experiment.catalogue.models import FETCHED, HEADS
@@ -26,7 +27,6 @@ from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW
 from experiment.catalogue.runtimes import MODES, RUNTIMES
 from experiment.checks.names import known
-from experiment.finding import Finding, Misuse
 from experiment.loading import judge
 from experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
 from experiment.prompts import Prompt, read_prompts, replayed, timed

@@ -6,14 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
+from core.findings import Misuse
+from core.reading import UnreadableFile
 from core.screen import folded
 from experiment.catalogue.models import MODELS, Shape
 from experiment.catalogue.published import NOT_DENSE, PLAIN
 from experiment.decoding import BEYOND, Configuration, DraftedStep, PlainStep, published_forecaster
-from experiment.finding import Misuse
 from experiment.model_config import read_config
 from experiment.model_config import shape_of as shape_of_config
-from experiment.parsing import UnreadableFile
 
 _MOST = {"tensor_parallel": 64, "batch": 4096, "tokens": 1_000_000, "window": 1000, "at_once": 4096}
 """Of each option; tensor parallelism as far as rows were published."""

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from core.findings import Finding
 from core.words import count
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS, Model, head
-from experiment.finding import Finding
 from experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference, SpeculationSection
 from experiment.naming import slug
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.edge import shortened
-from experiment.finding import Misuse
-from experiment.parsing import UnreadableFile, whole_text
+from core.findings import Misuse
+from core.reading import UnreadableFile, whole_text
 
 _LARGEST_TOKENIZER_BYTES = 64 * 2**20
 _SCRIPTS = (

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from core.findings import Finding, Misuse
+from core.yaml_file import read_yaml
 from experiment import Experiment
-from experiment.finding import Finding, Misuse
-from experiment.parsing import parse as read_yaml
 
 NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile, read
+from core.findings import Finding, Misuse
 from experiment import Experiment, load
 from experiment.catalogue.instances import zones_in
-from experiment.finding import Finding, Misuse
 from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.command_line import Parser
+from core.argparse_help import Parser
 from core.edge import guarded
 from lab.arguments import REFERENCE, ROOT, add_experiment, positive, refused, shown
 
@@ -52,7 +52,7 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
     os.environ.pop("AWS_PROFILE", None)
 
     # Here, so that an interrupt during a long import ends in one line.
-    from experiment.finding import Refusal
+    from core.findings import Refusal
     from lab.demo import demonstrate
     from lab.stages import Stages
 

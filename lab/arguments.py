@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from experiment.finding import InvalidExperiment, Refusal
+from core.findings import InvalidExperiment, Refusal
 from lab.programs import ROOT as ROOT
 
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"

@@ -16,7 +16,7 @@ from typing import IO, Any
 from benchmark.measure import journal
 from benchmark.measure.schedule import requests_about
 from benchmark.plan import Plan
-from experiment.finding import Refusal
+from core.findings import Refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG = "benchmark.log"

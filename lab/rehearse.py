@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.command_line import Parser
+from core.argparse_help import Parser
 from core.edge import guarded
 from core.words import count
 from lab.arguments import REFERENCE, ROOT, add_experiment, refused
@@ -42,7 +42,7 @@ def _main(argv: Sequence[str] | None, prog: str) -> int:
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
 
-    from experiment.finding import Refusal
+    from core.findings import Refusal
 
     try:
         rehearsal = _rehearse(options)

@@ -14,8 +14,8 @@ from typing import Any
 from benchmark.plan import Plan, from_dict
 from cdk8s_charts.manifests import ManifestFile, read
 from core.files import write_whole
+from core.findings import Misuse, Refusal
 from experiment import Experiment
-from experiment.finding import Misuse, Refusal
 from experiment.naming import PLAN_FILE
 from lab.programs import run_quietly
 

@@ -20,12 +20,12 @@ from typing import Any
 import click
 
 from core.edge import shortened
+from core.findings import Finding, Misuse
 from core.labels import is_label
+from core.reading import UnreadableFile, whole_text
 from core.words import count
 from experiment.__main__ import main as prompts_of
 from experiment.__main__ import print_lines
-from experiment.finding import Finding, Misuse
-from experiment.parsing import UnreadableFile, whole_text
 from experiment.prompt_files import (
     CLASSES,
     LARGEST_BYTES,

@@ -6,22 +6,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
+from core.command_line import carried_out
+from core.console import print_json, progress
+from core.findings import Finding, Refusal
 from core.words import count
-from experiment.finding import Finding, Refusal
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import cloudformation, markers
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.kubernetes import pod_containers, tools_image
-from operations.console import carried_out, print_json, progress
 from operations.options import FILE, HOURS, experiment_of, json_option, manifests_option, on_aws
 from operations.running.context import predicted_h
 from operations.running.launch import opened, say
@@ -48,10 +48,8 @@ Object = Mapping[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb."""
-    words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
     group = click.Group(commands=VERBS, help="What the pipeline does with a deployed stage.")
-    act = partial(group.main, words, prog_name="operations.delivery", standalone_mode=False)
-    return carried_out(f"deliver {words[0]}", act, as_json="--json" in words)
+    return carried_out(group, arguments, prog="python -m operations.delivery")
 
 
 @click.command()

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from cdk8s_charts.manifests import read
+from core.findings import Misuse, Outside
 from experiment import Experiment
-from experiment.finding import Misuse, Outside
 from experiment.naming import bucket
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT

@@ -19,18 +19,17 @@ from benchmark.analyse.acceptance.windows import SHAPES, StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands.advise_command import mix as shares
 from benchmark.commands.advise_command import points
-from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
 from benchmark.plan import Plan
 from benchmark.plan import Prompt as PlannedPrompt
+from core.console import print_json
+from core.findings import Misuse, Refusal
 from core.screen import folded, table, wrapped
 from core.words import listed
 from experiment import Arm, Experiment
 from experiment.cost import run_price
 from experiment.expected import Expected, as_lines, expected, expected_of
 from experiment.expected import as_json as in_json
-from experiment.finding import Misuse
-from operations.console import print_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
 
@@ -131,7 +130,7 @@ def command(
             raw = journal.read(run) if run else None
             advice = partial(advise, raw) if raw else of_file(acceptance or Path())
             predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
-        except BenchmarkError as error:
+        except Refusal as error:
             raise Misuse(str(error)) from None
         predictions, doubts = of_experiment(
             predictions, experiment, raw.plan if raw else None, mixed=bool(mix)
@@ -252,7 +251,7 @@ def published(one: Expected) -> Steps:
 
 
 def of_file(path: Path) -> Advice:
-    """Acceptance as a file has it. Raises `BenchmarkError` for one that cannot be read."""
+    """Acceptance as a file has it. Raises `Refusal` for one that cannot be read."""
     return partial(forecast, survivals(path), basis=str(path))
 
 
@@ -261,7 +260,7 @@ def predict(
 ) -> tuple[Prediction, ...]:
     """Every class of the evidence and, last, their mixture as `all classes` where there are several.
 
-    Raises Misuse, and `BenchmarkError` for a mixture of classes that nothing is known of.
+    Raises Misuse, and `Refusal` for a mixture of classes that nothing is known of.
     """
     likely, slow, fast = (_rows(arm, advice, mix, times) for times in (steps.likely, steps.slow, steps.fast))
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)

@@ -14,8 +14,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from core.findings import Misuse, Refusal
 from experiment import Experiment, load
-from experiment.finding import Misuse, Refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ROOT / "experiments"

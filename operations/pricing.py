@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
+from core.console import print_json, print_table, print_text
 from experiment import Experiment
 from experiment.catalogue.prices import UNKNOWN
 from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price, running
 from operations.cloud import cloudformation
-from operations.console import print_json, print_table, print_text
 from operations.options import HOURS, experiment_of, on_aws
 
 _RESERVED = {

@@ -18,16 +18,16 @@ import click
 import yaml
 
 from cdk8s_charts.manifests import stale, texts, write
+from core.console import print_json, progress, warn
+from core.findings import Misuse, Refusal
 from core.words import count
 from experiment import InvalidExperiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.finding import Misuse, Refusal
 from infra.deployment_file import NAME, read_deployment
 from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.console import print_json, progress, warn
 from operations.options import ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.state import RunStore
 

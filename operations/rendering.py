@@ -12,12 +12,12 @@ import yaml
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
 from cdk8s_charts.gitops import folder
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
+from core.console import print_json
+from core.findings import Misuse
 from core.words import count
 from experiment import Experiment
-from experiment.finding import Misuse
 from operations.cloud import markers
 from operations.cloud.aws import aws_of
-from operations.console import print_json
 from operations.options import FILE, experiment_of, manifests_option, on_aws
 from operations.resolving import deployed_images, place_in_repository, write_folder
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from cdk8s_charts.gitops import KUSTOMIZATION
 from cdk8s_charts.manifests import output_of, replace
-from experiment.finding import Misuse, Refusal
+from core.findings import Misuse, Refusal
 from experiment.naming import stack_name
 from operations.cloud import cloudformation
 from operations.review.reviewing import git

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
+from core.console import print_json, print_text, warn
+from core.findings import Outside, Refusal
 from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.finding import Outside, Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
-from operations.console import print_json, print_text, warn
 from operations.options import HOURS, dry_run_option, experiment_of, on_aws
 
 DEFAULT_HOURS = 3.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from core.console import print_json, print_table, warn
+from core.findings import Finding, Refusal, State
 from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.finding import Finding, Refusal, State
 from operations.cloud import cloudformation, kubernetes, markers, nodegroup, notices
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
-from operations.console import print_json, print_table, warn
 from operations.options import experiment_of, on_aws
 from operations.running.state import RunStore
 

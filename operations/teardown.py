@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from core.console import print_json, print_table, print_text, progress, warn
+from core.findings import Misuse, Refusal
 from core.words import count
 from experiment import Experiment
-from experiment.finding import Misuse, Refusal
 from experiment.forms import INSTALLABLE, Installed
 from experiment.naming import cluster_name, namespace, neuron_release, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
@@ -20,7 +21,6 @@ from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
 from operations.cloud.standing import Made, Standing, listed, made, release_of
-from operations.console import print_json, print_table, print_text, progress, warn
 from operations.options import dry_run_option, experiment_of, on_aws
 
 POLL_S = 15

@@ -16,10 +16,11 @@ from typing import Any
 from cdk8s_charts import on_node
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.pods.devices import DRIVER, EXTENDED_RESOURCE, group_attribute
+from core.console import print_json, print_table, progress
+from core.findings import Finding, Refusal, State
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
-from experiment.finding import Finding, Refusal, State
 from experiment.naming import NAME, NEURON_TAINT_KEY
 from experiment.placement import batches, nodes_needed
 from operations.cloud.access import cluster_of
@@ -38,7 +39,6 @@ from operations.cloud.kubernetes import (
     own_nodes,
     role,
 )
-from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 
 POLL_S = 5

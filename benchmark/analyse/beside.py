@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmark.analyse.stats import CONFIDENCE
 from benchmark.errors import ResultsError
-from benchmark.file_access import json_of, text_of
+from core.reading import json_of, text_of
 
 ENGINES, ANSWERS, QUESTIONS = "engines", "lmeval", "questions.json"
 Answers = Mapping[str, bool]

@@ -26,10 +26,10 @@ from benchmark.analyse.sources import Source, of_sample
 from benchmark.analyse.stats import Estimate
 from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
-from benchmark.file_access import text_of
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TOKENS_PER_STEP, TPOT
 from benchmark.plan import Arm
+from core.reading import text_of
 
 FILE_NAME = "expected.json"
 CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."

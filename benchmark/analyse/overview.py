@@ -11,10 +11,10 @@ from urllib.parse import quote
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from benchmark.analyse.summary import FILE_NAME
-from benchmark.file_access import text_of
 from benchmark.measure import journal
 from benchmark.measure.client import one_line
 from benchmark.plan import Load
+from core.reading import text_of
 
 _Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.addresses import url_problem
 from benchmark.errors import PlanError
-from benchmark.file_access import json_of
 from benchmark.objectives import DEFAULT, METRICS, PERCENTILE
+from core.reading import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, arm, overridden, positive, seconds, whole
 from benchmark.errors import ErrorRateExceeded, PlanError
-from benchmark.file_access import json_of
+from core.reading import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.loader import Loader

@@ -17,7 +17,6 @@ from typing import Any
 
 import aiohttp
 
-from benchmark.file_access import json_of
 from benchmark.measure import journal, sense
 from benchmark.measure.client import Endpoint, Failure, ask, endpoints, one_line, read_at_most, session
 from benchmark.measure.journal import Journal
@@ -27,6 +26,7 @@ from benchmark.measure.sense import QUESTIONS, Answer
 from benchmark.measure.server_metrics import metrics_url
 from benchmark.measure.stream import StreamFault
 from benchmark.plan import Arm, Plan
+from core.reading import json_of
 
 _MAX_TOKENS = 256
 """Of an answer: enough for a model that reasons first, and for a loop to be seen."""

@@ -17,12 +17,12 @@ from typing import Any
 import aiohttp
 
 from benchmark.errors import EndpointError
-from benchmark.file_access import json_of
 from benchmark.limits import by_user
 from benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
 from benchmark.plan import Arm, Plan
+from core.reading import json_of
 
 _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from benchmark.errors import ResultsError
-from benchmark.file_access import json_of, lines_of
 from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text
 from benchmark.plan import Plan
+from core.reading import json_of, lines_of
 
 FILE_NAME = "divergence.jsonl"
 MARGIN_NATS = 0.5

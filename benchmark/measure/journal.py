@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
-from benchmark.file_access import MOST_LINE_BYTES, json_of, lines_of
 from benchmark.measure import divergence, sense
 from benchmark.measure.checking import Belonging
 from benchmark.measure.records import (
@@ -35,6 +34,7 @@ from benchmark.measure.records import (
 from benchmark.measure.schedule import Block, measured_turns
 from benchmark.plan import MIXED, Arm, Load, Plan
 from core.json_text import json_text
+from core.reading import MOST_LINE_BYTES, json_of, lines_of
 
 FILE_NAME = "requests.jsonl"
 _WALL_S = 0.5

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from benchmark.errors import ResultsError
-from benchmark.file_access import json_of, lines_of
 from benchmark.measure.records import Moment, Name, Text
+from core.reading import json_of, lines_of
 
 FILE_NAME = "sense.jsonl"
 

@@ -24,13 +24,13 @@ from typing import Any
 from benchmark.analyse.gains import money
 from benchmark.analyse.values import Records, published_values
 from benchmark.errors import PublishError, ResultsError, StorageError
-from benchmark.file_access import json_of
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Load, Plan
 from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD
 from core.labels import as_ascii
+from core.reading import json_of
 from core.words import count
 
 LEDGER = "published.jsonl"

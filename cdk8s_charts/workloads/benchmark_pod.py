@@ -16,9 +16,9 @@ from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_obje
 from cdk8s_charts.pods import pod
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
+from core.findings import Finding, Misuse
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import arm_usd_per_hour, loading_s
-from experiment.finding import Finding, Misuse
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,

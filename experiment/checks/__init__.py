@@ -13,7 +13,7 @@ from experiment.checks import cluster_section, hardware, names, service, treatme
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.finding import Finding
+    from core.findings import Finding
     from experiment.prompts import Prompt
     from experiment.sweeps import ExpandedFile
 

@@ -7,10 +7,10 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from core.findings import Finding
 from experiment.catalogue.instances import INSTANCES, OFFERED_ON, REGION, ZONES
 from experiment.catalogue.node_images import images_of, serving_image, versions_serving
 from experiment.checks.treatments import known_runtimes
-from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.findings import Finding
 from core.words import count
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
 from experiment.catalogue.models import BYTES_PER_VALUE
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import known_runtimes, treated
-from experiment.finding import Finding
 from experiment.placement import GIB, memory_bytes
 
 if TYPE_CHECKING:

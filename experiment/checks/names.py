@@ -6,11 +6,11 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
+from core.findings import Finding
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import FETCHED, HEADS, MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
-from experiment.finding import Finding
 from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:

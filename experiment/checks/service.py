@@ -6,10 +6,10 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
+from core.findings import Finding
 from core.words import count
 from experiment.checks.cluster_section import own_networks
 from experiment.checks.treatments import treated
-from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

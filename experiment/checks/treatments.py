@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from core.findings import Finding
 from core.words import count
 from experiment.catalogue.engine_keys import (
     DECIDED,
@@ -19,7 +20,6 @@ from experiment.catalogue.engine_keys import (
 )
 from experiment.catalogue.models import HEADS, MODELS
 from experiment.catalogue.runtimes import MODES, NO_ASYNC_SCHEDULING, RUNTIMES
-from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

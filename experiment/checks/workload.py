@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from benchmark.objectives import need, prompts_needed
+from core.findings import Finding
 from core.words import count
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
 from experiment.catalogue.published import conditions, figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
-from experiment.finding import Finding
 from experiment.prompts import fewest_prompts, replayed, timed
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from benchmark.metrics import ERRORS, PERIOD_S, Metric
+from core.findings import Misuse
 from core.words import count
 from experiment import Experiment
 from experiment.cost import arm_usd_per_hour
-from experiment.finding import Misuse
 from experiment.model import Serve
 from experiment.naming import (
     cluster_name,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile, read
+from core.findings import Misuse
 from experiment import Experiment, load
-from experiment.finding import Misuse
 from experiment.naming import account_wide
 from infra import ROOT
 from infra.deployment_file import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from experiment.finding import Refusal
+from core.findings import Refusal
 from lab.aws.assembly import StackTemplate
 from lab.aws.moto_models import Outcome, false_conditions, outcome_of
 

@@ -20,7 +20,7 @@ from botocore.config import Config
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
-from experiment.finding import Outside
+from core.findings import Outside
 from lab.aws.moto_models import extended_moto
 
 _MADE_UP_KEY = "rehearsal"

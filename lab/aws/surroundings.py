@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from core.findings import Refusal
 from experiment import Experiment, load
-from experiment.finding import Refusal
 from lab.aws.assembly import ACCOUNT
 from lab.aws.moto_models import make_cluster
 from lab.aws.moto_server import child_environment

@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from moto.cloudformation.utils import yaml_tag_constructor
 
-from experiment.finding import Refusal
+from core.findings import Refusal
 from lab.aws.accounting import Resource, create
 from lab.aws.assembly import ACCOUNT, StackTemplate
 from lab.aws.moto_models import Outcome

@@ -17,7 +17,7 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmark.commands.option_types import host_and_port
-from experiment.finding import Misuse, Outside, Refusal
+from core.findings import Misuse, Outside, Refusal
 from lab.emulator.endpoint import H200, TRN2, Endpoint
 from lab.emulator.h200 import MID, started
 from lab.emulator.published_steps import read

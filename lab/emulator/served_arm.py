@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.finding import Misuse
+from core.findings import Misuse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiment.finding import Refusal
+from core.findings import Refusal
 
 VOCABULARY = 2048
 CONTEXT = 1024

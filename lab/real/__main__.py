@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmark.commands.option_types import search_range
 from benchmark.show.terminal import render
-from core.command_line import Parser
+from core.argparse_help import Parser
 from core.edge import guarded
+from core.findings import Refusal
 from core.screen import folded
-from experiment.finding import Refusal
 from lab.arguments import ROOT, add_experiment, positive, refused, shown
 from lab.real import installation
 from lab.real.lab_results import TINY, Results

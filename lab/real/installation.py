@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.findings import Outside
 from core.install_failure import cause
 from core.words import count
-from experiment.finding import Outside
 
 FOLDER = Path(__file__).resolve().parent
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"

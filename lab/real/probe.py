@@ -18,7 +18,7 @@ from benchmark.measure.schedule import Pair
 from benchmark.measure.server_metrics import OF_DRAFTS, counters_in, metrics_url
 from benchmark.measure.stream import Output, StreamTally
 from benchmark.plan import Plan
-from experiment.finding import Refusal
+from core.findings import Refusal
 
 TIMEOUT_S = 600
 TRIES = 5

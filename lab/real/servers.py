@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdk8s_charts.vllm_command import weights_path
+from core.findings import Refusal
 from experiment import Experiment
-from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
 from lab.programs import ROOT, guarded
 from lab.real.installation import WITH_BYTECODE

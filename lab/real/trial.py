@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmark.errors import PlanError
 from benchmark.plan import Plan, from_dict
+from core.findings import Refusal
 from core.words import count
 from experiment import Experiment, Finding, InvalidExperiment, load
-from experiment.finding import Refusal
 from lab.arguments import shown
 from lab.models import shipped
 from lab.programs import LOG, benchmark, ended, load_arms, replay_cut, requests_of

@@ -30,8 +30,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from core.findings import Finding, Misuse, Outside, Refusal
 from experiment import Experiment
-from experiment.finding import Finding, Misuse, Outside, Refusal
 from experiment.naming import cluster_name, namespace, way_in_name
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.cloudformation import not_deployed

@@ -14,8 +14,8 @@ from typing import Any
 from botocore import exceptions as faults
 
 from core.edge import shortened
+from core.findings import Finding, Outside, Refusal
 from experiment import Experiment
-from experiment.finding import Finding, Outside, Refusal
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
 

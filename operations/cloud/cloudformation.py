@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from cdk8s_charts.manifests import output_of
+from core.findings import Finding, Misuse, Refusal
 from core.words import count
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
-from experiment.finding import Finding, Misuse, Refusal
 from experiment.naming import PROTECTED, cluster_name, stack_name
 from infra.deployment_file import parse
 from operations.cloud.aws import Aws, AwsError

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from core.findings import Outside, Refusal
 from experiment import Experiment
-from experiment.finding import Outside, Refusal
 from experiment.naming import NAME, NODE_ROLE_LABEL, role_label
 from operations.cloud.aws import whole
 from operations.cloud.cloudformation import deploy_command, deploy_workloads

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
+from core.findings import Refusal
 from experiment import Arm, Experiment
 from experiment.arms import Weights
 from experiment.compilation import artifact_key
-from experiment.finding import Refusal
 from experiment.naming import (
     COMPLETE,
     STALE_TAG,

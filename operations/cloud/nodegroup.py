@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from benchmark.metrics import RUN_ACTIVE
+from core.findings import Finding, Misuse, Refusal
 from core.words import count
 from experiment import Experiment
-from experiment.finding import Finding, Misuse, Refusal
 from experiment.naming import (
     cluster_name,
     daily_schedule,

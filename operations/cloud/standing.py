@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from core.findings import Refusal
 from experiment import Experiment
-from experiment.finding import Refusal
 from experiment.naming import cluster_name, container_insights_log_groups, namespace
 from operations.cloud import cloudformation
 from operations.cloud.access import cluster_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from core.findings import Finding, finding, fine
 from experiment import Experiment
 from experiment.catalogue.node_images import images_of
-from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
 from infra.deployment_file import Lasting
 from infra.pins import ADDON_VERSIONS

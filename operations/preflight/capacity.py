@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from core.findings import Finding, finding, fine
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from experiment.finding import Finding, finding, fine
 from infra.settings import BEFORE_BLOCK_ENDS
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from core.console import print_json, print_table, progress
+from core.findings import Finding, Outside, Refusal, State
 from experiment import Experiment
-from experiment.finding import Finding, Outside, Refusal, State
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
 from operations.cloud.aws import Aws, aws_of
-from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 from operations.preflight import account as of_account
 from operations.preflight import capacity, licences, reach

@@ -11,10 +11,10 @@ from typing import Any
 from cdk8s_charts.manifests import fill, read, with_tags
 from cdk8s_charts.pods.devices import DRIVER
 from cdk8s_charts.workloads.network_policy import LOCAL_DNS
+from core.findings import Finding, finding, fine
 from core.words import count
 from experiment import Experiment
 from experiment.checks.cluster_section import NEWEST_KUBERNETES
-from experiment.finding import Finding, finding, fine
 from experiment.forms import INSTALLABLE, Installed
 from experiment.naming import (
     NEURON_TAINT_KEY,

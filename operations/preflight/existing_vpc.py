@@ -10,10 +10,10 @@ from functools import cached_property, partial
 from ipaddress import IPv4Network
 from typing import Any
 
+from core.findings import Finding, Refusal, finding, fine
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SERVICES, SYSTEM_NODES
-from experiment.finding import Finding, Refusal, finding, fine
 from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls

@@ -14,9 +14,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from core.findings import Finding, Outside, finding, fine
 from experiment import Experiment
 from experiment.arms import Weights
-from experiment.finding import Finding, Outside, finding, fine
 
 TOKEN = "HF_TOKEN"
 """Where this machine has the token that the Secret of `weights.token_secret` holds in the cluster."""

@@ -15,8 +15,8 @@ from ipaddress import ip_address, ip_network
 from typing import BinaryIO
 from urllib.parse import urlencode
 
+from core.findings import Finding, Outside, finding, fine
 from experiment import Experiment
-from experiment.finding import Finding, Outside, finding, fine
 from infra.pins import NEURON_CHART
 from operations.cloud.access import PLUGIN
 from operations.cloud.clock import TooLateError, within

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from experiment.finding import Misuse, Outside
-from operations.console import print_json, progress, warn
+from core.console import print_json, progress, warn
+from core.findings import Misuse, Outside
 from operations.options import ROOT, json_option
 from operations.review.effects import compare
 from operations.review.markdown import markdown

@@ -59,7 +59,7 @@ def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
 
 
 def _add_deployment(state: State) -> None:
-    from experiment.finding import Misuse
+    from core.findings import Misuse
     from infra.deployment_file import NAME, read_deployment
 
     try:
@@ -70,8 +70,8 @@ def _add_deployment(state: State) -> None:
 
 def _add_experiment(state: State, path: Path, *, templates: bool) -> None:
     from cdk8s_charts.manifests import read
+    from core.findings import Refusal
     from experiment import load
-    from experiment.finding import Refusal
 
     try:
         experiment = load(path)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile
+from core.console import progress
+from core.findings import Finding, Refusal
 from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.cost import run_price
-from experiment.finding import Finding, Refusal
 from experiment.naming import bucket
 from experiment.placement import rounds
 from infra.off_schedules import block_over
@@ -22,7 +23,6 @@ from operations.cloud.aws import Aws
 from operations.cloud.clock import Clock, moment, stamp
 from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import Kubernetes
-from operations.console import progress
 from operations.running.state import Held, RunState, RunStore
 from operations.verification import verify
 

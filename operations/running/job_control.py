@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from cdk8s_charts.manifests import fill, with_tags
+from core.findings import Refusal
 from experiment import Arm
 from experiment.arms import Weights
 from experiment.compilation import artifact_key
-from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, STEP, weights_path
 from operations.cloud.kubernetes import (
     ConflictError,

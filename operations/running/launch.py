@@ -15,16 +15,16 @@ from typing import Any
 import click
 
 from cdk8s_charts.manifests import ManifestFile, read
+from core.console import print_json, warn
+from core.findings import Misuse, Outside, Refusal
 from core.words import count
 from experiment import Experiment
 from experiment.cost import per_hour, run_price, running
-from experiment.finding import Misuse, Outside, Refusal
 from experiment.placement import nodes_needed
 from operations.cloud import markers, nodegroup, notices
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, stamp
-from operations.console import print_json, warn
 from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.context import GRACE_MIN, Context, predicted_h
 from operations.running.state import Held, RunStore, claimed, unfinished

@@ -12,10 +12,10 @@ from typing import Any
 from benchmark.analyse.beside import ANSWERS, ENGINES
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
 from benchmark.plan import from_dict
+from core.findings import Refusal
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.expected import file_text
-from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, PLAN_FILE, RESULTS_PREFIX
 from experiment.placement import rounds
 from operations.cloud.cloudformation import deploy_workloads

@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from core.findings import Refusal, State
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
-from experiment.finding import Refusal, State
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from core.findings import Refusal
 from experiment import Experiment
 from experiment.arms import digest
-from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import moment, stamp

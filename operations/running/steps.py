@@ -8,14 +8,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from core.command_line import refusal_of
+from core.findings import Refusal
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.cost import budget_text, run_price
-from experiment.finding import Refusal
 from experiment.placement import nodes_needed, rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
-from operations.console import refusal_of
 from operations.running import arm_profiles, measuring, preparing
 from operations.running.context import POLL_S, Context, UnprovenError
 from operations.running.state import NotOursError

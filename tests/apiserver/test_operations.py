@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.manifests import read
+from core.findings import Refusal
 from experiment import Experiment
-from experiment.finding import Refusal
 from experiment.naming import weights_path
 from operations.cloud import access
 from operations.cloud.aws import Aws

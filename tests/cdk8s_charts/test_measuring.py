@@ -20,9 +20,9 @@ from cdk8s_charts.workloads.benchmark_pod import (
     plan_object,
     plan_text,
 )
+from core.findings import Misuse
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.finding import Misuse
 from experiment.model import Benchmark, LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.objects import Case, Pod, named, pods_of, the

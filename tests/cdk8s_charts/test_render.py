@@ -16,8 +16,8 @@ import pytest
 
 from cdk8s_charts.__main__ import main
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, read, texts, write
+from core.findings import Misuse
 from experiment import Experiment, load
-from experiment.finding import Misuse
 from tests.cdk8s_charts.objects import RENDERED, Case, committed, pods_of
 from tests.cdk8s_charts.variations import rendered, with_benchmark
 from tests.conftest import REFERENCE, ROOT

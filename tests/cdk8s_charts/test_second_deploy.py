@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts.manifests import fill, tags, with_tags
+from core.findings import Misuse
 from experiment import Experiment
 from experiment.checks.names import MAX_ARM_NAME
-from experiment.finding import Misuse
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
 from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, experiment_at, named, objects_of
 from tests.cdk8s_charts.statements import deployed

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from core.findings import Outside
 from core.install_failure import cause
-from experiment.finding import Outside
 from lab.real import installation
 from tests.conftest import ROOT
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 import click
 
-from core.command_line import Parser
+from core.argparse_help import Parser
 from operations import delivery, handed_on
 from operations.__main__ import door
 from tests.conftest import ROOT

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core.findings import Misuse
 from experiment import load
-from experiment.finding import Misuse
 from infra.deployment_file import read_deployment
 from infra.pipeline.pipeline_file import read_pipeline
 

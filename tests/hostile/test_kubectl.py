@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment.finding import Outside, Refusal
+from core.findings import Outside, Refusal
 from operations.cloud import kubernetes
 from operations.cloud.kubernetes import Kubernetes
 from tests.hostile.test_operations import clean

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
+from core.findings import Outside
 from experiment import Experiment
-from experiment.finding import Outside
 from operations import scaling
 from operations.cloud import access, clock
 from tests.operations.cloud.test_access import HOST, Account, plugin

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
+from core.findings import Outside, Refusal
 from experiment import Experiment
-from experiment.finding import Outside, Refusal
 from operations.cloud import access
 from operations.cloud.aws import Aws, AwsError
 from operations.preflight.reach import Web

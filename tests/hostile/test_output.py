@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment.finding import Finding, Misuse
+from core.findings import Finding, Misuse
 from tests.conftest import ROOT
 
 DOORS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.findings import Outside, Refusal
 from experiment import Experiment
-from experiment.finding import Outside, Refusal
 from experiment.naming import ACTIVE_RUN
 from operations.cloud.aws import Aws
 from operations.running import launch as run_verb

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from experiment.finding import Outside
+from core.console import print_table
+from core.findings import Outside
 from operations import __main__ as operations
 from operations import status
-from operations.console import print_table
 
 TEXTS = {
     "clears the screen": "\x1b[2J",

@@ -17,8 +17,8 @@ import yaml
 
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
+from core.findings import Misuse
 from experiment import Experiment, load
-from experiment.finding import Misuse
 from experiment.model import Serve
 from infra import ROOT
 from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment, refuse_elsewhere

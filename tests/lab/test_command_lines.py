@@ -13,7 +13,7 @@ import pytest
 
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
-from experiment.finding import Refusal
+from core.findings import Refusal
 from lab import __main__ as demo
 from lab import rehearse
 from lab.arguments import REFERENCE, shown

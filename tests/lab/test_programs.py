@@ -13,7 +13,7 @@ import pytest
 
 from benchmark.measure import journal
 from benchmark.plan import from_dict
-from experiment.finding import Refusal
+from core.findings import Refusal
 from lab import programs
 from lab.programs import LOG, load_arms, replay_cut, requests_of
 from lab.real.servers import LOOPBACK, Launch, running

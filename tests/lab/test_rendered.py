@@ -9,8 +9,8 @@ import pytest
 
 from cdk8s_charts.manifests import ManifestFile, read
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
+from core.findings import Refusal
 from experiment import Experiment, load
-from experiment.finding import Refusal
 from lab.rendered import containers, mounted_plan, rendered
 from tests.conftest import ROOT
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
+from core.command_line import carried_out
 from experiment import Experiment, load
 from experiment.model import Network
 from lab.aws.moto_removal import protection_honoured
-from operations import console
 from operations.__main__ import VERBS, main
 from operations.cloud import access
 from operations.cloud.aws import Aws
@@ -41,14 +42,13 @@ SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b012
 def enforcement(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enforcement]:
     """Whatever the product calls is called by an operator with the policies of the verb that is under way, or of every verb
     where a test calls parts of the product. What is refused fails the test."""
-    carried_out = console.carried_out
 
-    def as_operator(name: str, act: Callable[[], Any], **how: Any) -> int:
-        verb = name.partition(" ")[2]
+    def as_operator(command: click.Command, arguments: Sequence[str] = (), *, prog: str) -> int:
+        verb = arguments[0] if arguments else ""
         with state.acting_as(operator(verb) if verb in VERBS else state.caller):
-            return carried_out(name, act, **how)
+            return carried_out(command, arguments, prog=prog)
 
-    monkeypatch.setattr(console, "carried_out", as_operator)
+    monkeypatch.setattr("operations.__main__.carried_out", as_operator)
     with enforcing() as state, state.acting_as(operator()):
         yield state
     assert state.denied == []

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from core.findings import Finding, Refusal
 from experiment import Experiment
-from experiment.finding import Finding, Refusal
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
 from operations.running.context import Context

@@ -11,19 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, suppress
 from threading import Thread
 
+import click
 import pytest
 
-from experiment.finding import Finding, State
+from core.command_line import carried_out
+from core.console import progress
+from core.findings import Finding, State
 from operations.__main__ import main
-from operations.console import carried_out, progress
 from operations.preflight import checklist
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
 
 _LEAVING = r"""
 import os, sys, time
-from operations.console import carried_out, progress
+import click
+from core.command_line import carried_out
+from core.console import progress
 
+@click.command()
 def act():
     with progress("arms-1"):
         time.sleep(0.2)
@@ -31,7 +36,7 @@ def act():
         print("after", file=sys.stderr)
     print("done")
 
-sys.exit(carried_out("run", act))
+sys.exit(carried_out(act, [], prog="run"))
 """
 _PLAIN = "".join(f"    AWS {number} [b]\\x1b]0;title\\x07 {'x' * 200}: fine\n" for number in range(4))
 Shown = Callable[[Callable[[], object]], str]
@@ -95,7 +100,7 @@ def test_a_terminal_sees_what_is_waited_for_and_the_predicted_rest(shown: Shown)
             told(doing="arms-1, predicted 9 more minutes: pod\x1b[2J")
             time.sleep(0.2)
 
-    seen = shown(lambda: carried_out("run", act))
+    seen = shown(lambda: carried_out(click.Command("run", callback=act), [], prog="run"))
     assert "arms-1, predicted 9 more minutes: pod\\x1b[2J" in seen
     assert "\x1b[2J" not in seen
     assert "0:00:00" in seen

@@ -15,8 +15,8 @@ import pytest
 from moto.cloudformation.models import CloudFormationBackend, cloudformation_backends
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read, with_tags
+from core.findings import Refusal
 from experiment import Experiment
-from experiment.finding import Refusal
 from experiment.naming import artifact_path
 from operations import delivery
 from operations.cloud.aws import Aws

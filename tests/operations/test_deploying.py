@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from core.findings import Refusal
 from experiment import Experiment
-from experiment.finding import Refusal
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmark.plan import from_dict
+from core.findings import Misuse
 from experiment import Experiment
 from experiment.expected import expected_of
-from experiment.finding import Misuse
 from operations.__main__ import main
 from operations.forecast import (
     Steps,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from core.findings import State
 from experiment import load
 from experiment.description import as_json
-from experiment.finding import State
 from operations.cloud.aws import Aws
 from operations.preflight import capacity
 from tests.cdk8s_charts.objects import objects_of

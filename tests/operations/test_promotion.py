@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from cdk8s_charts.manifests import read
+from core.findings import Misuse
 from experiment import Experiment, load
-from experiment.finding import Misuse
 from experiment.model import Serve
 from operations import promotion as verb
 from operations.promotion import bill, billed, serve_of, with_serve

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiment.finding import Refusal
+from core.findings import Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws

@@ -13,8 +13,8 @@ import pytest
 
 from cdk8s_charts import on_node
 from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
+from core.findings import Finding, Refusal, State
 from experiment import Experiment
-from experiment.finding import Finding, Refusal, State
 from experiment.naming import namespace
 from operations import verification as checks
 from operations.verification import verify

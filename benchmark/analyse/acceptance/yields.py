@@ -32,8 +32,8 @@ from benchmark.analyse.values import (
     total,
 )
 from benchmark.errors import ResultsError
-from benchmark.file_access import json_of, text_of
 from benchmark.plan import Arm
+from core.reading import json_of, text_of
 
 SERVER = "server per-request"
 COUNTERS = "server counters"

@@ -13,9 +13,9 @@ import pytest
 from aws_cdk.assertions import Template
 
 from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
+from core.findings import Misuse
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
-from experiment.finding import Misuse
 from experiment.model import SearchedLoad, Serve
 from infra.monitoring.container_insights import INSIGHTS_METRICS, NAMESPACE
 from infra.monitoring.dashboards import add_dashboards

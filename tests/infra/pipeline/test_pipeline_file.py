@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from core.findings import Misuse
 from experiment import Experiment, load
-from experiment.finding import Misuse
 from infra import ROOT
 from infra.pipeline.pipeline_app import FILE
 from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline, refuse_unknown_roles

@@ -21,8 +21,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import ManifestFile, texts, write
+from core.findings import Finding
 from experiment import Experiment, load
-from experiment.finding import Finding
 from experiment.naming import off_role_name
 from infra.pipeline.build_steps import ClusterStep, dev_steps, prod_steps, project_name, start_command
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moto.cloudformation import parsing
 
-from experiment.finding import Outside, Refusal
+from core.findings import Outside, Refusal
 from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.rehearsal import rehearse
 from tests.lab.aws.assemblies import REGION

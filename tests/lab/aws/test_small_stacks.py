@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moto.cloudformation import parsing
 
-from experiment.finding import Outside, Refusal
+from core.findings import Outside, Refusal
 from lab.aws import moto_models
 from lab.aws.accounting import account_for
 from lab.aws.assembly import read_assembly

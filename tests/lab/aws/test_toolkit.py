@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from experiment.finding import Refusal
+from core.findings import Refusal
 from lab.aws import toolkit
 from lab.aws.accounting import account_of, create
 from lab.aws.assembly import ACCOUNT, StackTemplate

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
+from core.findings import Misuse
 from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
-from experiment.finding import Misuse
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import Endpoint
 from lab.emulator.served_arm import parse_argv

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from core.findings import Refusal
 from experiment.catalogue.models import MODELS
-from experiment.finding import Refusal
 from lab.models import shipped
 from lab.models.corpus import CLASSES, documents
 from lab.models.shipped import CHECKPOINTS, CONTEXT, HEAD_DIM, SHAPES, VOCABULARY

@@ -21,8 +21,8 @@ from benchmark.analyse.summary import summarise
 from benchmark.commands.option_types import levels
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun, extent
+from core.findings import Refusal
 from experiment import load
-from experiment.finding import Refusal
 from lab.programs import ROOT, load_arms
 from lab.real.installation import install, look
 from lab.real.servers import Engine, Fleet, mounted_folders, running

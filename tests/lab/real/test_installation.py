@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from experiment.finding import Outside
+from core.findings import Outside
 from lab.real import installation as installing
 from lab.real.installation import Machine, look, refuse_install, refuse_run
 

@@ -11,7 +11,7 @@ import pytest
 from benchmark.measure.server_metrics import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
 from benchmark.plan import from_dict
-from experiment.finding import Refusal
+from core.findings import Refusal
 from lab.real import probe
 from lab.real.probe import agreement, bodies
 from tests.benchmark.conftest import plan_content

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts.manifests import read
+from core.findings import Refusal
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
-from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
 from lab.real.lab_results import TINY, label_of
 from lab.real.servers import Engine, Fleet, local_probe, mounted_folders, running

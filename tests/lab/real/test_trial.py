@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchmark.plan import from_dict
+from core.findings import Refusal
 from experiment import Experiment, load
-from experiment.finding import Refusal
 from lab.real import installation
 from lab.real.__main__ import main
 from lab.real.trial import sweep_of, with_starts

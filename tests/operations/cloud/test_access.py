@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.stub import ANY
 
+from core.findings import Outside, Refusal
 from experiment import Experiment
-from experiment.finding import Outside, Refusal
 from operations.cloud import access, eks_token
 from operations.cloud.access import kubeconfig
 from operations.cloud.aws import Aws

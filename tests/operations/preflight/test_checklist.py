@@ -16,9 +16,9 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from core.findings import Finding, Outside, State, fine
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.finding import Finding, Outside, State, fine
 from experiment.model import Capacity
 from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main

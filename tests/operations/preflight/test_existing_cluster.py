@@ -15,8 +15,8 @@ from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
+from core.findings import Finding, Refusal, State, fine
 from experiment import Experiment
-from experiment.finding import Finding, Refusal, State, fine
 from experiment.model import Serve
 from operations import deploying
 from operations.cloud.aws import Aws

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from core.findings import Finding, State
 from experiment import Experiment
 from experiment.cost import SERVICES
-from experiment.finding import Finding, State
 from experiment.model import Network, Serve
 from operations.cloud.aws import Aws
 from operations.preflight.checklist import _made

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from moto.kms.models import kms_backends
 
-from experiment.finding import State
+from core.findings import State
 from infra.deployment_file import Lasting
 from operations.cloud.aws import Aws
 from operations.preflight.account import imported_key

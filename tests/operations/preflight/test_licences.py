@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from core.findings import Finding, Outside, State
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
-from experiment.finding import Finding, Outside, State
 from operations.cloud.aws import Aws
 from operations.preflight import reach
 from operations.preflight.checklist import judge

@@ -12,8 +12,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sns.models import sns_backends
 
 from cdk8s_charts.manifests import texts, write
+from core.findings import Refusal
 from experiment import load
-from experiment.finding import Refusal
 from operations.cloud.clock import stamp
 from operations.running import launch
 from operations.running.steps import carry_out

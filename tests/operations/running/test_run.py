@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.manifests import read
+from core.findings import Finding, Refusal
 from experiment import Experiment, load
 from experiment.cost import run_price
-from experiment.finding import Finding, Refusal
 from experiment.naming import STEP, artifact_path, compile_job, weights_path
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp

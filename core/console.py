@@ -1,87 +1,20 @@
-"""What a person's terminal gets: tables, bars, any exception as one line."""
+"""What a person's terminal gets: tables, bars, warnings, JSON."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
-from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 import click
 
-from core.edge import Escaping, Unwritable, guarded, printable, shortened
+from core.edge import Escaping, printable, shortened
 from core.json_text import json_text
 from core.screen import folded, table
-from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal
 
 _COLOURS = {"fine": "green", "finding": "red", "warning": "yellow", "unknown": "yellow"}
-_HERE = Path(__file__).resolve().parent.parent
-
-
-def carried_out(name: str, act: Callable[[], int | None], *, as_json: bool = False) -> int:
-    """The exit code of a command. What stops it is printed, a line for each finding; `as_json` prints them on stdout too,
-    as `{"problems": [...]}`."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    return guarded(name, lambda: _carried_out(name, act, as_json=as_json))
-
-
-def _carried_out(name: str, act: Callable[[], int | None], *, as_json: bool) -> int:
-    try:
-        return act() or 0
-    except (KeyboardInterrupt, click.Abort):
-        print(f"{name}: interrupted; it can be run again", file=sys.stderr)
-        return 130
-    except Unwritable:
-        raise
-    except Exception as error:
-        known = _known(name, error)
-        # The lines of an experiment begin with its file.
-        who = "" if isinstance(known, InvalidExperiment) else f"{name}: "
-        for line in known.lines:
-            print(f"{who}{line}", file=sys.stderr)
-        if as_json:
-            print_json({"problems": known.as_json()})
-        return known.exit_code
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _known(name: str, error: Exception) -> Refusal:
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--experiment":
-        return Misuse(f"--experiment: the experiment is the first argument now: ./{name} FILE ...")
-    if isinstance(error, click.UsageError):
-        return Misuse(f"{error.format_message()} (see ./{name} --help)")
-    if isinstance(error, ModuleNotFoundError):  # `pip install .` brings what the benchmark and `check` need
-        return Misuse(
-            f"needs {error.name}, which is not installed here; clone the repository and type ./{name} there"
-        )
-    return refusal_of(error)
-
-
-def refusal_of(error: Exception) -> Refusal:
-    """An exception that nobody expected becomes one line with its place in this project: it is not a finding."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, OSError) and error.strerror:
-        return Outside(
-            f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
-        )
-    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
-    ours = [
-        f" in {Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(_HERE) and ".venv" not in frame.filename
-    ]
-    return Outside(
-        f"{what}{ours[-1] if ours else ''}: a fault of this program, or an answer that it cannot read; run this again"
-    )
 
 
 class _Unsure(Escaping):

@@ -47,7 +47,8 @@ class Finding:
 
     def said(self, *, most: int = _MOST_VALUE) -> str:
         """Where, the value in at most so many characters, and why, as a terminal shows them; none of it longer than is read."""
-        where, why = shortened(self.where, _MOST_PLACE), shortened(self.why, _MOST_WORDS)
+        most_words = _MOST_WORDS if self.where else 2 * _MOST_WORDS  # a text is the whole line
+        where, why = shortened(self.where, _MOST_PLACE), shortened(self.why, most_words)
         where = f"{where} = {_short(self.value, most)}" if self.value is not None else where
         return printable(f"{where}: {why}" if where else why)
 
