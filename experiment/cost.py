@@ -16,25 +16,7 @@ from benchmark.cell_size import (
 from benchmark.objectives import need
 from core.words import count
 from experiment.catalogue.instances import ZONES
-from experiment.catalogue.prices import (
-    ALARM_METRIC,
-    COMPOSITE_ALARM,
-    CONTAINER_INSIGHTS,
-    CONTROL_PLANE_LOGS,
-    EKS_CONTROL_PLANE,
-    FLOW_LOGS,
-    GP3_GIB,
-    INTERFACE_ENDPOINT,
-    KMS_KEY,
-    LAB,
-    LOAD_BALANCER,
-    NAT_GATEWAY,
-    PUBLIC_IPV4,
-    SYSTEM_NODE,
-    TRN2_ON_DEMAND,
-    UNKNOWN,
-    WAY_IN,
-)
+from experiment.catalogue.prices import PRICES, TRN2_ON_DEMAND, UNKNOWN
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
 from experiment.prompts import fewest_prompts, replayed
@@ -97,11 +79,15 @@ class Item:
         return self.price.usd_per_hour * self.units
 
 
+def _item(name: str, units: int) -> Item:
+    return Item(PRICES[name], units)
+
+
 def idle(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed to the experiment while no Trn2 node runs; storage and traffic come on top, and dashboards beyond the three
     that an account has free."""
     if not experiment.instance.neuron:
-        return (Item(LAB, 1),)
+        return (_item("lab", 1),)
     cluster, network, serve = experiment.cluster, experiment.cluster.network, experiment.serve
     own_cluster, own_network = cluster.existing is None, network.vpc is None
     system = SYSTEM_NODES if cluster.brings("system-nodes") else 0
@@ -110,19 +96,19 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
     way_in = int(own_cluster and not cluster.admin_cidrs)
     counted = (
-        Item(EKS_CONTROL_PLANE, int(own_cluster)),
-        Item(NAT_GATEWAY, ways_out),
-        Item(PUBLIC_IPV4, ways_out),
-        Item(INTERFACE_ENDPOINT, endpoints),
-        Item(SYSTEM_NODE, system),
-        Item(WAY_IN, way_in),
-        Item(GP3_GIB, system * SYSTEM_VOLUME_GIB + way_in * WAY_IN_VOLUME_GIB),
-        Item(LOAD_BALANCER, int(serve is not None and serve.certificate_arn is not None)),
-        Item(KMS_KEY, 2 + own_cluster),  # buckets, notices, secrets
+        _item("control plane", int(own_cluster)),
+        _item("NAT gateway", ways_out),
+        _item("public IPv4", ways_out),
+        _item("interface endpoint", endpoints),
+        _item("system node", system),
+        _item("way in", way_in),
+        _item("gp3 GiB", system * SYSTEM_VOLUME_GIB + way_in * WAY_IN_VOLUME_GIB),
+        _item("load balancer", int(serve is not None and serve.certificate_arn is not None)),
+        _item("KMS key", 2 + own_cluster),  # buckets, notices, secrets
         *_alarms(experiment),
-        Item(CONTAINER_INSIGHTS, int(cluster.brings("amazon-cloudwatch-observability"))),
-        Item(CONTROL_PLANE_LOGS, int(own_cluster)),
-        Item(FLOW_LOGS, int(own_network)),
+        _item("Container Insights", int(cluster.brings("amazon-cloudwatch-observability"))),
+        _item("control plane logs", int(own_cluster)),
+        _item("flow logs", int(own_network)),
     )
     return tuple(item for item in counted if item.units)
 
@@ -134,7 +120,7 @@ def _alarms(experiment: Experiment) -> tuple[Item, Item]:
     silences = 1 if experiment.cluster.existing else 2
     of_cells = len(experiment.served_arms) * cells * (2 + silences)
     others = silences + (0 if experiment.cluster.nodes_of else 4)
-    return Item(ALARM_METRIC, of_cells + others), Item(COMPOSITE_ALARM, silences)
+    return _item("alarm metric", of_cells + others), _item("composite alarm", silences)
 
 
 def of_others(experiment: Experiment) -> str:
@@ -155,7 +141,11 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
     if not experiment.instance.neuron:
         return idle(experiment)
     nodes = nodes_needed(experiment)
-    return (Item(node_price(experiment), nodes), Item(GP3_GIB, nodes * NEURON_VOLUME_GIB), *idle(experiment))
+    return (
+        Item(node_price(experiment), nodes),
+        _item("gp3 GiB", nodes * NEURON_VOLUME_GIB),
+        *idle(experiment),
+    )
 
 
 def node_price(experiment: Experiment) -> Price:

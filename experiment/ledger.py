@@ -8,7 +8,7 @@ from typing import Any
 
 from core.screen import folded, table
 from experiment.catalogue.models import Shape
-from experiment.catalogue.published import DRAFTED, NOT_DENSE, PLAIN, Drafted, Plain
+from experiment.catalogue.published import DRAFTED, LISTED, NOT_DENSE, PLAIN, Drafted, Plain
 from experiment.decoding import BEYOND, Forecaster, forecaster, left_out, of_row, published_forecaster
 
 
@@ -116,7 +116,7 @@ def _plain_as_json(row: Plain, ratio: float | None) -> dict[str, Any]:
     step = published_forecaster().plain(of_row(row), row.handicap)
     return asdict(row) | {
         "model": row.model.name,
-        "shape": asdict(row.model.shape) if row.model.confirmed != "experiment/catalogue/models.py" else None,
+        "shape": asdict(row.model.shape) if row.model.confirmed != LISTED else None,
         "shape_confirmed": row.model.confirmed,
         "chips": row.chips,
         "bound_s": step.bound_s,

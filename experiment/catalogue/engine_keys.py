@@ -14,38 +14,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-DECIDED = {
-    "batch_size": "serving.max_num_seqs",
-    "ctx_batch_size": "the server, one prompt at a time",
-    "max_batch_size": "serving.max_num_seqs",
-    "tkg_batch_size": "serving.max_num_seqs",
-    "kv_cache_batch_size": "serving.max_num_seqs",
-    "seq_len": "serving.max_model_len",
-    "max_length": "serving.max_model_len",
-    "max_context_length": "serving.max_model_len",
-    "max_new_tokens": "benchmark.max_tokens",
-    "tp_degree": "serving.tensor_parallel",
-    "logical_nc_config": "serving.logical_nc_config",
-    "logical_neuron_cores": "serving.logical_nc_config",
-    "enable_eagle_speculation": "arms[].speculation",
-    "enable_fused_speculation": "arms[].speculation",
-    "is_eagle3": "arms[].speculation",
-    "is_eagle_draft": "arms[].speculation",
-    "speculation_length": "arms[].speculation",
-    "spec_batch_size": "arms[].speculation",
-    "token_tree_config": "arms[].speculation",
-    "is_medusa": "arms[].speculation",
-    "medusa_speculation_length": "arms[].speculation",
-    "medusa_tree": "arms[].speculation",
-    "num_medusa_heads": "arms[].speculation",
-    "save_sharded_checkpoint": "how artifacts are kept",
-    "is_continuous_batching": "whether the arm is served",
-    "torch_dtype": "the weights, in bfloat16",
-    "quantized": "the weights, in bfloat16",
-    "quantization": "the weights, in bfloat16",
-    "quantized_checkpoints_path": "the weights, in bfloat16",
-    "on_cpu": "cluster.instance",
+_DECIDED_BY = {
+    "serving.max_num_seqs": (
+        *("batch_size", "max_batch_size", "tkg_batch_size"),
+        "kv_cache_batch_size",
+    ),
+    "the server, one prompt at a time": ("ctx_batch_size",),
+    "serving.max_model_len": ("seq_len", "max_length", "max_context_length"),
+    "benchmark.max_tokens": ("max_new_tokens",),
+    "serving.tensor_parallel": ("tp_degree",),
+    "serving.logical_nc_config": ("logical_nc_config", "logical_neuron_cores"),
+    "arms[].speculation": (
+        *("enable_eagle_speculation", "enable_fused_speculation", "is_eagle3", "is_eagle_draft"),
+        *("speculation_length", "spec_batch_size", "token_tree_config", "is_medusa"),
+        *("medusa_speculation_length", "medusa_tree", "num_medusa_heads"),
+    ),
+    "how artifacts are kept": ("save_sharded_checkpoint",),
+    "whether the arm is served": ("is_continuous_batching",),
+    "the weights, in bfloat16": (
+        *("torch_dtype", "quantized", "quantization"),
+        "quantized_checkpoints_path",
+    ),
+    "cluster.instance": ("on_cpu",),
 }
+DECIDED = {key: by for by, keys in _DECIDED_BY.items() for key in keys}
 """Keys that an arm cannot set, and what decides them."""
 
 

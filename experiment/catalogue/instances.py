@@ -47,11 +47,11 @@ class Instance:
     """What one node offers."""
 
     name: str
-    devices: int
+    devices: int = 0
     """Trainium2 chips."""
-    cores_per_device: int
+    cores_per_device: int = 0
     """Physical NeuronCores of one chip."""
-    hbm_gib_per_device: int
+    hbm_gib_per_device: int = 0
     vcpus: int
     memory_gib: int
     allocatable_cpu: int
@@ -105,25 +105,13 @@ _ALL = (
         max_pods=29,
         efa_interfaces=1,
         zones=MappingProxyType(
-            {
-                "ap-southeast-4": ("ap-southeast-4c",),
-                "ap-south-2": ZONES["ap-south-2"],
-                "sa-east-1": ZONES["sa-east-1"],
-            }
+            {"ap-southeast-4": ("ap-southeast-4c",)}
+            | {region: ZONES[region] for region in ("ap-south-2", "sa-east-1")}
         ),
     ),
     Instance(
-        name="lab-cpu",
-        devices=0,
-        cores_per_device=0,
-        hbm_gib_per_device=0,
-        vcpus=2,
-        memory_gib=8,
-        allocatable_cpu=2,
-        allocatable_memory_gib=8,
-        neuron=False,
+        name="lab-cpu", vcpus=2, memory_gib=8, allocatable_cpu=2, allocatable_memory_gib=8, neuron=False
     ),
 )
 """`lab-cpu` is the machine that the lab runs on; nothing is ever deployed to it."""
-
 INSTANCES = {instance.name: instance for instance in _ALL}

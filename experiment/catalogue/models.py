@@ -1,16 +1,24 @@
-"""The models that can be target or draft, with the numbers that decide whether a pair fits and fits together.
-
-Shapes are those of each model's `config.json` on its Hugging Face page (https://huggingface.co/<name>). A test
-recomputes the parameter count from the shape and compares it with the count that the model card states.
-"""
+"""The models of `models.yaml` that can be target or draft, with the numbers that decide whether a pair fits and fits together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 BYTES_PER_VALUE = 2
 """bfloat16, for weights and the key and value cache."""
+
+
+def table_beside(module: str) -> Any:
+    """The YAML file with the name of a module, beside it. It is our own, so it is read without limits.
+
+    The C parser, where the installed yaml has it, takes a tenth of the time.
+    """
+    text = Path(module).with_suffix(".yaml").read_text(encoding="utf-8")
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,129 +77,28 @@ class Model(Shape):
         return self.read_parameters + (0 if self.tied_embeddings else self.vocabulary * self.hidden)
 
 
-_FAMILIES: dict[str, dict[str, Any]] = {
-    "qwen3": {
-        "architecture": "Qwen3ForCausalLM",
-        "vocabulary": 151_936,
-        "max_positions": 40_960,
-        "can_think": True,
-    },
-    "llama3": {
-        "architecture": "LlamaForCausalLM",
-        "vocabulary": 128_256,
-        "max_positions": 131_072,
-        "gated": True,
-    },
-    "llama": {"architecture": "LlamaForCausalLM", "vocabulary": 32_000, "max_positions": 2048},
-    "lab": {
-        "architecture": "Qwen3ForCausalLM",
-        "vocabulary": 2048,
-        "max_positions": 1024,
-        "lab_only": True,
-    },
-}
-"""What the models of a tokenizer share. Those of the lab are tiny, trained by itself and good for its own prompts only."""
-_COLUMNS = (
-    *("tokenizer", "layers", "hidden", "query_heads", "kv_heads", "head_dim", "intermediate"),
-    "tied_embeddings",
-)
-_SIZES: dict[str, tuple[Any, ...]] = {
-    "Qwen/Qwen3-0.6B": ("qwen3", 28, 1024, 16, 8, 128, 3072, True),
-    "Qwen/Qwen3-1.7B": ("qwen3", 28, 2048, 16, 8, 128, 6144, True),
-    "Qwen/Qwen3-4B": ("qwen3", 36, 2560, 32, 8, 128, 9728, True),
-    "Qwen/Qwen3-8B": ("qwen3", 36, 4096, 32, 8, 128, 12_288, False),
-    "Qwen/Qwen3-14B": ("qwen3", 40, 5120, 40, 8, 128, 17_408, False),
-    "Qwen/Qwen3-32B": ("qwen3", 64, 5120, 64, 8, 128, 25_600, False),
-    "meta-llama/Llama-3.2-1B-Instruct": ("llama3", 16, 2048, 32, 8, 64, 8192, True),
-    "meta-llama/Llama-3.1-8B-Instruct": ("llama3", 32, 4096, 32, 8, 128, 14_336, False),
-    "meta-llama/Llama-3.3-70B-Instruct": ("llama3", 80, 8192, 64, 8, 128, 28_672, False),
-    "lmsys/vicuna-7b-v1.3": ("llama", 32, 4096, 32, 32, 128, 11_008, False),
-    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": ("llama", 22, 2048, 32, 4, 64, 5632, False),
-    "lab/target": ("lab", 16, 128, 4, 2, 32, 256, True),
-    "lab/draft": ("lab", 2, 96, 4, 2, 32, 256, True),
-    "lab/weak-draft": ("lab", 1, 64, 2, 2, 32, 128, True),
-}
-MODELS = {
-    name: Model(name=name, **_FAMILIES[row[0]], **dict(zip(_COLUMNS, row, strict=True)))
-    for name, row in _SIZES.items()
-}
-FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A head that a source of its or the runtimes' makers pairs with its target; others may be named as well."""
+    """A head that a source pairs with its target; other heads may be named as well."""
 
     name: str
     target: str
     mode: str
-    speculative_tokens: int | None
+    speculative_tokens: int | None = None
     """Tokens that it drafts, fixed by its training; `None` where any number goes."""
     source: str
     date: str
     vocabulary: int | None = None
-    """Tokens that its output layer knows; `None` where it is not known. Heads of RedHat's `speculators` know 32,000 and map them to
-    the target's by a tensor `d2t` (https://github.com/vllm-project/speculators/pull/50, example in pull 53)."""
+    """Tokens that its output layer knows; `None` where it is not known."""
 
 
-_SPECULATORS_VOCABULARY = 32_000
-_PLUGIN = "https://github.com/vllm-project/vllm-neuron/tree/main/"
-_ALL_HEADS = (
-    Head(
-        name="RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
-        target="meta-llama/Llama-3.1-8B-Instruct",
-        mode="eagle3",
-        speculative_tokens=None,
-        source="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/tutorials/"
-        "tutorial-eagle3-speculative-decoding-llama-3-1.html",
-        date="2026-06-11",
-        vocabulary=_SPECULATORS_VOCABULARY,
-    ),
-    Head(
-        name="RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3",
-        target="meta-llama/Llama-3.3-70B-Instruct",
-        mode="eagle3",
-        speculative_tokens=None,
-        source=f"{_PLUGIN}docs/model-recipes/llama-3.md",
-        date="2026-08-17",
-        vocabulary=_SPECULATORS_VOCABULARY,
-    ),
-    Head(
-        name="RedHatAI/Qwen3-32B-speculator.eagle3",  # at dc84fe7: one layer, hidden size 5120, 3.1 GB, `d2t` of 32,000
-        target="Qwen/Qwen3-32B",
-        mode="eagle3",
-        speculative_tokens=None,
-        source="https://github.com/vllm-project/speculators",
-        date="2026-08-27",
-        vocabulary=_SPECULATORS_VOCABULARY,
-    ),
-    Head(
-        name="z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",
-        target="meta-llama/Llama-3.1-8B-Instruct",
-        mode="dflash",
-        speculative_tokens=9,
-        source=f"{_PLUGIN}examples/vllm_neuron/models/llama3/dflash",
-        date="2026-08-17",
-    ),
-    Head(
-        name="z-lab/Qwen3-4B-DFlash-b16",
-        target="Qwen/Qwen3-4B",
-        mode="dflash",
-        speculative_tokens=15,
-        source=f"{_PLUGIN}examples/vllm_neuron/models/qwen3/dflash",
-        date="2026-08-17",
-    ),
-    # Its target is a mixture of experts, which no runtime here has code for: known, so that it is not paired with another.
-    Head(
-        name="z-lab/gpt-oss-20b-DFlash",
-        target="openai/gpt-oss-20b",
-        mode="dflash",
-        speculative_tokens=7,
-        source=f"{_PLUGIN}docs/model-recipes/gpt-oss.md",
-        date="2026-08-25",
-    ),
-)
-HEADS = {one.name: one for one in _ALL_HEADS}
+_TABLE = table_beside(__file__)
+MODELS = {
+    name: Model(name=name, **_TABLE["families"][row[0]], **dict(zip(_TABLE["columns"], row, strict=True)))
+    for name, row in _TABLE["models"].items()
+}
+FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
+HEADS = {row["name"]: Head(**row) for row in _TABLE["heads"]}
 
 
 def head(name: str, *, target: Model, layers: int) -> Model:

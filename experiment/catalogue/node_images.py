@@ -6,13 +6,10 @@ variant together.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from experiment.catalogue.runtimes import Runtime
+from experiment.catalogue.runtimes import Runtime
 
 OLDEST_FOR_CLAIMS = (1, 34, 2)
 """1.34.0 and 1.34.1 have a regression in resource claims (kubernetes#133920)."""
@@ -35,8 +32,7 @@ class NodeImage:
     def __post_init__(self) -> None:
         """Raises ValueError for a release that must never be pinned."""
         oldest, newest = PANICKING_KUBERNETES
-        minor = tuple(int(part) for part in self.kubernetes.split("."))
-        if self.date in PANICS and oldest <= minor <= newest:
+        if self.date in PANICS and oldest <= tuple(map(int, self.kubernetes.split("."))) <= newest:
             raise ValueError(
                 f"node image {self.release}: its kernel can panic on Kubernetes 1.31 to 1.35 (awslabs/amazon-eks-ami "
                 "issue 2845); pin 20261012 or later, or a release before 20260930"
@@ -75,13 +71,11 @@ def images_of(kubernetes: str) -> tuple[NodeImage, ...]:
 def serving_image(kubernetes: str, runtimes: Iterable[Runtime]) -> NodeImage | None:
     """The newest image with a driver that every runtime takes; `None` where no image has one."""
     bounds = [runtime.drivers for runtime in runtimes if runtime.drivers is not None]
-    for image in images_of(kubernetes):
-        if all(drivers.serve(image.neuron_driver) for drivers in bounds):
-            return image
-    return None
+    able = (image for image in images_of(kubernetes) if all(own.serve(image.neuron_driver) for own in bounds))
+    return next(able, None)
 
 
 def versions_serving(runtimes: Iterable[Runtime]) -> list[str]:
     """The Kubernetes versions with an image that serves every runtime."""
-    wanted = list(runtimes)
-    return sorted({image.kubernetes for image in NODE_IMAGES if serving_image(image.kubernetes, wanted)})
+    needed = list(runtimes)
+    return sorted({image.kubernetes for image in NODE_IMAGES if serving_image(image.kubernetes, needed)})

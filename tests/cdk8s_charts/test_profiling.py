@@ -15,7 +15,7 @@ from cdk8s_charts import profile_arm
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads.profiling import OUT, profile_objects, profiled_argv
 from experiment import Arm, load
-from experiment.catalogue.runtimes import NXDI_VLLM_0_16
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.naming import profile_cron_job
 from tests.cdk8s_charts.objects import Pod
 from tests.conftest import ROOT
@@ -69,7 +69,7 @@ def test_the_arms_own_server_is_captured_as_the_documentation_of_its_runtime_say
 
 def test_inference_is_captured_as_a_session_where_the_sdk_documents_it() -> None:
     experiment = load(ROOT / "experiments" / "qwen3-32b.yaml")
-    newer = replace(experiment.baseline, runtime=NXDI_VLLM_0_16)
+    newer = replace(experiment.baseline, runtime=RUNTIMES["nxdi-vllm-0.16"])
     (made,) = profile_objects(experiment, newer)
     server = Pod(made).spec["initContainers"][-1]
     found = {one["name"]: one.get("value") for one in server["env"]}

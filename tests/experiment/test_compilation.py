@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import NXDI_VLLM_0_16
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import (
     KEY_LENGTH,
     artifact_inputs,
@@ -54,7 +54,7 @@ CHANGES: dict[str, Callable[[Arm], Arm]] = {
     "target": lambda arm: replace(arm, target=replace(arm.target, model=MODELS["Qwen/Qwen3-14B"])),
     "target revision": lambda arm: replace(arm, target=replace(arm.target, revision="b" * 40)),
     "image": lambda arm: replace(arm, runtime=replace(arm.runtime, image=f"{arm.runtime.image}@sha256:0")),
-    "runtime": lambda arm: replace(arm, runtime=NXDI_VLLM_0_16, speculation=None),
+    "runtime": lambda arm: replace(arm, runtime=RUNTIMES["nxdi-vllm-0.16"], speculation=None),
     "instance": lambda arm: replace(arm, instance=INSTANCES["trn2.3xlarge"]),
     "tensor parallelism": _serving(tensor_parallel=16),
     "logical cores": _serving(logical_nc_config=1),

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
 from core.findings import Misuse
-from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
+from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import Endpoint
 from lab.emulator.served_arm import parse_argv
@@ -231,7 +231,7 @@ async def _samples(session: Session) -> dict[str, float]:
     async with session.get("/metrics") as response:
         assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         page = await response.text()
-    assert tuple(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) == NXDI_VLLM_0_9_1.metrics
+    assert tuple(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) == RUNTIMES["nxdi-vllm-0.9.1"].metrics
     lines = [line for line in page.splitlines() if not line.startswith("#")]
     assert all(f'model_name="{MODEL}"' in line for line in lines)
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment.catalogue.runtimes import NATIVE_VLLM_0_29
+from experiment.catalogue.runtimes import RUNTIMES
 from operations.running.arm_profiles import viewer
 from operations.running.context import Context, StepError
 from operations.running.steps import carry_out, steps
@@ -73,5 +73,5 @@ def test_without_the_option_nothing_is_profiled(driver: Driver) -> None:
 
 
 def test_newer_sdks_have_neuron_explorer(driver: Driver) -> None:
-    arm = replace(driver.world.experiment.baseline, runtime=NATIVE_VLLM_0_29)
+    arm = replace(driver.world.experiment.baseline, runtime=RUNTIMES["native-vllm-0.29"])
     assert viewer(arm, Path("results/a b")) == "neuron-explorer view -d 'results/a b'"
