@@ -1,64 +1,70 @@
-"""`prompts`: an access log of OpenAI-style requests as prompts that arrive when its requests did.
+"""`prompts`: a file of prompts, or a gateway's access log with the times at which its requests came, as JSON lines.
 
-What is kept are times, lengths and classes. Texts are kept on request only: without that, each prompt gets a made-up text of the
-recorded length, and says so, because how many drafts are accepted depends on the text. The sources of the formats are in
-docs/replay.md.
+Of a log times, lengths and classes are kept, texts only on request: without that, each prompt gets a made-up text of the recorded
+length and says so, because how many drafts are accepted depends on the text. The sources of the formats are in docs/replay.md.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import random
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationError
 
 from core.edge import shortened
 from core.findings import Finding, Misuse
 from core.labels import is_label
 from core.reading import UnreadableFile, whole_text
 from core.words import count
+from experiment import prompt_files
 from experiment.__main__ import main as prompts_of
 from experiment.__main__ import print_lines
-from experiment.prompt_files import (
-    CLASSES,
-    LARGEST_BYTES,
-    MOST_ENTRIES,
-    MOST_WRONG,
-    Unusable,
-    as_line,
-    entries_of,
-    entry_of,
-    name_in,
-    rows_of,
-    told_once,
-)
+from experiment.prompt_files import Unusable
 from operations.options import FILE
 
 _MOST_BYTES = 64 * 2**20
 """Of a log, from its beginning; what a run takes of it is a quarter of that."""
-_MADE_UP = "texts are made up, so a replay cannot tell how much drafting helps your traffic"
 _FORMATS = {
-    "Mooncake trace": ("timestamp", 1000, "input_length", "output_length"),
-    "Azure LLM inference trace": ("TIMESTAMP", 1, "ContextTokens", "GeneratedTokens"),
-    "BurstGPT trace": ("Timestamp", 1, "Request tokens", "Response tokens"),
-    "LiteLLM log": ("startTime", 1, "prompt_tokens", "completion_tokens"),
-    "Envoy AI Gateway access log": ("start_time", 1, "genai_tokens_input", "genai_tokens_output"),
-    "nginx access log": ("msec", 1, "request_body", ""),
+    "LiteLLM log": ("startTime", "prompt_tokens"),
+    "Envoy AI Gateway access log": ("start_time", "genai_tokens_input"),
+    "nginx access log": ("msec", "request_body"),
 }
-"""By name: the key of the time, its units a second, and the keys of both lengths, in tokens."""
+"""Two keys by which an entry of each is known."""
 _WORDS = "the of and to in is it you that he was for on are as with at be this from or had by but not what all we can out"
 """Common words, nearly always a token each."""
 _NUMBERED_BYTES = 60
 """What number and arrival add to a line, at most."""
-_MOST_TOKENS = 1 << 20
-"""A longer prompt or answer is a mistake of the log."""
+_Time = Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
+_Tokens = Annotated[int, Field(ge=0, le=1 << 20)] | None
+_REMEDY = "give times as seconds or as 2026-11-22T18:15:46.68Z, and lengths as whole numbers up to 1,048,576"
+
+
+class _Body(BaseModel):
+    """What a request asked, as far as the log has it."""
+
+    messages: Any = None
+    prompt: Any = None
+    max_tokens: _Tokens = Field(None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens"))
+
+    def asked(self) -> list[Any]:
+        if isinstance(self.messages, list):
+            return self.messages
+        return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else []
+
+
+class _Entry(_Body):
+    """One request; nginx logs it at its end, with its body instead of the tokens."""
+
+    at: _Time = Field(validation_alias=AliasChoices("startTime", "start_time", "msec"))
+    request_time: float = Field(0.0, ge=0, allow_inf_nan=False)
+    given: _Tokens = Field(None, validation_alias=AliasChoices("prompt_tokens", "genai_tokens_input"))
+    taken: _Tokens = Field(None, validation_alias=AliasChoices("completion_tokens", "genai_tokens_output"))
+    request_body: Any = None
 
 
 @click.command()
@@ -69,7 +75,7 @@ _MOST_TOKENS = 1 << 20
     metavar="FILE",
     help="The target's tokenizer.json: write `tokens`, the length of each prompt, into its line.",
 )
-@click.option("--log", is_flag=True, help=f"FILE is an access log or a trace: {', '.join(_FORMATS)}.")
+@click.option("--log", is_flag=True, help=f"FILE is an access log: {', '.join(_FORMATS)}.")
 @click.option("--texts", is_flag=True, help="With --log: keep the texts, which are made up otherwise.")
 @click.option("--class", "class_key", metavar="KEY", default="", help="With --log: the key of the class.")
 @click.option("--seed", type=int, metavar="N", default=1, help="Of made-up texts; by default 1.")
@@ -78,194 +84,130 @@ def command(path: Path, tokenizer: Path | None, log: bool, texts: bool, class_ke
 
     What the file is, and what was left out, goes to stderr.
     """
-    if not log:
-        if texts or class_key:
-            raise Misuse("--texts and --class go with --log; add it, or leave them out")
-        counted = ["--tokenizer", str(tokenizer)] if tokenizer else []
-        return prompts_of(["prompts", str(path), *counted], prog="trnspec")
-    if tokenizer:
+    if log and tokenizer:
         raise Misuse(
             "--tokenizer does not go with --log; write the log's prompts to a file first, and count these"
         )
-    found = read_log(path, texts=texts, class_key=class_key, seed=seed)
-    remarks = [f"{count(len(found.lines), 'prompt')} in {found.seconds:g} s, {found.format}"]
-    left_out = {"without an answer": found.unanswered, "that cannot be used": found.unusable}
-    if any(left_out.values()):
-        remarks += [f"left out: {', '.join(f'{number} {why}' for why, number in left_out.items() if number)}"]
-    if not found.whole:
-        remarks += [
-            f"only the beginning of the log was read: a run takes {LARGEST_BYTES >> 20} MiB and fewer than "
-            f"{MOST_ENTRIES:,} prompts"
-        ]
-    remarks += [] if texts else [_MADE_UP]
-    told = [f"{path.name}: {'; '.join(remarks)}", *(one.line() for one in told_once(found.problems))]
-    print("\n".join(told), file=sys.stderr)
-    return print_lines(found.lines)
+    if log:
+        lines, remarks = converted(path, texts=texts, class_key=class_key, seed=seed)
+        print("\n".join(remarks), file=sys.stderr)
+        return print_lines(lines)
+    if texts or class_key:
+        raise Misuse("--texts and --class go with --log; add it, or leave them out")
+    counted = ["--tokenizer", str(tokenizer)] if tokenizer else []
+    return prompts_of(["prompts", str(path), *counted], prog="trnspec")
 
 
-@dataclass(kw_only=True)
-class Log:
-    """What was read of a log."""
+def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[list[str], list[str]]:
+    """The requests of a log by arrival, as lines of JSON, and what there is to say of them.
 
-    format: str = ""
-    lines: list[str]
-    """JSON, in the order of arrival."""
-    seconds: float = 0.0
-    """From the first arrival to the last."""
-    unanswered: int = 0
-    unusable: int = 0
-    problems: list[Finding]
-    """Of the first `MOST_WRONG` entries that cannot be used."""
-    whole: bool = True
-    """Whether all of it was read."""
-
-
-def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> Log:
-    """The log at `path`: a log may end in half a line, so entries that cannot be used are left out. As much of it is read as a run
-    takes. `texts`: keep what was asked; `class_key`: where the class is, with dots into objects; `seed`: of made-up texts. Raises
-    `Misuse` where nothing is left.
+    A log that is being written may begin and end in half a line, so entries that cannot be used are left out. `class_key`: where
+    the class is, with dots into objects. Raises `Misuse` where nothing is left.
     """
-    log = Log(lines=[], problems=[])
-    found: list[tuple[float, str]] = []
-    size, unnamed = 0, path.stem if is_label(path.stem) else "all"
-    keys = (class_key,) if class_key else CLASSES
+    format_, arrivals, left_out, size = "", list[tuple[float, str]](), Counter[str](), 0
+    problems: list[Finding] = []
     try:
         text = whole_text(path, most_bytes=_MOST_BYTES, beginning=True)
-        log.whole = path.stat().st_size <= _MOST_BYTES
-        for number, (place, entry_text) in enumerate(_entries(text, path.name), start=1):
+        cut = path.stat().st_size > _MOST_BYTES
+        for number, (place, entry_text) in enumerate(prompt_files.entries_of(text, path.name), start=1):
             try:
-                entry = entry_of(entry_text)
-                log.format = log.format or _format_of(entry)
-                asked = _asked(entry, log.format, None if texts else random.Random(f"{seed}/{number}"))
-                if asked:
-                    class_ = name_in(_classed(entry, class_key), keys, unnamed)
-                    line = as_line({"class": class_} | asked)
-                    size += len(line.encode()) + _NUMBERED_BYTES
-                    if found and (size > LARGEST_BYTES or len(found) + 1 == MOST_ENTRIES):
-                        log.whole = False
-                        break
-                    found.append((_arrived_s(entry, log.format), line))
-                log.unanswered += not asked
-            except Unusable as error:
-                if isinstance(error, UnknownLog):
-                    raise
-                log.unusable += 1
-                log.problems += [Finding(place, None, *error.args)] if log.unusable <= MOST_WRONG else []
-    except (OSError, UnreadableFile, Unusable) as error:
-        if log.whole or not found:
-            remedy = (
-                error.args[1]
-                if len(error.args) > 1
-                else "give JSON lines, a JSON list, or CSV with a heading"
-            )
-            raise Misuse(Finding(path.name, None, str(error.args[0]), remedy)) from None
-    if not log.format:
-        raise Misuse(Finding(path.name, None, log.problems[0].why, log.problems[0].remedy))
-    if not found and log.problems:
-        raise Misuse(*told_once(log.problems))
-    if not found:
-        why = f"none of its {count(log.unanswered, 'entry')} has a length of prompt and answer"
-        raise Misuse(Finding(path.name, None, why, "give a log of requests that were answered"))
-    found.sort(key=lambda one: one[0])
-    first_s = found[0][0]
-    log.seconds = round(found[-1][0] - first_s, 6)
-    for number, (at_s, line) in enumerate(found, start=1):
-        log.lines.append(f'{{"id": "request-{number}", "at_s": {round(at_s - first_s, 6)}, {line[1:]}')
-    return log
+                entry = prompt_files.entry_of(entry_text)
+                format_ = format_ or _format_of(entry, path)
+                request = _Entry.model_validate(entry)
+                made_up = None if texts else random.Random(f"{seed}/{number}")
+                if (asked := _asked(request, made_up)) is None:
+                    left_out["without an answer"] += 1
+                    continue
+                line = prompt_files.as_line({"class": _class(entry, class_key, path)} | asked)
+            except (Unusable, ValidationError) as error:
+                left_out["that cannot be used"] += 1
+                if len(problems) < prompt_files.MOST_WRONG:
+                    problems.append(Finding(place, None, *_reason(error)))
+                continue
+            size += len(line.encode()) + _NUMBERED_BYTES
+            if arrivals and (
+                size > prompt_files.LARGEST_BYTES or len(arrivals) + 1 == prompt_files.MOST_ENTRIES
+            ):
+                cut = True
+                break
+            arrivals.append((request.at.timestamp() - request.request_time, line))
+    except (UnreadableFile, Unusable) as error:
+        if not (arrivals and cut):  # what was read up to where a long list was cut is kept
+            raise Misuse(Finding(path.name, None, error.args[0], "give JSON lines or a JSON list")) from None
+    problems = prompt_files.told_once(problems)
+    if not arrivals:
+        why = f"none of its {count(left_out['without an answer'], 'entry')} has a length of prompt and answer"
+        raise Misuse(
+            *(problems or [Finding(path.name, None, why, "give a log of requests that were answered")])
+        )
+    arrivals.sort(key=lambda one: one[0])
+    first_s = arrivals[0][0]
+    lines = [
+        f'{{"id": "request-{number}", "at_s": {round(at_s - first_s, 6)}, {line[1:]}'
+        for number, (at_s, line) in enumerate(arrivals, start=1)
+    ]
+    remarks = [f"{path.name}: {count(len(lines), 'prompt')} in {arrivals[-1][0] - first_s:g} s, {format_}"]
+    if left_out:
+        remarks.append(
+            "left out: " + ", ".join(f"{number} {why}" for why, number in sorted(left_out.items()))
+        )
+    if cut:
+        most = f"{prompt_files.LARGEST_BYTES >> 20} MiB and fewer than {prompt_files.MOST_ENTRIES:,} prompts"
+        remarks.append(f"only the beginning of the log was read: a run takes {most}")
+    if not texts:
+        remarks.append("texts are made up, so a replay cannot tell how much drafting helps your traffic")
+    return lines, ["; ".join(remarks), *(one.line() for one in problems)]
 
 
-def _entries(text: str, name: str) -> Iterator[tuple[str, str]]:
-    if not text.strip() or any(line.lstrip()[:1] in ("{", "[") for line in text.lstrip().split("\n", 2)[:2]):
-        return entries_of(text, name)
-    return ((place, json.dumps(row)) for place, row in rows_of(text, name))
-
-
-class UnknownLog(Unusable):
-    """The first entry that is whole is not one of a known log."""
-
-
-def _format_of(entry: dict[str, Any]) -> str:
-    for name, (at, _, given, _) in _FORMATS.items():
-        if at in entry and given in entry:
+def _format_of(entry: dict[str, Any], path: Path) -> str:
+    for name, keys in _FORMATS.items():
+        if all(key in entry for key in keys):
             return name
-    known = "; ".join(f"{at}, {given}" for at, _, given, _ in _FORMATS.values())
-    keys = shortened(", ".join(sorted(entry)), 200)
-    raise UnknownLog(
-        f"is not a known log: its first entry has {keys or 'no key'}", f"known by two keys each: {known}"
-    )
+    known = "; ".join(", ".join(keys) for keys in _FORMATS.values())
+    why = f"is not a known log: its first entry has {shortened(', '.join(sorted(entry)), 200) or 'no key'}"
+    remedy = f"known by two keys each: {known}; of another log write lines with `at_s` (docs/replay.md)"
+    raise Misuse(Finding(path.name, None, why, remedy))
 
 
-def _asked(entry: dict[str, Any], format_: str, chance: random.Random | None) -> dict[str, Any] | None:
-    """What an entry asked, its text made up where there is `chance`; nothing where it was not answered."""
-    _, _, given, taken = _FORMATS[format_]
-    try:
-        body = entry if taken else entry_of(str(entry[given]))
-    except (Unusable, LookupError):
+def _asked(request: _Entry, made_up: random.Random | None) -> dict[str, Any] | None:
+    """What a request asked, its text made up where there is a source of chance; nothing where it was not answered."""
+    body: _Body = request
+    if request.request_body is not None:
+        try:
+            body = _Body.model_validate_json(str(request.request_body))
+        except ValidationError:
+            return None
+    messages, limit = body.asked(), request.taken or body.max_tokens
+    characters = len("\n".join(str(one.get("content")) for one in messages if isinstance(one, dict)))
+    words = request.given if body is request else characters
+    if not words or (body is request and not request.taken):
         return None
-    messages, said = body.get("messages"), body.get("prompt")
-    if isinstance(messages, list):
-        said = "\n".join(str(one.get("content")) for one in messages if isinstance(one, dict))
-    elif isinstance(said, str):
-        messages = [{"role": "user", "content": said}]
-    limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    most = _count(entry, taken) if taken else _count(body, limit)
-    own = {"max_tokens": most} if most else {}
-    words = _count(entry, given) if taken else len(said) // 2 + 1 if isinstance(said, str) else 0
-    if not words or (taken and not most):
-        return None
-    if chance is None:
+    limits = {"max_tokens": limit} if limit else {}
+    if made_up is None:
         if not messages:
             raise Unusable("has no text of its request", "leave --texts out, and texts are made up")
-        return own | {"messages": messages}
-    text = " ".join(chance.choices(_WORDS.split(), k=words))
-    text = text if taken else text[: len(said or "")]  # where no tokens were counted, as many characters
-    return own | {"messages": [{"role": "user", "content": text}], "made_up": True}
+        return limits | {"messages": messages}
+    content = " ".join(made_up.choices(_WORDS.split(), k=words))
+    content = content if body is request else content[:characters]  # no tokens were counted
+    return limits | {"messages": [{"role": "user", "content": content}], "made_up": True}
 
 
-def _classed(entry: dict[str, Any], key: str) -> dict[str, Any]:
-    """The entry, or its value at `key` alone where one is named."""
+def _class(entry: dict[str, Any], key: str, path: Path) -> str:
+    """What `key` names, or else what files of prompts name so."""
     if not key:
-        return entry
-    found: Any = entry
+        return prompt_files.name_in(entry, prompt_files.CLASSES, path.stem if is_label(path.stem) else "all")
+    value: Any = entry
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
         raise Unusable(f"has no `{shortened(key, 60)}`", "name a key that entries have with --class")
-    return {key: found}
+    return prompt_files.name_in({key: value}, (key,), "")
 
 
-def _count(entry: dict[str, Any], key: str) -> int:
-    """A length; 0 where it is missing."""
-    try:
-        count = max(0, int(float(entry[key])))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return 0
-    if count > _MOST_TOKENS:
-        raise Unusable(
-            f"`{key}` is {shortened(repr(entry[key]), 60)}, above {_MOST_TOKENS:,} tokens",
-            "correct the length",
-        )
-    return count
-
-
-def _arrived_s(entry: dict[str, Any], format_: str) -> float:
-    """When a request came, in seconds. nginx writes it down at its end."""
-    at, per_s, _, taken = _FORMATS[format_]
-    return _time(entry, at) / per_s - (0.0 if taken else _time(entry, "request_time"))
-
-
-def _time(entry: dict[str, Any], key: str) -> float:
-    value = entry.get(key)
-    try:
-        try:
-            found = float(value)  # type: ignore[arg-type]
-        except ValueError:
-            date = datetime.fromisoformat(str(value))
-            found = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-        if math.isfinite(found):
-            return found
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise Unusable(
-        f"`{key}` is {shortened(repr(value), 60)}", "give a number or a date as 2026-11-22T18:15:46.68Z"
-    )
+def _reason(error: Unusable | ValidationError) -> tuple[str, str]:
+    """Why an entry cannot be used, and what to do."""
+    if isinstance(error, Unusable):
+        return error.args[0], error.args[1]
+    first = error.errors(include_url=False)[0]
+    value = "missing" if first["type"] == "missing" else shortened(repr(first["input"]), 60)
+    return f"`{first['loc'][0]}` is {value}", _REMEDY

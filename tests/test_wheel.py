@@ -106,7 +106,7 @@ def test_an_experiment_is_checked_and_prompts_are_made_of_an_access_log(
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("mine.yaml")
-    (tmp_path / "log.jsonl").write_text('{"timestamp": 1500, "input_length": 20, "output_length": 5}\n')
+    (tmp_path / "log.jsonl").write_text('{"startTime": 1500, "prompt_tokens": 20, "completion_tokens": 5}\n')
     done = _run(installed / "trnspec", "prompts", "log.jsonl", "--log", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["max_tokens"] == 5
