@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from reprlib import repr as shown
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -18,11 +21,14 @@ from pydantic import (
     model_validator,
 )
 
-from benchmark.addresses import url_problem
 from benchmark.objectives import METRICS, MOST_S, PERCENTILE, by_percentile
 
 MOST_LEVELS, MOST_DEPTH = 64, 32
 _MOST_PROBLEMS = 20
+_MOST_URL = 2000
+_HOST, _NUMBERS = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[0-9.]+")
+_BRACKETED = re.compile(r"\[[^\[\]]+\](:[0-9]+)?")
+_URL = "an http(s) URL that ends in /v1"
 LEFT_OUT = Field(exclude_if=lambda value: not value)
 """A plan file does not have the key where it says nothing."""
 UNLESS_ONE = Field(exclude_if=lambda value: value == 1)
@@ -50,10 +56,38 @@ def by_user(message: Mapping[str, Any]) -> bool:
 
 
 def asked_by_user(value: Any) -> bool:
-    """Messages, at least one of them the user's with text."""
-    if not (isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value) and plain(value)):
-        return False
-    return any(map(by_user, value))
+    """Whether these are messages, at least one of them the user's with text."""
+    are_messages = isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value)
+    return are_messages and plain(value) and any(map(by_user, value))
+
+
+def url_problem(value: str) -> str | None:
+    """Why `value` cannot be the base URL of an arm. What may be secret in it is not repeated."""
+    if not value.isprintable() or any(map(str.isspace, value)):
+        return f"{shown(value)}; must be {_URL}, without spaces"
+    if "@" in value:
+        return "holds a user name or a password, which results would keep; put the API key into BENCHMARK_API_KEY"
+    if "?" in value or "#" in value:
+        return f"has a query or a fragment; must be {_URL}"
+    try:
+        parts = urlsplit(value)
+        port, host = parts.port, parts.hostname or ""
+        if "[" in parts.netloc:
+            host = str(IPv6Address(host)) if _BRACKETED.fullmatch(parts.netloc) else ""
+        else:
+            host = host.encode("idna").decode()
+        if _NUMBERS.fullmatch(host):
+            host = str(IPv4Address(host))
+    except ValueError as error:  # an encoding error is one
+        return f"{shown(value)} ({error}); must be {_URL}"
+    known = parts.scheme in ("http", "https") and port != 0 and len(value) <= _MOST_URL
+    return None if known and (":" in host or _HOST.fullmatch(host)) else f"{shown(value)}; must be {_URL}"
+
+
+def _base_url(value: str) -> str:
+    if problem := url_problem(value):
+        raise ValueError(problem)
+    return value.rstrip("/")
 
 
 def held_to(check: Callable[[Any], bool]) -> AfterValidator:
@@ -82,8 +116,8 @@ def number(maximum: float, *, above: float | None = None, least: float = 0.0) ->
 
 
 def items(wanted: str, *, least: int = 1, most: int | None = None) -> Any:
-    """JSON has lists where a frozen model has tuples. One wrong entry says as much as a million."""
-    return must_be(wanted, strict=False, min_length=least, max_length=most, fail_fast=True)
+    """JSON has lists where a frozen model has tuples."""
+    return must_be(wanted, strict=False, min_length=least, max_length=most)
 
 
 def levels(each: Any) -> Any:
@@ -94,46 +128,50 @@ class Part(BaseModel):
     """A JSON object that knows its keys and does not guess types; null is as if the key were absent."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    parts: ClassVar[Mapping[str, type[Part]]] = {}
+    """What its own objects are, and those in its lists."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        known = {field.alias or name for name, field in cls.model_fields.items()}
-        return {key: value for key, value in content.items() if value is not None or key not in known}
+        return {key: value for key, value in content.items() if value is not None}
 
     def to_dict(self, *, exclude_unset: bool = False) -> dict[str, Any]:
         """As a plan file has it; `exclude_unset` leaves out what was not given."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=exclude_unset)
 
 
-def in_words(
-    where: str,
-    part: type[Part],
-    content: Mapping[str, Any],
-    error: ValidationError,
-    with_own_lines: Collection[str],
-) -> list[str]:
-    """What pydantic found, a line for each wrong field of `part`, unknown keys first; none for what is inside the keys `with_own_lines`."""
+def in_words(part: type[Part], content: Any, error: ValidationError) -> list[str]:
+    """What pydantic found in `content`, a line for each wrong field."""
+    lines: dict[str, str] = {}
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        where, wrong = _place(part, content, detail["loc"], detail["msg"].removeprefix("Value error, "))
+        if not (detail["type"] == "too_short" and where in content and content[where]):
+            lines.setdefault(where, f"{where}: {wrong}")  # wrong entries make a list seem too short
+    return sorted(lines.values(), key=lambda line: ": unknown; " not in line)
+
+
+def _place(part: type[Part], content: Any, location: tuple[int | str, ...], said: str) -> tuple[str, str]:
+    """The path of a wrong field, and what is wrong with it."""
     fields = {field.alias or name: field for name, field in part.model_fields.items()}
-    wrong: dict[str, None] = {}
-    for found in error.errors(include_url=False, include_input=False, include_context=False):
-        key, *inside = found["loc"]
-        # Wrong entries of a part make a list seem too short.
-        if not (key in with_own_lines and inside) and not (
-            found["type"] == "too_short" and content[str(key)]
-        ):
-            wrong[str(key)] = None
-    known = ", ".join(fields)
-    lines = [f"{where}{_key(key)}: unknown; known are {known}" for key in wrong if key not in fields]
-    for key in filter(wrong.__contains__, fields):
-        if key == "url":
-            lines.append(f"{where}{key}: {url_problem(content.get(key))}")
-        else:
-            value = shown(content[key]) if key in content else "missing"
-            lines.append(f"{where}{key}: {value}; must be {fields[key].description}")
-    return lines
+    name, inside = str(location[0]), location[1:]
+    if name not in fields:
+        known = name if name.isidentifier() and len(name) < 60 else shown(name)
+        return known, f"unknown; known are {', '.join(fields)}"
+    value, wanted = content.get(name), fields[name].description
+    if inside and name in part.parts:
+        where = name
+        if isinstance(number := inside[0], int):
+            where, value, inside = f"{name}[{number}]", value[number], inside[1:]
+            if not isinstance(value, dict):
+                return where, f"{shown(value)} is not a JSON object"
+        inner, wrong = _place(part.parts[name], value, inside, said)
+        return f"{where}.{inner}", wrong
+    if name == "url" and isinstance(value, str):
+        return name, said
+    return name, f"{shown(value) if name in content else 'missing'}; must be {wanted}"
 
 
 def one_line(problems: list[str]) -> str:
@@ -142,10 +180,8 @@ def one_line(problems: list[str]) -> str:
     return "; ".join([*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
-def _key(key: str) -> str:
-    return key if key.isidentifier() and len(key) < 60 else shown(key)
-
-
+Url = Annotated[str, AfterValidator(_base_url), must_be(_URL)]
+"""Base URL up to and including `/v1`, without a trailing slash."""
 FOR_ANY_OF = f"an object of seconds above 0 to {MOST_S:,.0f} for any of {', '.join(METRICS)}"
 _METRIC = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]
 _SECONDS = Annotated[int | float, number(MOST_S, above=0)]

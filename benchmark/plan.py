@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as shown
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from benchmark.addresses import url_problem
 from benchmark.cell_size import cell_requests
 from benchmark.errors import PlanError
 from benchmark.limits import (
@@ -27,6 +25,7 @@ from benchmark.limits import (
     Objective,
     Part,
     Slo,
+    Url,
     asked_by_user,
     held_to,
     in_words,
@@ -45,13 +44,12 @@ from core.words import count
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
-_MOST_ARMS = 64
+_MOST_ARMS, _MOST_PROMPTS = 64, 100_000
 _MOST_USD = 1e6
 MOST_STARTS = 32
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
 _RANGE = must_be("an object with low, high and, if need be, by, cells, minutes, usd")
-_SHALLOW = must_be(f"a JSON object, nested at most {MOST_DEPTH} deep")
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _TEXTS = items(f"a list of at most {MOST_LEVELS} texts", least=0, most=MOST_LEVELS)
 _SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
@@ -71,10 +69,7 @@ class Arm(Part):
     """One endpoint under test."""
 
     name: Name
-    url: Annotated[
-        str, held_to(lambda url: url_problem(url) is None), AfterValidator(lambda url: url.rstrip("/"))
-    ]
-    """Base URL up to and including `/v1`, without a trailing slash."""
+    url: Url
     speculative_tokens: Annotated[int, whole(0, MOST_OUTPUT)] = 0
     """Draft tokens per step; 0 is plain decoding."""
     max_tokens_per_step: Tokens = 1
@@ -169,6 +164,8 @@ class Prompt(Part):
 class Plan(Part):
     """Everything that decides which requests are sent, in the order of its file."""
 
+    parts: ClassVar[Mapping[str, type[Part]]] = {"arms": Arm, "prompts": Prompt, "search": Search}
+
     schema_: Annotated[int, must_be("1", ge=1, le=1)] = Field(alias="schema")
     experiment: Name
     model: Annotated[
@@ -217,7 +214,7 @@ class Plan(Part):
     """What an arm has to keep, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
     search: Annotated[Search | None, _RANGE, LEFT_OUT] = None
     """Where given, loads are searched; then `concurrency` and `rate` are not given."""
-    prompts: Annotated[tuple[Prompt, ...], items("a list of at least one prompt")]
+    prompts: Annotated[tuple[Prompt, ...], items("a list of at least one prompt", most=_MOST_PROMPTS)]
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -343,13 +340,11 @@ class Plan(Part):
 def load(path: Path) -> Plan:
     """Read and check the plan at `path`. Raises PlanError."""
     try:
-        content = json_of(text_of(path))
+        return from_dict(json_of(text_of(path)))
     except OSError as error:
         raise PlanError(f"{path}: cannot be read ({error.strerror}); name an existing plan file") from error
     except ValueError as error:
         raise PlanError(f"{path}: not JSON ({error}); a plan is one JSON object") from error
-    try:
-        return from_dict(content)
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from error
 
@@ -360,28 +355,10 @@ def from_dict(content: Any) -> Plan:
         raise PlanError(f"a plan is one JSON object, not {type(content).__name__}")
     if content.get("search") and "objective" not in content:  # of a client before 0.3.0
         content = {**content, "objective": content.get("slo")}
-    content = {key: value for key, value in content.items() if value is not None}
     try:
         return Plan.model_validate(content)
     except ValidationError as error:
-        problems = in_words("", Plan, content, error, _PARTS)
-    entries = [("search", content["search"])] if isinstance(content.get("search"), dict) else []
-    for key in ("arms", "prompts"):
-        listed = content[key] if isinstance(content.get(key), list) else ()
-        entries += [(f"{key}[{index}]", entry) for index, entry in enumerate(listed)]
-    for where, entry in entries:
-        if not isinstance(entry, dict):
-            problems.append(f"{where}: {shown(entry)} is not a JSON object")
-            continue
-        part = _PARTS[where.partition("[")[0]]
-        try:
-            part.model_validate(entry)
-        except ValidationError as error:
-            problems += in_words(f"{where}.", part, entry, error, _PARTS)
-    raise PlanError(one_line(problems))
-
-
-_PARTS: dict[Any, type[Part]] = {"arms": Arm, "prompts": Prompt, "search": Search}
+        raise PlanError(one_line(in_words(Plan, content, error))) from error
 
 
 def _contradictions(plan: Plan) -> Iterable[str]:

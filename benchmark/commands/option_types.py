@@ -11,7 +11,6 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
-from benchmark.addresses import url_problem
 from benchmark.errors import PlanError
 from benchmark.objectives import DEFAULT, METRICS, PERCENTILE
 from core.reading import json_of
@@ -26,6 +25,8 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 def address(text: str) -> tuple[str, str]:
     """`NAME=URL` of an arm."""
+    from benchmark.limits import url_problem
+
     name, equals, url = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError("is not NAME=URL with an http(s) URL")

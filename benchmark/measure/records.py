@@ -10,6 +10,7 @@ matter: it was asked, and counts as failed (`benchmark.measure.checking`).
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -29,7 +30,6 @@ from pydantic import (
     ValidationError,
 )
 
-from benchmark.addresses import without_credentials
 from benchmark.errors import PlanError
 from benchmark.plan import Load, Plan, from_dict
 
@@ -65,9 +65,13 @@ def _packed(code: str) -> PlainValidator:
 def _plan(content: Any) -> Plan:
     """Without user names and passwords in the addresses of arms, as older runs may hold them."""
     if isinstance(content, dict) and isinstance(arms := content.get("arms"), list):
-        known = [a | {"url": without_credentials(a.get("url"))} if isinstance(a, dict) else a for a in arms]
+        known = [a | {"url": _without_credentials(a.get("url"))} if isinstance(a, dict) else a for a in arms]
         content = {**content, "arms": known}
     return from_dict(content)
+
+
+def _without_credentials(url: Any) -> Any:
+    return re.sub(r"^(\w+://)[^/]*@", r"\1", url) if isinstance(url, str) else url
 
 
 Phase = Literal["warmup", "ramp", "measured", "drain"]

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.addresses import url_problem
+from benchmark.limits import url_problem
 from benchmark.measure import journal
 from tests.benchmark.conftest import WritePlan, plan_content
 from tests.benchmark.endpoint import Endpoint
