@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from benchmark.prompt_files import as_line, read_file, texts_of
 from core.argparse_help import Parser
 from core.edge import guarded
 from core.findings import Misuse
 from core.words import count
 from experiment import InvalidExperiment, load, step
 from experiment.description import as_json, as_text
-from experiment.prompt_files import as_line, read_file, texts_of
 from experiment.tokens import counter
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.cell_size import cell_requests
 from benchmark.objectives import counted, planned
+from benchmark.prompt_files import MOST_PROBLEMS, read_file
 from core.edge import shortened
 from core.findings import Finding
 from core.labels import WANTED, is_label
 from core.words import count
-from experiment.prompt_files import MOST_PROBLEMS, read_file
 from experiment.tokens import estimated
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import click
 from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationError
 
+from benchmark.prompt_files import Unusable
 from core.edge import shortened
 from core.findings import Finding, Misuse
 from core.labels import is_label
@@ -24,7 +25,6 @@ from core.words import count
 from experiment import prompt_files
 from experiment.__main__ import main as prompts_of
 from experiment.__main__ import print_lines
-from experiment.prompt_files import Unusable
 from operations.options import FILE
 
 _MOST_BYTES = 64 * 2**20

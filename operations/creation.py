@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from benchmark.prompt_files import ALL_FORMATS
 from core.console import print_json, print_table
 from core.files import write_whole
 from core.findings import Misuse
 from core.screen import wrapped
 from experiment.catalogue.published import TARGET
 from experiment.catalogue.runtimes import MODES
-from experiment.prompt_files import ALL_FORMATS
 from experiment.starter import compose
 from operations.options import FILE, FILES, json_option
 

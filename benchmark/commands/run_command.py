@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, arm, overridden, positive, seconds, whole
 from benchmark.errors import ErrorRateExceeded, PlanError
-from core.reading import json_of
+from core.words import count
 
 if TYPE_CHECKING:
     from benchmark.measure.loader import Loader
@@ -239,23 +238,13 @@ def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _prompts(path: Path) -> list[dict[str, Any]]:
-    """The prompts of the file at `path` as a plan has them. An experiment reads the same files, and one reader is enough for
-    both: a process, because rooms of one floor do not import each other. Raises PlanError."""
-    project = str(Path(__file__).resolve().parents[2])
-    searched = os.pathsep.join(filter(None, (project, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "experiment", "prompts", str(path)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | {"PYTHONPATH": searched, "PYTHONIOENCODING": "utf-8"},
-    )
-    if done.returncode == 1 and "No module named" in done.stderr:
-        why = "is read by `experiment`, which is not installed beside `benchmark`"
-        raise PlanError(f"--prompts: {path} {why}; install both, or give a --plan")
-    if done.returncode:
-        raise PlanError("; ".join(done.stderr.splitlines()))
-    print(done.stderr, end="", file=sys.stderr)
-    lines = [json_of(line) for line in done.stdout.split("\n") if line]
+    """The prompts of the file at `path` as a plan has them. Raises PlanError."""
+    from benchmark.prompt_files import read_file
+
+    file = read_file(path, name=path.name)
+    if file.problems:
+        places = (replace(one, where=str(one.value), value=None) for one in file.problems)
+        raise PlanError("; ".join(one.line() for one in places))
+    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}", file=sys.stderr)
     # How long a prompt is decides what is compiled, not what is asked.
-    return [{key: value for key, value in line.items() if key != "tokens"} for line in lines]
+    return [{key: value for key, value in line.items() if key != "tokens"} for _, line in file.lines]

@@ -6,9 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -102,15 +99,6 @@ def test_prompts_in_csv_are_asked_with_their_classes_as_they_were_typed(
     assert plan.prompts[0].prompt == "Frage 0, à\u00a0la\u2028carte?"
 
 
-def test_the_reader_of_prompts_keeps_the_callers_python_path(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys; print('seen', file=sys.stderr)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert run() == 0
-    assert "seen" in capfd.readouterr().err
-
-
 def test_what_is_missing_or_makes_no_sense_is_refused(
     run: Run, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
@@ -124,16 +112,6 @@ def test_what_is_missing_or_makes_no_sense_is_refused(
     assert run() == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert "above 0; line 2 of prompts.jsonl: " in error
-
-    alone = tmp_path / "alone"
-    for room in ("benchmark", "core"):
-        shutil.copytree(ROOT / room, alone / room, ignore=shutil.ignore_patterns("__pycache__"))
-    words = f"run --arm a=http://127.0.0.1:1/v1 --model M --max-tokens 9 --prompts {prompts} --out {tmp_path / 'out'}"
-    command = [sys.executable, "-m", "benchmark", *words.split()]
-    done = subprocess.run(command, cwd=alone, capture_output=True, text=True)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert "is read by `experiment`, which is not installed" in line
 
 
 def test_the_sequence_works_as_it_is_printed(

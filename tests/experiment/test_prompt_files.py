@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from benchmark.prompt_files import read_file
 from experiment import Experiment, InvalidExperiment, load
 from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.description import as_json, as_text
 from experiment.expected import expected
-from experiment.prompt_files import read_file
 from experiment.tokens import estimated
 from tests.experiment.edits import Variation
 

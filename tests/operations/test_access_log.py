@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from experiment.prompt_files import read_file
+from benchmark.prompt_files import read_file
 from operations.__main__ import main
 from tests.conftest import ROOT
 
