@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import click
 from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationError
 
+from benchmark import prompt_files
 from benchmark.prompt_files import Unusable
 from core.edge import shortened
 from core.findings import Finding, Misuse
 from core.labels import is_label
 from core.reading import UnreadableFile, whole_text
 from core.words import count
-from experiment import prompt_files
 from experiment.__main__ import main as prompts_of
 from experiment.__main__ import print_lines
 from operations.options import FILE
