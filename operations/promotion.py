@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import difflib
-import json
+import io
 import math
-import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from cdk8s_charts.manifests import stale, texts, write
 from core.console import print_json, progress, warn
-from core.findings import Misuse, Refusal
+from core.findings import InvalidExperiment, Misuse, Refusal
 from core.words import count
-from experiment import InvalidExperiment, load
+from experiment import load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from infra.deployment_file import NAME, read_deployment
 from operations.cloud import markers, nodegroup
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
     from experiment.model import Serve
     from operations.cloud.aws import Aws
 
-_KEY = re.compile(r"\s+(?P<key>\w+):.*?(?P<comment>\s+#.*)?")
+_SECTION = re.compile(r"^serve[ \t]*:.*\n(?:(?:[ \t].*)?\n)*", re.MULTILINE)
+"""Up to the next line that begins with anything but white space."""
 
 
 @on_aws
@@ -82,173 +86,133 @@ def command(
     dry_run: bool,
     account: str | None,
     as_json: bool,
-    **serve: Any,
+    **asked: Any,
 ) -> int:
     """Make ARM, which won, a service: edit `serve` of the experiment and render it again; the other arms stand at 0.
 
     It says what to deploy and what it costs. What is not given stays as `serve` has it. Everything is judged before the
     first file is written.
     """
-    _refuse_unknown(experiment_of(path, verb="promote"), arm)
-    serve["client_cidrs"] = [*serve["client_cidrs"]] or None
+    experiment_of(path, verb="promote")
+    asked["client_cidrs"] = [*asked["client_cidrs"]] or None
     before = path.read_text(encoding="utf-8")
-    after, experiment = _candidate(path, before, {"arm": arm, **serve})
-    service = experiment.serve
-    assert service is not None, "the candidate has one"
-    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    after = with_serve(before, {"arm": arm, **{k: v for k, v in asked.items() if v is not None}})
+    with _beside(path.resolve(), after) as draft:
+        try:
+            experiment = load(draft)
+        except InvalidExperiment as error:
+            raise Misuse(*InvalidExperiment(str(path), error.findings, {}).lines) from None
+        service = experiment.serve
+        assert service is not None, "the draft has one"
 
-    from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
+        from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
-    with progress(f"rendering {experiment.name}"):
-        rendered = texts(experiment, render(experiment), manifests)
-    files = stale(rendered)
-    gitops = []
-    if read_deployment(ROOT / NAME).workloads == "gitops":
-        # Argo CD does not change replicas; and the losers must let go of their devices first.
-        gitops = [f"./trnspec render {path} --resolved --out <DIR>", f"./trnspec promote {path} {arm} --now"]
-    aws = aws_of(experiment, account) if now else None
-    nodes_now = _nodes_of_the_ready(experiment, aws) if aws is not None else None
-    costs = bill(experiment, service)
-    told: dict[str, Any] = {
-        "experiment": experiment.name,
-        "arm": service.arm,
-        "replicas": service.replicas,
-        "max_replicas": service.max_replicas,
-        "load_balancer": service.certificate_arn is not None,
-        "answer_limit": experiment.answer_limit,
-        "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
-        "diff": "".join(difflib.unified_diff(old, new, fromfile=path.name, tofile=path.name, n=1)),
-        "files": [str(path) for path in files],
-        **costs,
-        "trn2_nodes_now": nodes_now,
-        "scaled": [],
-        "next": [f"git diff {path} {manifests / experiment.name}", f"./trnspec deploy {path}", *gitops],
-        "off_at_utc": experiment.cluster.off_at_utc,
-        "dry_run": dry_run,
-    }
-    if nodes_now is None or nodes_now < costs["nodes"]:
-        told["next"].append(f"./trnspec scale {path} {costs['nodes']} --hours <H>")
-    if not dry_run:
-        with _written(path.resolve(), before, after) if before != after else nullcontext():
+        with progress(f"rendering {experiment.name}"):
+            rendered = texts(experiment, render(experiment), manifests)
+        aws = aws_of(experiment, account) if now else None
+        plan: dict[str, Any] = {
+            "experiment": experiment.name,
+            "arm": service.arm,
+            "replicas": service.replicas,
+            "max_replicas": service.max_replicas,
+            "load_balancer": service.certificate_arn is not None,
+            "answer_limit": experiment.answer_limit,
+            "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
+            "diff": _diff(path.name, before, after),
+            "files": [str(file) for file in stale(rendered)],
+            **bill(experiment, service),
+            "trn2_nodes_now": _nodes_of_the_ready(experiment, aws) if aws else None,
+            "scaled": [],
+            "next": [f"git diff {path} {manifests / experiment.name}", f"./trnspec deploy {path}"],
+            "off_at_utc": experiment.cluster.off_at_utc,
+            "dry_run": dry_run,
+        }
+        if read_deployment(ROOT / NAME).workloads == "gitops":
+            # Argo CD does not change replicas; and the losers must let go of their devices first.
+            plan["next"] += [
+                f"./trnspec render {path} --resolved --out <DIR>",
+                f"./trnspec promote {path} {arm} --now",
+            ]
+        if plan["trn2_nodes_now"] is None or plan["trn2_nodes_now"] < plan["nodes"]:
+            plan["next"].append(f"./trnspec scale {path} {plan['nodes']} --hours <H>")
+        if not dry_run:
             write(rendered)
-        if aws is not None:
-            told["scaled"] = raise_winner(experiment, service, aws)
-    print_json(told) if as_json else print(_text(experiment, service, told))
+            if after != before:
+                draft.replace(path.resolve())
+    if aws and not dry_run:
+        plan["scaled"] = raise_winner(experiment, service, aws)
+    print_json(plan) if as_json else print(_text(experiment, service, plan))
     return 0
 
 
-def _refuse_unknown(experiment: Experiment, name: str) -> None:
-    names = [arm.name for arm in experiment.served_arms]
-    if name in names:
-        return
-    if name in [arm.name for arm in experiment.batch_arms]:
-        raise Misuse(
-            f"{name}: runs as a batch Job and answers no requests; promote one of {', '.join(names)}"
-        )
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"its arms: {', '.join(names)}"
-    raise Misuse(f"{name}: is not an arm of {experiment.name}; {hint}")
-
-
-def _candidate(path: Path, before: str, given: Mapping[str, Any]) -> tuple[str, Experiment]:
-    """The file's next text and the experiment as it would be, judged before anything is written.
-
-    Raises `Misuse`, a line for each reason for which it cannot be.
-    """
-    present = serve_of(before)
-    section = {**present, **{key: value for key, value in given.items() if value is not None}}
-    after = with_serve(before, section) if section != present else before
-    beside = _beside(path.resolve(), after)  # beside, since prompts may stand in a file next to it
-    try:
-        return after, load(beside)
-    except InvalidExperiment as error:
-        raise Misuse(*InvalidExperiment(str(path), error.findings, {}).lines) from None
-    finally:
-        beside.unlink()
-
-
 @contextmanager
-def _written(path: Path, before: str, after: str) -> Iterator[None]:
-    """The file is the new one, and the old one again where what follows fails; never half of either."""
-    new, old = _beside(path, after), _beside(path, before)
+def _beside(path: Path, text: str) -> Iterator[Path]:
+    """A file with this text in the same folder, next to which prompts may be, with the same permissions."""
+    draft = None
     try:
-        new.replace(path)
-        try:
-            yield
-        except BaseException:
-            old.replace(path)
-            raise
-    finally:
-        new.unlink(missing_ok=True)
-        old.unlink(missing_ok=True)
-
-
-def _beside(path: Path, text: str) -> Path:
-    """A file with this text in the same folder, with the same permissions."""
-    name = ""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent, delete=False, encoding="utf-8"
+        ) as file:
+            draft = Path(file.name)
             file.write(text)
-        shutil.copymode(path, name)
+        shutil.copymode(path, draft)
     except OSError as error:
-        if name:
-            Path(name).unlink(missing_ok=True)
-        raise Misuse(
-            f"{path.parent}: cannot be written ({error.strerror}); make room or correct its permissions"
-        ) from None
-    return Path(name)
-
-
-def serve_of(text: str) -> dict[str, Any]:
-    """The `serve` section of a file as it is written; empty without one."""
-    found = yaml.safe_load(text).get("serve") or {}
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def with_serve(text: str, section: Mapping[str, Any]) -> str:
-    """The file with that section, edited as text: everything else stays as it is, comments of kept keys and
-    between keys too.
-
-    Raises `Misuse` where the file is written in a way that a textual edit would spoil.
-    """
-    lines = text.splitlines()
-    start = next((number for number, line in enumerate(lines) if re.match(r"serve\s*:", line)), None)
-    if start is None:
-        lines += ["", "serve:"] if lines and lines[-1].strip() else ["serve:"]
-        start = len(lines) - 1
-    end = start + 1
-    while end < len(lines) and (not lines[end].strip() or lines[end][0].isspace()):
-        end += 1
-    while not lines[end - 1].strip():
-        end -= 1
-    head = re.match(r"serve\s*:.*?(?P<comment>\s+#.*)?$", lines[start])
-    found = [match for line in lines[start + 1 : end] if (match := _KEY.fullmatch(line))]
-    comments = {match["key"]: match["comment"] or "" for match in found}
-    lines[start:end] = [
-        f"serve:{head['comment'] or '' if head else ''}",
-        *(line for line in lines[start + 1 : end] if line.lstrip().startswith("#")),
-        *(f"  {key}: {_scalar(value)}{comments.get(key, '')}" for key, value in section.items()),
-    ]
-    edited = "\n".join(lines) + "\n"
+        if draft:
+            draft.unlink(missing_ok=True)
+        remedy = "make room or correct its permissions"
+        raise Misuse(f"{path.parent}: cannot be written ({error.strerror}); {remedy}") from None
     try:
-        meant: Any = yaml.safe_load(edited)
-    except yaml.YAMLError:
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def with_serve(text: str, changes: Mapping[str, Any]) -> str:
+    """The file with these values in its section `serve`: what is around the section stays as it is, and so do the comments in it.
+
+    Raises `Misuse` where the file is written in a way that this would spoil.
+    """
+    document = yaml.safe_load(text)
+    wanted = {**(document.get("serve") or {}), **changes}
+    if document.get("serve") == wanted:
+        return text
+    whole = text if text.endswith("\n") else f"{text}\n"
+    match = _SECTION.search(whole)
+    start, part = (match.start(), match[0].rstrip() + "\n") if match else (len(whole), "serve:\n")
+    editor = YAML()
+    editor.width, editor.preserve_quotes = 4096, True
+    editor.indent(mapping=2, sequence=4, offset=2)
+    edited = io.StringIO()
+    try:
+        read = editor.load(part)
+        read["serve"] = read["serve"] or {}
+        read["serve"].update({key: _written(value) for key, value in changes.items()})
+        editor.dump(read, edited)
+        gap = "" if match or not whole.strip() or whole.endswith("\n\n") else "\n"
+        after = whole[:start] + gap + edited.getvalue() + whole[start + len(part) :]
+        meant = yaml.safe_load(after)
+    except (YAMLError, yaml.YAMLError, AttributeError):
         meant = None
-    if meant != {**yaml.safe_load(text), "serve": dict(section)}:
+    if meant != {**document, "serve": wanted}:
         raise Misuse(
             "serve: is written in a way that cannot be edited safely; write it as a block of `key: value` lines, or by hand"
         )
-    return edited
+    return after
 
 
-def _scalar(value: Any) -> str:
-    """Plain where YAML reads it back as what it was, in quotes where not."""
-    if isinstance(value, list | tuple):
-        return json.dumps(list(value))
-    if isinstance(value, str) and (yaml.safe_load(value) != value or re.search(r"[#:]\s|\s#", value)):
-        return json.dumps(value)
-    return str(value)
+def _written(value: Any) -> Any:
+    """With quotes where YAML 1.1 would read a text as something else, and a list on one line."""
+    if isinstance(value, list):
+        line = CommentedSeq(map(_written, value))
+        line.fa.set_flow_style()
+        return line
+    text = isinstance(value, str) and yaml.safe_load(value) != value
+    return DoubleQuotedScalarString(value) if text else value
+
+
+def _diff(name: str, before: str, after: str) -> str:
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, n=1))
 
 
 def _arm(experiment: Experiment, serve: Serve) -> Arm:
@@ -269,12 +233,11 @@ def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
 
 
 def _nodes_of_the_ready(experiment: Experiment, aws: Aws) -> int:
-    """What must be so before an arm may be raised; returns how many Trn2 nodes there are.
+    """How many Trn2 nodes there are, where an arm may be raised.
 
     Raises `Refusal` while a run is under way, whose arms these are, and where the arm was never compiled.
     """
-    held = RunStore(experiment, aws).current()
-    if held is not None:
+    if (held := RunStore(experiment, aws).current()) is not None:
         raise Refusal(
             f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with ./trnspec run, then promote"
         )
@@ -299,18 +262,14 @@ def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[st
     return changes
 
 
-def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
-    verb, changed = ("would be", "would change") if told["dry_run"] else ("is", "changed")
-    replicas = (
-        f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
-        if serve.scales
-        else count(serve.replicas, "replica")
-    )
-    lines = [f"{serve.arm} {verb} the service of {experiment.name}: {replicas}"]
-    if told["at_zero"]:
-        lines[0] += f"; {', '.join(told['at_zero'])} at 0"
-    if told["diff"]:
-        lines.append(told["diff"].rstrip("\n"))
+def _text(experiment: Experiment, serve: Serve, plan: Mapping[str, Any]) -> str:
+    verb, changed = ("would be", "would change") if plan["dry_run"] else ("is", "changed")
+    size = f"{serve.replicas} to " if serve.scales else ""
+    size += count(serve.max_replicas if serve.scales else serve.replicas, "replica")
+    rest = f"; {', '.join(plan['at_zero'])} at 0" if plan["at_zero"] else ""
+    lines = [f"{serve.arm} {verb} the service of {experiment.name}: {size}{rest}"]
+    if plan["diff"]:
+        lines.append(plan["diff"].rstrip("\n"))
     if (limit := experiment.answer_limit) is not None:  # its server fails at the end of the context
         arm = _arm(experiment, serve)
         prompt = arm.serving.max_model_len - limit - arm.step_room
@@ -319,24 +278,25 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
             f"prompts must not exceed {prompt} tokens, which no server checks: beyond that a step of {arm.step_room} "
             "tokens can pass\n      the end of the context, and the server ends; refuse them in front of it",
         ]
-    lines += [f"{changed}: {path}" for path in told["files"]] or ["the manifests are up to date"]
-    lines.append(f"bills: {billed(told)} at list price, whether requests come or not")
+    lines += [f"{changed}: {path}" for path in plan["files"]] or ["the manifests are up to date"]
+    lines.append(f"bills: {billed(plan)} at list price, whether requests come or not")
     if serve.certificate_arn is not None:
         lines.append("bills as well: a Network Load Balancer, by the hour and by traffic")
-    if told["trn2_nodes_now"] is not None:
-        lines.append(f"Trn2 nodes now: {told['trn2_nodes_now']}")
-    lines.append(
+    if plan["trn2_nodes_now"] is not None:
+        lines.append(f"Trn2 nodes now: {plan['trn2_nodes_now']}")
+    lines += [
         f"ends: {experiment.cluster.off_when} and after the hours of ./trnspec scale the Trn2 nodes\n      are set to 0, and the "
         "service with them; another hour: change cluster.off_at_utc, render, deploy.\n"
-        "      Nothing starts them again by itself: ./trnspec scale does"
-    )
-    return "\n".join([*lines, "next:", *(f"    {command}" for command in told["next"])])
+        "      Nothing starts them again by itself: ./trnspec scale does",
+        "next:",
+    ]
+    return "\n".join([*lines, *(f"    {command}" for command in plan["next"])])
 
 
-def billed(told: Mapping[str, Any]) -> str:
+def billed(plan: Mapping[str, Any]) -> str:
     """What `bill` says, for people."""
     least, most = (
-        f"{count(told[nodes], 'Trn2 node')}, ${told[usd]:.2f} an hour"
+        f"{count(plan[nodes], 'Trn2 node')}, ${plan[usd]:.2f} an hour"
         for nodes, usd in (("nodes", "usd_per_hour"), ("most_nodes", "most_usd_per_hour"))
     )
-    return least if told["most_nodes"] == told["nodes"] else f"{least}; with all replicas {most}"
+    return least if plan["most_nodes"] == plan["nodes"] else f"{least}; with all replicas {most}"

@@ -17,7 +17,7 @@ from core.findings import Misuse
 from experiment import Experiment, load
 from experiment.model import Serve
 from operations import promotion as verb
-from operations.promotion import bill, billed, serve_of, with_serve
+from operations.promotion import bill, billed, with_serve
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -50,18 +50,18 @@ SPOILT = ("name: x\n...\n", "{name: x, serve: {arm: a}}\n", "serve: &s {arm: a}\
 
 def test_the_section_is_edited_in_place_or_stands_at_the_end_and_nothing_else_changes() -> None:
     edited = with_serve(TEXT, SECTION)
-    assert edited.startswith(TEXT.rstrip("\n"))
-    assert edited.endswith("\nserve:\n  arm: qwen-sd-vllm\n  replicas: 2\n")
+    assert edited == TEXT.rstrip("\n") + "\n\nserve:\n  arm: qwen-sd-vllm\n  replicas: 2\n"
+    assert with_serve(edited, {"replicas": 2}) == edited
     assert WRITTEN in MIDDLE
-    after = '  arm: b   # was b\n  client_cidrs: ["10.1.0.0/16"]\n  replicas: 1\n'
+    after = "  arm: b   # was b\n  client_cidrs: [10.1.0.0/16]\n  replicas: 1\n"
     changed = {"arm": "b", "client_cidrs": ["10.1.0.0/16"], "replicas": 1}
     assert with_serve(MIDDLE, changed) == MIDDLE.replace(WRITTEN, after)
     for before in BLOCKS:
-        edited = with_serve(before, SECTION)
-        assert (serve_of(edited), yaml.safe_load(edited)["name"]) == (SECTION, "x")
+        read = yaml.safe_load(with_serve(before, SECTION))
+        assert (read["serve"], read["name"]) == (SECTION, "x")
     for value in ("on", "1", "null", ARN, "a: b", "10.20.0.0/16"):  # a text stays a text
         section = {"arm": value, "client_cidrs": [value]}
-        assert serve_of(with_serve(TEXT, section)) == section
+        assert yaml.safe_load(with_serve(TEXT, section))["serve"] == section
     for before in SPOILT:
         with pytest.raises(Misuse, match=r"^serve: .* or by hand$"):
             with_serve(before, SECTION)
@@ -169,7 +169,12 @@ def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "reasons"),
     [
-        ("qwen-sd-vlm", ["qwen-sd-vlm: is not an arm of qwen3-32b; did you mean qwen-sd-vllm?"]),
+        (
+            "qwen-sd-vlm",
+            [
+                "'qwen-sd-vlm': is not an arm of this experiment that serves requests; did you mean qwen-sd-vllm?"
+            ],
+        ),
         ("qwen-sd-vllm --replicas 3", ["serve.replicas = 3: 1 x trn2.48xlarge hold 2 arms"]),
         (f"qwen-sd-vllm {' '.join(BALANCED)}", ["serving.api_key_secret: is missing"]),
         (
@@ -196,7 +201,7 @@ def test_a_batch_job_is_not_promoted(say: Say) -> None:
     name = load(path).batch_arms[0].name
     code, _, err = say("promote", str(path), name, "--dry-run")
     assert (code, err.count("\n")) == (2, 1)
-    assert "runs as a batch Job and answers no requests" in err
+    assert "is not an arm of this experiment that serves requests" in err
 
 
 def test_now_lowers_the_losers_first_then_raises_a_compiled_winner(
