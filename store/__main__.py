@@ -6,7 +6,6 @@ one stopped.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -14,10 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
-from core.edge import guarded
+import click
+
+from core.command_line import SETTINGS, carried_out
 from core.words import count
-from store.artifact import push
+from store.artifact import check, pull, push, source
 from store.bucket import (
     BucketFolder,
     Incomplete,
@@ -29,33 +31,166 @@ from store.bucket import (
     one_line,
     sha256,
 )
-from store.pull import Source, check, pull, source
+
+PATH: Any = click.Path(path_type=Path)
+region_option = click.option("--region", help="Instead of the configured one.")
+key_option = click.option("--key", help="Artifact key that the marker must carry.")
 
 
-def restore(source: BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
-    """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {name: inside(folder, name, source.address) for name in sorted(source.sizes())}
-    missing = {name: path for name, path in paths.items() if not path.exists()}
-    for name, path in missing.items():
-        source.download(name, path)
-        report(f"{name}: brought back")
-    return len(missing)
+def _json_object(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not JSON ({error})") from None
 
 
-def keep_once(
-    folder: Path, target: BucketFolder, known: dict[str, StoredFile], report: Callable[[str], None]
+@click.group(
+    help="Move weights, compiled artifacts and results between Hugging Face, S3 and this disk.",
+    epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or belongs to another arm or model, "
+    "2 wrong usage or configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
+    context_settings=dict(SETTINGS),
+)
+def door() -> None:
+    """The group of the verbs."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one verb; the exit code says how it ended (see --help)."""
+    return carried_out(door, arguments, prog="python -m store")
+
+
+def report(line: str) -> None:
+    """Progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@door.command("fetch")
+@click.option("--model", required=True, metavar="ORG/NAME")
+@click.option("--revision", metavar="COMMIT", help="Default: the newest, resolved and recorded.")
+@click.option("--from", "folder", metavar="S3", help="Take it from s3://bucket/folder/ instead.")
+@click.option("--expect", callback=_json_object, metavar="JSON", help="What its config.json says.")
+@click.option("--to", required=True, metavar="S3", help="s3://bucket/folder/ of this model and revision.")
+@click.option("--scratch", required=True, type=PATH, metavar="DIR", help="Room for one file.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="Default: no token.")
+@region_option
+def fetch_verb(
+    model: str,
+    revision: str | None,
+    folder: str | None,
+    expect: Any,
+    to: str,
+    scratch: Path,
+    token_file: Path | None,
+    region: str | None,
 ) -> None:
-    """Store what changed since `known`, which is brought up to date."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        try:
-            file = described(folder, path)
-            if known.get(file.path) != file:
-                target.upload(path, file)
-                known[file.path] = file
-                report(f"{file.path}: kept, {count(file.size, 'byte')}")
-        except FileNotFoundError:
-            continue  # a temporary file of the benchmark that was renamed in between
+    """Weights from Hugging Face or a folder in S3 into S3, marker last."""
+    # huggingface_hub takes a second to import, and only this verb needs it
+    from store.fetch import Folder, Hub, fetch
+
+    hub = Folder(BucketFolder(folder, region=region)) if folder else Hub(token=_token(token_file))
+    commit = fetch(
+        model,
+        revision,
+        hub=hub,
+        expected=expect,
+        target=BucketFolder(to, region=region),
+        scratch=scratch,
+        report=report,
+    )
+    print(f"{model}: complete at {commit}")
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"--token-file {file}: {one_line(error)}") from None
+
+
+@door.command("push")
+@click.argument("folder", type=PATH, metavar="DIR")
+@click.option("--to", required=True, metavar="S3")
+@click.option("--key", required=True, help="Artifact key of the arm.")
+@click.option(
+    "--inputs-from", required=True, metavar="VARIABLE", help="Holds what the key is computed from, JSON."
+)
+@click.option("--require", multiple=True, metavar="NAME", help="File that must be there.")
+@click.option("--baseline", metavar="S3", help="Compare the compiler's configuration with this artifact's.")
+@click.option("--declared", default="", metavar="A,B", help="Keys that may differ from the baseline's.")
+@region_option
+def push_verb(
+    folder: Path,
+    to: str,
+    key: str,
+    inputs_from: str,
+    require: tuple[str, ...],
+    baseline: str | None,
+    declared: str,
+    region: str | None,
+) -> None:
+    """A compiled artifact into S3, marker last."""
+    push(
+        folder,
+        BucketFolder(to, region=region),
+        key=key,
+        inputs=os.environ[inputs_from],
+        required=require,
+        baseline=BucketFolder(baseline, region=region) if baseline else None,
+        declared=[name for name in declared.split(",") if name],
+        report=report,
+    )
+    print(f"artifact {key}: complete")
+
+
+@door.command("pull")
+@click.argument("address", metavar="S3|DIR")
+@key_option
+@click.option("--to", required=True, type=PATH, metavar="DIR")
+@region_option
+def pull_verb(address: str, key: str | None, to: Path, region: str | None) -> None:
+    """A finished folder onto this disk."""
+    os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
+    pull(source(address, region=region), to, key=key, report=report)
+    print(f"{to}: complete")
+
+
+@door.command("check")
+@click.argument("address", metavar="S3|DIR")
+@key_option
+@click.option("--note", type=PATH, metavar="FILE", help="Write FILE if finished, exit 0 either way.")
+@region_option
+def check_verb(address: str, key: str | None, note: Path | None, region: str | None) -> None:
+    """Exit 1 unless a folder is finished and whole."""
+    folder = source(address, region=region)
+    try:
+        files = check(folder, key=key)
+    except Incomplete as error:
+        if note is None:
+            raise
+        report(str(error))
+        return
+    if note is not None:
+        note.write_text("complete\n", encoding="utf-8")
+    size_gb = sum(file.size for file in files) / 1e9
+    print(f"{folder.address}: complete, {count(len(files), 'file')}, {size_gb:.2f} GB")
+
+
+@door.command("keep")
+@click.argument("folder", type=PATH, metavar="DIR")
+@click.option("--to", required=True, metavar="S3")
+@click.option("--every", "every_s", type=float, default=60, metavar="S")
+@click.option("--once", is_flag=True, help="Store what is there and end.")
+@region_option
+def keep_verb(folder: Path, to: str, every_s: float, once: bool, region: str | None) -> None:
+    """Store a results folder again and again until SIGTERM, or once."""
+    stop = Event()
+    if once:
+        stop.set()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    keep(folder, BucketFolder(to, region=region), every_s=every_s, stop=stop, report=report)
 
 
 def keep(
@@ -76,197 +211,56 @@ def keep(
         stop.wait(every_s)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line: every verb with its options."""
-    top = argparse.ArgumentParser(
-        prog="python -m store",
-        description="Move weights, compiled artifacts and results between Hugging Face, S3 and this disk.",
-        epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or belongs to another arm or model, 2 wrong usage or "
-        "configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
-    )
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    fetch = _verb(verbs, "fetch", "weights from Hugging Face or a folder in S3 into S3, marker last", _fetch)
-    fetch.add_argument("--model", required=True, metavar="ORG/NAME")
-    fetch.add_argument("--revision", metavar="COMMIT", help="default: the newest, resolved and recorded")
-    fetch.add_argument("--from", dest="folder", metavar="S3", help="take it from s3://bucket/folder/ instead")
-    fetch.add_argument("--expect", type=json.loads, metavar="JSON", help="what its config.json says")
-    fetch.add_argument(
-        "--to", required=True, metavar="S3", help="s3://bucket/folder/ of this model and revision"
-    )
-    fetch.add_argument("--scratch", required=True, type=Path, metavar="DIR", help="room for one file")
-    fetch.add_argument("--token-file", type=Path, metavar="FILE", help="default: no token")
-    push = _verb(verbs, "push", "a compiled artifact into S3, marker last", _push)
-    push.add_argument("folder", type=Path, metavar="DIR")
-    push.add_argument("--to", required=True, metavar="S3")
-    push.add_argument("--key", required=True, help="artifact key of the arm")
-    push.add_argument(
-        "--inputs-from", required=True, metavar="VARIABLE", help="holds what the key is computed from, JSON"
-    )
-    push.add_argument(
-        "--require", action="append", default=[], metavar="NAME", help="file that must be there"
-    )
-    push.add_argument(
-        "--baseline", metavar="S3", help="compare the compiler's configuration with this artifact's"
-    )
-    push.add_argument(
-        "--declared", default="", metavar="A,B", help="keys that may differ from the baseline's"
-    )
-    pull = _verb(verbs, "pull", "a finished folder onto this disk", _pull)
-    check = _verb(verbs, "check", "exit 1 unless a folder is finished and whole", _check)
-    for verb in (pull, check):
-        verb.add_argument("source", metavar="S3|DIR")
-        verb.add_argument("--key", help="artifact key that the marker must carry")
-    pull.add_argument("--to", required=True, type=Path, metavar="DIR")
-    check.add_argument("--note", type=Path, metavar="FILE", help="write FILE if finished, exit 0 either way")
-    keep = _verb(verbs, "keep", "store a results folder again and again until SIGTERM, or once", _keep)
-    keep.add_argument("folder", type=Path, metavar="DIR")
-    keep.add_argument("--to", required=True, metavar="S3")
-    keep.add_argument("--every", type=float, default=60, metavar="S")
-    keep.add_argument("--once", action="store_true", help="store what is there and end")
-    get = _verb(verbs, "get", "one file, if it has the hash that is asked for", _get)
-    get.add_argument("source", metavar="S3", help="s3://bucket/folder/name")
-    get.add_argument("--sha256", required=True, metavar="HASH")
-    get.add_argument("--to", required=True, type=Path, metavar="FILE")
-    restore = _verb(verbs, "restore", "bring back what `keep` stored", _restore)
-    restore.add_argument("source", metavar="S3")
-    restore.add_argument("--to", required=True, type=Path, metavar="DIR")
-    return top
+def keep_once(
+    folder: Path, target: BucketFolder, known: dict[str, StoredFile], report: Callable[[str], None]
+) -> None:
+    """Store what changed since `known`, which is brought up to date."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        try:
+            file = described(folder, path)
+            if known.get(file.path) != file:
+                target.upload(path, file)
+                known[file.path] = file
+                report(f"{file.path}: kept, {count(file.size, 'byte')}")
+        except FileNotFoundError:
+            continue  # a temporary file of the benchmark that was renamed in between
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, action: object
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=about, description=about)
-    parser.add_argument("--region", help="instead of the configured one")
-    parser.set_defaults(action=action)
-    return parser
+@door.command("get")
+@click.argument("address", metavar="S3")
+@click.option("--sha256", "digest", required=True, metavar="HASH")
+@click.option("--to", required=True, type=PATH, metavar="FILE")
+@region_option
+def get_verb(address: str, digest: str, to: Path, region: str | None) -> None:
+    """One file, s3://bucket/folder/name, if it has the hash that is asked for."""
+    folder, _, name = address.rpartition("/")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    BucketFolder(folder, region=region).download(name, to)
+    if sha256(to) != digest:
+        to.unlink()
+        raise Incomplete(f"{address}: is not the file with hash {digest}; store it again")
+    print(f"{to}: {to.stat().st_size} bytes")
 
 
-def _report(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+@door.command("restore")
+@click.argument("address", metavar="S3")
+@click.option("--to", required=True, type=PATH, metavar="DIR")
+@region_option
+def restore_verb(address: str, to: Path, region: str | None) -> None:
+    """Bring back what `keep` stored."""
+    files = restore(BucketFolder(address, region=region), to, report)
+    print(f"{to}: {count(files, 'file') + ' brought back' if files else 'nothing to bring back'}")
 
 
-def _bucket(options: argparse.Namespace, address: str) -> BucketFolder:
-    return BucketFolder(address, region=options.region)
-
-
-def _source(options: argparse.Namespace) -> Source:
-    return source(options.source, region=options.region)
-
-
-def _fetch(options: argparse.Namespace) -> int:
-    # huggingface_hub takes a second to import, and only this verb needs it
-    from store.fetch import Folder, Hub, fetch
-
-    revision = fetch(
-        options.model,
-        options.revision,
-        hub=Folder(_bucket(options, options.folder))
-        if options.folder
-        else Hub(token=_token(options.token_file)),
-        expected=options.expect,
-        target=_bucket(options, options.to),
-        scratch=options.scratch,
-        report=_report,
-    )
-    print(f"{options.model}: complete at {revision}")
-    return 0
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return file.read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"--token-file {file}: {one_line(error)}") from None
-
-
-def _push(options: argparse.Namespace) -> int:
-    push(
-        options.folder,
-        _bucket(options, options.to),
-        key=options.key,
-        inputs=os.environ[options.inputs_from],
-        required=options.require,
-        baseline=_bucket(options, options.baseline) if options.baseline else None,
-        declared=[name for name in options.declared.split(",") if name],
-        report=_report,
-    )
-    print(f"artifact {options.key}: complete")
-    return 0
-
-
-def _pull(options: argparse.Namespace) -> int:
-    os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
-    pull(_source(options), options.to, key=options.key, report=_report)
-    print(f"{options.to}: complete")
-    return 0
-
-
-def _check(options: argparse.Namespace) -> int:
-    folder = _source(options)
-    try:
-        files = check(folder, key=options.key)
-    except Incomplete as error:
-        if options.note is None:
-            raise
-        _report(str(error))
-        return 0
-    if options.note is not None:
-        options.note.write_text("complete\n", encoding="utf-8")
-    print(
-        f"{folder.address}: complete, {count(len(files), 'file')}, {sum(file.size for file in files) / 1e9:.2f} GB"
-    )
-    return 0
-
-
-def _keep(options: argparse.Namespace) -> int:
-    stop = Event()
-    if options.once:
-        stop.set()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    keep(options.folder, _bucket(options, options.to), every_s=options.every, stop=stop, report=_report)
-    return 0
-
-
-def _restore(options: argparse.Namespace) -> int:
-    files = restore(_bucket(options, options.source), options.to, _report)
-    print(f"{options.to}: {count(files, 'file') + ' brought back' if files else 'nothing to bring back'}")
-    return 0
-
-
-def _get(options: argparse.Namespace) -> int:
-    folder, _, name = options.source.rpartition("/")
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    _bucket(options, folder).download(name, options.to)
-    if sha256(options.to) != options.sha256:
-        options.to.unlink()
-        raise Incomplete(f"{options.source}: is not the file with hash {options.sha256}; store it again")
-    print(f"{options.to}: {options.to.stat().st_size} bytes")
-    return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one verb; the exit code says how it ended (see --help)."""
-    return guarded("store", lambda: _main(arguments))
-
-
-def _main(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
-    try:
-        code: int = options.action(options)
-    except StoreError as error:
-        print(f"store {options.verb}: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        said = f"{one_line(error)}; make room or fix permissions, then repeat"
-        print(f"store {options.verb}: {said}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    return code
+def restore(source: BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
+    """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: inside(folder, name, source.address) for name in sorted(source.sizes())}
+    missing = {name: path for name, path in paths.items() if not path.exists()}
+    for name, path in missing.items():
+        source.download(name, path)
+        report(f"{name}: brought back")
+    return len(missing)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from core.findings import Misuse
 
-class StoreError(Exception):
-    """Wrong usage or configuration; base of all. `exit_code` is what the command line returns."""
 
-    exit_code = 2
+class StoreError(Misuse):
+    """Wrong usage or configuration; base of the errors of this room."""
 
 
 class Incomplete(StoreError):
@@ -34,15 +34,14 @@ class Incomplete(StoreError):
 
 
 class Unreachable(StoreError):
-    """Hugging Face, S3 or the disk did not do its part; repeating the command goes on where this one stopped."""
+    """Hugging Face, S3 or the disk failed; repeating the command continues where this one stopped."""
 
     exit_code = 3
 
 
 def one_line(error: BaseException) -> str:
     """An error of a library as one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return "".join(character if character.isprintable() else "?" for character in text[:500])
+    return " ".join(str(error).split())[:500] or type(error).__name__
 
 
 @dataclass(frozen=True, order=True)
@@ -82,12 +81,6 @@ def sha256(path: Path) -> str:
 def described(folder: Path, path: Path) -> StoredFile:
     """A file of `folder`, unchanged."""
     return StoredFile(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
-
-
-def of_text(path: str, text: str) -> StoredFile:
-    """A file that exists as text only."""
-    content = text.encode()
-    return StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
 
 
 def to_json(files: Iterable[StoredFile]) -> list[dict[str, Any]]:

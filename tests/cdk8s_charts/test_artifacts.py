@@ -40,7 +40,11 @@ def _check(reference: Experiment, folder: Path) -> Done:
     ("damaged", "text", "words"),
     [
         (f"artifact/{MARKER}", None, "missing or unfinished"),
-        (f"artifact/{MARKER}", artifact.marker("0123456789abcdef"), 'made for {"key": "0123456789abcdef"}'),
+        (
+            f"artifact/{MARKER}",
+            artifact.marker_of("0123456789abcdef"),
+            'made for {"key": "0123456789abcdef"}',
+        ),
         (f"artifact/{MARKER}", "", "was made for ;"),
         *((f"artifact/{name}", None, f"{name} is missing although marked complete") for name in FILES),
         *((f"{name}/{MARKER}", None, "needs weights that are missing or unfinished") for name in WEIGHTS),
@@ -55,7 +59,7 @@ def test_all_but_complete_weights_and_the_arms_own_artifact_end_the_pod_with_one
         (tmp_path / name / MARKER).write_text('{"files": []}\n')
     for name in FILES:
         (tmp_path / "artifact" / name).write_text("x")
-    (tmp_path / "artifact" / MARKER).write_text(artifact.marker(key))
+    (tmp_path / "artifact" / MARKER).write_text(artifact.marker_of(key))
     done = _check(reference, tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / damaged).unlink()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from cdk8s_charts.parity import options
 from cdk8s_charts.workloads.artifact_jobs import fetching_job
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import ARTIFACT_KEY, STEP
-from store.__main__ import parser
+from store.__main__ import door
 from tests.cdk8s_charts.objects import Case, Object, Pod, committed, named, pods_of
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
@@ -59,11 +60,15 @@ def test_a_model_of_ones_own_is_fetched_compared_served_and_measured_under_its_n
         assert "my-org/mine/unpinned" in json.dumps(server.spec)
     assert not _artifacts(committed(REFERENCE)) & _artifacts(objects)
     (fetch,) = [job for job in named(objects, "Job").values() if '"my-org/mine"' in json.dumps(job)]
-    command = parser().parse_args(_told(fetch))
-    assert (command.expect["hidden_size"], command.expect["num_hidden_layers"]) == (5120, 64)
+    expected = _understood(_told(fetch))["expect"]
+    assert (expected["hidden_size"], expected["num_hidden_layers"]) == (5120, 64)
     elsewhere = fetching_job(reference, replace(mine, address="s3://my-models/mine"))
-    assert parser().parse_args(_told(elsewhere)).folder == "s3://my-models/mine"
+    assert _understood(_told(elsewhere))["folder"] == "s3://my-models/mine"
     assert "--expect" not in _told(fetching_job(reference, base))
+
+
+def _understood(arguments: list[str]) -> dict[str, Any]:
+    return door.commands[arguments[0]].make_context(arguments[0], arguments[1:]).params
 
 
 def _told(job: Object) -> list[str]:
@@ -81,4 +86,4 @@ def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> No
     told = [one["args"] for pod in pods_of(case[1]) for one in pod.containers if one.get("command") == store]
     assert told
     for arguments in told:
-        parser().parse_args(arguments)
+        _understood(arguments)

@@ -17,8 +17,8 @@ from operations.running import launch as run_verb
 from operations.running.measuring import bring
 from operations.running.state import parse
 from store.__main__ import restore
+from store.artifact import pull
 from store.bucket import Incomplete, from_json, inside
-from store.pull import pull
 from tests.hostile.test_operations import clean, fresh
 from tests.operations.conftest import Say
 from tests.operations.world import World

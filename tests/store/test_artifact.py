@@ -13,9 +13,8 @@ import pytest
 
 from store import FILES, MARKER
 from store.__main__ import main
-from store.artifact import DIFFERENCES, push
+from store.artifact import DIFFERENCES, MountedFolder, check, pull, push
 from store.bucket import BucketFolder, Incomplete, Unreachable
-from store.pull import MountedFolder, check, pull
 from tests.store.conftest import REGION, Interrupted
 
 KEY = "0123456789abcdef"
