@@ -14,13 +14,10 @@ from cdk8s_charts.workloads import (
     batch,
     benchmark_pod,
     namespace,
-    network_policy,
     profiling,
     proofs,
-    quality_pod,
 )
-from cdk8s_charts.workloads.promoted import promoted_objects
-from cdk8s_charts.workloads.serving import arm_objects
+from cdk8s_charts.workloads.serving import arm_objects, promoted_objects
 from experiment.naming import (
     BENCHMARK_NAME,
     LAB_ONLY,
@@ -47,14 +44,14 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     app = cdk8s.App()
     charts: dict[str, Objects] = {
         "00-namespace": namespace.namespace_objects(experiment),
-        "05-network": network_policy.policies(experiment),
+        "05-network": namespace.policies(experiment),
         "10-claims": namespace.claim_templates(experiment),
         "20-storage": namespace.volumes_and_claims(experiment),
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
         "24-arguments": proofs.arguments_objects(experiment),
         "35-batch": batch.batch_objects(experiment),
         f"40-{BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
-        f"45-{LMEVAL_NAME}": quality_pod.quality_objects(experiment),
+        f"45-{LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
         "55-profile": profiling.program_objects(experiment),
         **promoted_objects(experiment),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SYSTEM_NODES = 2
 """One a zone, so that DNS outlives a node."""
 SYSTEM_VOLUME_GIB = 150
-"""Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods/sizes.py`), beside the other images, the
+"""Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods.py`), beside the other images, the
 fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
 NEURON_VOLUME_GIB = 100
 """The system's disk, where images and pods live on local NVMe."""

@@ -6,11 +6,10 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts import pods
 from cdk8s_charts.manifests import tags
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
-from cdk8s_charts.pods import pod, sizes
-from cdk8s_charts.pods.devices import hold_devices
-from cdk8s_charts.pods.volumes import mount_store
+from cdk8s_charts.pods import hold_devices, mount_store
 from cdk8s_charts.vllm_command import (
     SCRATCH_MOUNT,
     compile_argv,
@@ -65,7 +64,7 @@ chmod -R g+rX "$artifact"
 def suspended_job(
     experiment: Experiment,
     step: str,
-    body: pod.PodSpec,
+    body: pods.PodSpec,
     *,
     named: Callable[[str], str],
     account: str,
@@ -83,7 +82,7 @@ def suspended_job(
     """
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
-    pod.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
+    pods.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
     own = labels(experiment, step, "job")
     hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
     spec = {
@@ -126,19 +125,19 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         arguments += ["--expect", json.dumps(wanted_config(model), sort_keys=True)]
     if experiment.token_secret:
         arguments += ["--token-file", "/token/token"]
-    fetch = pod.tool("fetch", arguments)
+    fetch = pods.tool("fetch", arguments)
     fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
-    fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
-    body: pod.PodSpec = {"containers": [fetch]}
-    pod.add_scratch(body, _SHARD_GIB, fetch)
+    fetch["resources"] = pods.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
+    body: pods.PodSpec = {"containers": [fetch]}
+    pods.add_scratch(body, _SHARD_GIB, fetch)
     if experiment.token_secret:
         secret = {
             "secretName": experiment.token_secret,
             "items": [{"key": "token", "path": "token"}],
             "defaultMode": 0o440,
         }
-        pod.add_volume(body, "token", "/token", fetch, secret=secret)
-    pod.on_system_nodes(experiment, body)
+        pods.add_volume(body, "token", "/token", fetch, secret=secret)
+    pods.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,
         "fetch",
@@ -163,31 +162,31 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """
     region = ["--region", experiment.cluster.region]
     key, address = artifact_key(arm), artifact_address(experiment, arm)
-    look = pod.tool("look", ["check", address, "--key", key, "--note", _DONE, *region])
+    look = pods.tool("look", ["check", address, "--key", key, "--note", _DONE, *region])
     share = compile_share(arm)
-    compiler = pod.container(
+    compiler = pods.container(
         "compile",
         arm.runtime.image,
         ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
         environment=compile_environment(arm),
-        resources=pod.part_of_node(share, disk_gib=sizes.compile_ephemeral_gib(arm)),
-        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+        resources=pods.part_of_node(share, disk_gib=pods.compile_ephemeral_gib(arm)),
+        security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
-    push = pod.tool("push", _push_arguments(experiment, arm), cpu="4", memory="4Gi")
-    push["env"] = pod.variables(
+    push = pods.tool("push", _push_arguments(experiment, arm), cpu="4", memory="4Gi")
+    push["env"] = pods.variables(
         {"ARTIFACT_INPUTS": json.dumps(artifact_inputs(arm), sort_keys=True, indent=1)}
     )
     checks = [look, *weights_checks(experiment, arm)]
-    body: pod.PodSpec = {"initContainers": [*checks, compiler], "containers": [push]}
+    body: pods.PodSpec = {"initContainers": [*checks, compiler], "containers": [push]}
     hold_devices(body, compiler, experiment, arm)
     mount_store(experiment, "checkpoints", body, compiler)
-    pod.add_scratch(body, sizes.compile_scratch_gib(arm))
-    pod.share_memory(body, compiler, share)
+    pods.add_scratch(body, pods.compile_scratch_gib(arm))
+    pods.share_memory(body, compiler, share)
     for holder in (look, compiler):
-        pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
-    pod.mount(push, "scratch", SCRATCH_MOUNT)
-    body["securityContext"] = pod.OWN_VOLUMES
-    pod.on_neuron_nodes(experiment, body)
+        pods.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
+    pods.mount(push, "scratch", SCRATCH_MOUNT)
+    body["securityContext"] = pods.OWN_VOLUMES
+    pods.on_neuron_nodes(experiment, body)
     return suspended_job(
         experiment,
         "compile",
@@ -201,11 +200,11 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     )
 
 
-def weights_checks(experiment: Experiment, arm: Arm) -> list[pod.Container]:
+def weights_checks(experiment: Experiment, arm: Arm) -> list[pods.Container]:
     """A look for each model of the arm, whether it was fetched; the pod ends there if not."""
     region = ["--region", experiment.cluster.region]
     return [
-        pod.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
+        pods.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
         for number, weights in enumerate(arm.weights)
     ]
 

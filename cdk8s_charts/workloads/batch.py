@@ -15,10 +15,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import config_map, content_suffix
-from cdk8s_charts.pods import pod, sizes
-from cdk8s_charts.pods.devices import hold_devices
-from cdk8s_charts.pods.volumes import mount_store
+from cdk8s_charts.pods import hold_devices, mount_store
 from cdk8s_charts.vllm_command import (
     CHECKPOINTS_MOUNT,
     SCRATCH_MOUNT,
@@ -61,25 +60,25 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
         **nxdi_work_folders(compiled_path(arm)),
         "HF_HUB_OFFLINE": "1",
     }
-    demo = pod.container(
+    demo = pods.container(
         "inference-demo",
         arm.runtime.image,
         command(experiment, arm),
         environment=environment,
         folder=SCRATCH_MOUNT,
-        resources=pod.part_of_node(share, disk_gib=sizes.compile_ephemeral_gib(arm)),
-        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+        resources=pods.part_of_node(share, disk_gib=pods.compile_ephemeral_gib(arm)),
+        security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
-    body: pod.PodSpec = {"initContainers": weights_checks(experiment, arm), "containers": [demo]}
+    body: pods.PodSpec = {"initContainers": weights_checks(experiment, arm), "containers": [demo]}
     hold_devices(body, demo, experiment, arm)
     mount_store(experiment, "checkpoints", body, demo)
-    pod.add_scratch(body, sizes.compile_scratch_gib(arm), demo)
-    pod.share_memory(body, demo, share)
+    pods.add_scratch(body, pods.compile_scratch_gib(arm), demo)
+    pods.share_memory(body, demo, share)
     files = []
     if arm.speculation is not None and arm.speculation.mode == "medusa":
         files.append(_medusa_files(experiment, arm))
         _join_heads(body, demo, arm, files[0]["metadata"]["name"])
-    pod.on_neuron_nodes(experiment, body)
+    pods.on_neuron_nodes(experiment, body)
     job = suspended_job(
         experiment,
         "batch",
@@ -123,22 +122,22 @@ def _medusa_files(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     return config_map(experiment, name, data, labels(experiment, arm.name, "job"))
 
 
-def _join_heads(body: pod.PodSpec, demo: pod.Container, arm: Arm, files: str) -> None:
+def _join_heads(body: pods.PodSpec, demo: pods.Container, arm: Arm, files: str) -> None:
     """The script reads target and heads from one folder, which two repositories do not make, and by names of its own."""
     target, heads = (weights_path(weights) for weights in arm.weights)
     program = ["python3", f"{_PLAN_MOUNT}/{_PROGRAM.name}", target, heads]
-    join = pod.container(
+    join = pods.container(
         "join-heads",
         arm.runtime.image,
         [*program, _MEDUSA_MODEL, str(arm.num_speculative_tokens)],
         environment={"HOME": SCRATCH_MOUNT},
-        resources=pod.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
-        security=pod.container_security(writable_root=False),
+        resources=pods.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
+        security=pods.container_security(writable_root=False),
     )
     body["initContainers"].append(join)
-    pod.mount(join, "checkpoints", CHECKPOINTS_MOUNT)
-    pod.mount(join, "scratch", SCRATCH_MOUNT, writable=True)
-    pod.add_volume(body, "tree", _PLAN_MOUNT, join, demo, configMap={"name": files})
+    pods.mount(join, "checkpoints", CHECKPOINTS_MOUNT)
+    pods.mount(join, "scratch", SCRATCH_MOUNT, writable=True)
+    pods.add_volume(body, "tree", _PLAN_MOUNT, join, demo, configMap={"name": files})
 
 
 def batch_argv(arm: Arm, *, prompt: str, max_new_tokens: int) -> list[str]:

@@ -1,4 +1,5 @@
-"""The benchmark: its plan, and the suspended CronJob from which runs are made."""
+"""What loads the servers: the benchmark with its plan, and the quality check, lm-eval's gsm8k against every arm that is loaded,
+to show that answers are no worse. Both are suspended CronJobs from which runs are made."""
 
 from __future__ import annotations
 
@@ -12,17 +13,19 @@ from pydantic import ValidationError
 
 from benchmark import plan as plans
 from benchmark.plan import Plan, Search
+from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
-from cdk8s_charts.pods import pod
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from core.findings import Finding, Misuse
 from experiment.catalogue.published import SLOWEST_TPOT_S
-from experiment.cost import arm_usd_per_hour, loading_s
+from experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
     BENCHMARK_NAME,
+    LMEVAL_CHECK,
+    LMEVAL_NAME,
     METRICS_PORT,
     METRICS_PORT_NAME,
     PLAN_FILE,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
     from experiment.model import Benchmark
     from experiment.prompts import Prompt
+
 
 LARGEST_CONFIG_MAP = 200_000
 """Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
@@ -149,13 +153,13 @@ _KEPT_S = 7 * 24 * 3600
 
 
 def measuring_cron_job(
-    experiment: Experiment, name: str, body: pod.PodSpec, *, deadline_s: int
+    experiment: Experiment, name: str, body: pods.PodSpec, *, deadline_s: int
 ) -> dict[str, Any]:
     """A CronJob that never starts by itself; its Jobs are made by people and scripts."""
     body["serviceAccountName"] = BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
-    pod.on_system_nodes(experiment, body)
-    pod.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
+    pods.on_system_nodes(experiment, body)
+    pods.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = labels(experiment, name, "client")
     job = {
         "backoffLimit": 3,
@@ -190,14 +194,14 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
     digest = key.rpartition("/")[2].removesuffix(".json")
     arguments = ["get", f"{_results(experiment)}{key}", "--sha256", digest, "--to", copied]
     arguments += ["--region", experiment.cluster.region]
-    get = pod.tool("plan", arguments, cpu="100m", memory="256Mi")
-    pod.mount(get, "plan", _PLAN_MOUNT, writable=True)
+    get = pods.tool("plan", arguments, cpu="100m", memory="256Mi")
+    pods.mount(get, "plan", _PLAN_MOUNT, writable=True)
     room = {"emptyDir": {"sizeLimit": f"{len(content) // 2**20 + 10}Mi"}}
     return [benchmark_cron_job(experiment, room, get)]
 
 
 def benchmark_cron_job(
-    experiment: Experiment, plan_source: dict[str, Any], *before: pod.Container
+    experiment: Experiment, plan_source: dict[str, Any], *before: pods.Container
 ) -> dict[str, Any]:
     """Suspended for good: a run is a Job made from it, one at a time.
 
@@ -205,9 +209,9 @@ def benchmark_cron_job(
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
     that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
-    body: pod.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
+    body: pods.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
     publish = body["containers"][0]
-    publish["securityContext"] = pod.container_security(writable_root=False)
+    publish["securityContext"] = pods.container_security(writable_root=False)
     run = {
         **publish,
         "name": "run",
@@ -217,12 +221,12 @@ def benchmark_cron_job(
     }
     region = ["--region", experiment.cluster.region]
     kept = f"{_results(experiment)}{RESULTS_PREFIX}unfinished/$(JOB_UID)"
-    restore = pod.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
-    keep = pod.tool("keep", ["keep", RESULTS, "--to", kept, *region], cpu="100m", memory="256Mi")
+    restore = pods.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
+    keep = pods.tool("keep", ["keep", RESULTS, "--to", kept, *region], cpu="100m", memory="256Mi")
     keep["restartPolicy"] = "Always"  # a sidecar, which ends when the rest has
     for tool in (restore, keep):
         tool["env"] = [JOB_UID]
-        pod.mount(tool, "results", RESULTS, writable=True)
+        pods.mount(tool, "results", RESULTS, writable=True)
     # Alarms need the requests while the run is on. In a process of its own, so that measuring shares nothing with it.
     follow = {
         **publish,
@@ -240,7 +244,7 @@ def benchmark_cron_job(
         follow["args"] = [*follow["args"], "--listen", f"0.0.0.0:{METRICS_PORT}"]
         follow["ports"] = [{"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT}]
     body["initContainers"] = [restore, keep, follow, *before, run]
-    pod.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
+    pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
     return measuring_cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
 
 
@@ -266,7 +270,7 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
     )
     container = job.add_container(
         name="publish",
-        image=pod.TOOLS_IMAGE,
+        image=pods.TOOLS_IMAGE,
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
         command=["python", "-m", "benchmark"],
         args=["publish", RESULTS, "--namespace", metrics_namespace(experiment), *uploaded],
@@ -279,3 +283,93 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
     volume = kplus.Volume.from_empty_dir(chart, "results", "results", size_limit=cdk8s.Size.gibibytes(5))
     container.mount(RESULTS, volume)
     return job
+
+
+QUALITY_IMAGE = "${LMEVAL_IMAGE}"
+_SHOTS = 5
+"""gsm8k's own number of worked examples; together with an answer they need about 1,300 tokens."""
+_ROOM_FOR_SHOTS = 2048
+_CACHE = "/tmp/datasets"
+_WITH_QUESTIONS = f"""\
+mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questions/questions.json {RESULTS}/ && exec lm_eval "$@"
+"""
+"""Reading the questions makes lock files beside them, which the image's folder does not take; and offline `datasets` looks
+for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory). Which questions
+they were, by commit and hash, goes with the answers."""
+
+
+def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """The CronJob, where the experiment asks for the check."""
+    return [] if experiment.benchmark.lm_eval is None else [quality_cron_job(experiment)]
+
+
+def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
+    """One init container an arm, in turn, then the upload.
+
+    As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
+    """
+    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}lmeval-$(JOB_UID)"
+    region = ["--region", experiment.cluster.region]
+    upload = pods.tool(
+        "upload", ["keep", RESULTS, "--once", "--to", address, *region], cpu="200m", memory="256Mi"
+    )
+    upload["env"] = [JOB_UID]
+    checks = [_quality_check(experiment, arm) for arm in experiment.served_arms]
+    body: pods.PodSpec = {"initContainers": checks, "containers": [upload]}
+    for volume, path in (("results", RESULTS), ("tmp", "/tmp")):
+        pods.add_volume(body, volume, path, *checks, writable=True, emptyDir={"sizeLimit": "2Gi"})
+    pods.mount(upload, "results", RESULTS)
+    return measuring_cron_job(experiment, LMEVAL_NAME, body, deadline_s=_quality_deadline_s(experiment))
+
+
+def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
+    """lm-eval as a client of the arm's API. It sends texts and counts no tokens, so it needs no tokenizer.
+
+    Where five worked examples and an answer do not fit into a sequence, the questions are asked without examples.
+    """
+    settings = experiment.benchmark
+    assert settings.lm_eval is not None
+    chat = settings.endpoint == "chat"
+    model = {
+        "model": arm.target.model.name,
+        "base_url": f"{service_url(experiment, arm)}/{'chat/completions' if chat else 'completions'}",
+        "num_concurrent": arm.serving.max_num_seqs,
+        "max_retries": 3,
+        "tokenized_requests": False,
+        "tokenizer_backend": "none",
+    }
+    generation: dict[str, Any] = {
+        "temperature": 0,
+        "max_gen_toks": quality_tokens(arm),
+    }
+    if chat and arm.target.model.can_think:
+        generation["chat_template_kwargs"] = {"enable_thinking": settings.thinking}
+    shots = _SHOTS if arm.serving.max_model_len >= _ROOM_FOR_SHOTS else 0
+    return [
+        "run",
+        *("--model", "local-chat-completions" if chat else "local-completions"),
+        *("--model_args", json.dumps(model, sort_keys=True)),
+        *("--gen_kwargs", json.dumps(generation, sort_keys=True)),
+        *("--tasks", "gsm8k", "--num_fewshot", str(shots), "--limit", str(settings.lm_eval.limit)),
+        *("--output_path", f"{RESULTS}/{arm.name}", "--log_samples"),
+        *(["--apply_chat_template"] if chat else []),
+    ]
+
+
+def _quality_check(experiment: Experiment, arm: Arm) -> pods.Container:
+    check = pods.container(
+        f"{LMEVAL_CHECK}{arm.name}",
+        QUALITY_IMAGE,
+        ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],
+        arguments=lm_eval_arguments(experiment, arm),
+        environment={"HOME": "/tmp", "HF_DATASETS_CACHE": _CACHE},
+        resources=pods.amounts(cpu="1", memory="2Gi"),
+        security=pods.container_security(writable_root=False),
+    )
+    check["env"] += api_key(experiment, "OPENAI_API_KEY")
+    return check
+
+
+def _quality_deadline_s(experiment: Experiment) -> int:
+    """Every answer of full length at 0.2 s a token, and an hour."""
+    return int(quality_s(experiment, token_s=SLOWEST_TPOT_S)) + 3600

@@ -19,10 +19,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
-from cdk8s_charts.pods import pod, sizes
-from cdk8s_charts.pods.devices import hold_devices
-from cdk8s_charts.pods.volumes import add_sources
+from cdk8s_charts.pods import add_sources, hold_devices
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads.benchmark_pod import JOB_UID, UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
@@ -103,38 +102,38 @@ def profile_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     return [kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=marks, spec=spec)]
 
 
-def _pod(experiment: Experiment, arm: Arm) -> pod.PodSpec:
+def _pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     share = pod_share(arm)
     device = "session" if version(arm.runtime.neuron_sdk) >= _SESSIONS_SINCE else "1"
     by_environment = _BY_ENVIRONMENT | {"NEURON_RT_INSPECT_DEVICE_PROFILE": device}
     if arm.runtime.dialect == "native":
         by_environment = {}
-    server = pod.container(
+    server = pods.container(
         "profile",
         arm.runtime.image,
         ["python3", f"{_PROGRAM_MOUNT}/{_PROGRAM.name}", OUT, arm.target.model.name, *profiled_argv(arm)],
         environment={"HOME": "/tmp", **serve_environment(arm), **by_environment},
-        resources=pod.part_of_node(share, disk_gib=sizes.serving_ephemeral_gib(experiment) + _OUT_GIB),
-        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+        resources=pods.part_of_node(share, disk_gib=pods.serving_ephemeral_gib(experiment) + _OUT_GIB),
+        security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
     server["env"] += api_key(experiment, API_KEY_VARIABLE)
     address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}profile-$(JOB_UID)"
-    keep = pod.tool("keep", ["keep", OUT, "--once", "--to", address, "--region", experiment.cluster.region])
+    keep = pods.tool("keep", ["keep", OUT, "--once", "--to", address, "--region", experiment.cluster.region])
     keep["env"] = [JOB_UID]
-    body: pod.PodSpec = {
+    body: pods.PodSpec = {
         "restartPolicy": "Never",
         "serviceAccountName": COMPILE_ACCOUNT,
         "containers": [keep],
     }
     add_sources(experiment, body, server, arm)
     body["initContainers"].append(server)
-    pod.add_volume(body, "out", OUT, server, writable=True, emptyDir={"sizeLimit": f"{_OUT_GIB}Gi"})
-    pod.mount(keep, "out", OUT)
-    pod.add_volume(body, "program", _PROGRAM_MOUNT, server, configMap={"name": _FILES, "defaultMode": 0o444})
-    pod.share_memory(body, server, share)
+    pods.add_volume(body, "out", OUT, server, writable=True, emptyDir={"sizeLimit": f"{_OUT_GIB}Gi"})
+    pods.mount(keep, "out", OUT)
+    pods.add_volume(body, "program", _PROGRAM_MOUNT, server, configMap={"name": _FILES, "defaultMode": 0o444})
+    pods.share_memory(body, server, share)
     hold_devices(body, server, experiment, arm)
-    body.setdefault("securityContext", {}).update(pod.OWN_VOLUMES)
-    pod.on_neuron_nodes(experiment, body)
+    body.setdefault("securityContext", {}).update(pods.OWN_VOLUMES)
+    pods.on_neuron_nodes(experiment, body)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
-    pod.settle(body, grace_s=60, priority=priority, level=level)
+    pods.settle(body, grace_s=60, priority=priority, level=level)
     return body

@@ -19,10 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
-from cdk8s_charts.pods import pod, sizes
-from cdk8s_charts.pods.devices import hold_devices
-from cdk8s_charts.pods.volumes import STORES, mount_store
+from cdk8s_charts.pods import STORES, hold_devices, mount_store
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
 from cdk8s_charts.workloads import batch
 from cdk8s_charts.workloads.artifact_jobs import suspended_job
@@ -114,26 +113,26 @@ def _arguments_job(
     arm = next(arm for arm in experiment.device_arms if arm.runtime.name == runtime.name)
     mounted = {"program": program} | {f"arms-{number}": asks for number, asks in enumerate(questions)}
     paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
-    container = pod.container(
+    container = pods.container(
         _ARGUMENTS,
         runtime.image,
         ["python3", f"{_ASKED_MOUNT}/program/{_IN_IMAGE.name}", *paths],
         environment=compile_environment(arm)
         | _WITHOUT_DEVICE
         | (_NATIVE if runtime.dialect == "native" else {}),
-        resources=pod.amounts(
+        resources=pods.amounts(
             cpu="1",
-            memory=f"{sizes.ARGUMENTS_MEMORY_GIB}Gi",
-            ephemeral=f"{sizes.NEURON_IMAGE_GIB}Gi",
+            memory=f"{pods.ARGUMENTS_MEMORY_GIB}Gi",
+            ephemeral=f"{pods.NEURON_IMAGE_GIB}Gi",
         ),
-        security=pod.container_security(writable_root=True),
+        security=pods.container_security(writable_root=True),
     )
-    body: pod.PodSpec = {"containers": [container]}
+    body: pods.PodSpec = {"containers": [container]}
     for name, files_of in mounted.items():
         source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
-        pod.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
+        pods.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
     mount_store(experiment, "checkpoints", body, container)
-    pod.on_system_nodes(experiment, body)
+    pods.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,
         _ARGUMENTS,
@@ -190,29 +189,29 @@ def _proof_cron_job(experiment: Experiment, arm: Arm, name: str) -> dict[str, An
     return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=marks, spec=spec)
 
 
-def _proof_pod(experiment: Experiment, arm: Arm) -> pod.PodSpec:
+def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     words = [f"{_PROOF_MOUNT}/{_ON_NODE.name}", json.dumps(expected(experiment, arm), sort_keys=True)]
-    container = pod.container(
+    container = pods.container(
         CONTAINER,
         arm.runtime.image,
         ["python3", *words],
-        resources=pod.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
-        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+        resources=pods.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
+        security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
-    spec: pod.PodSpec = {
+    spec: pods.PodSpec = {
         "restartPolicy": "Never",
         "serviceAccountName": SERVING_ACCOUNT,
         "containers": [container],
     }
     source = {"name": _ON_NODE_FILES, "defaultMode": 0o444}
-    pod.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
-    pod.add_scratch(spec, 10, container)
+    pods.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
+    pods.add_scratch(spec, 10, container)
     for purpose in STORES:
         mount_store(experiment, purpose, spec, container)
-    pod.on_neuron_nodes(experiment, spec)
+    pods.on_neuron_nodes(experiment, spec)
     hold_devices(spec, container, experiment, arm)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
-    pod.settle(spec, grace_s=30, priority=priority, level=level)
+    pods.settle(spec, grace_s=30, priority=priority, level=level)
     return spec
 
 
@@ -222,7 +221,7 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     return {
         "devices": serving.devices,
         "logical_cores": serving.cores_on(arm.instance),
-        "scratch_gib": max(sizes.compile_scratch_gib(other) for other in experiment.served_arms),
+        "scratch_gib": max(pods.compile_scratch_gib(other) for other in experiment.served_arms),
         "mounts": list(STORES.values()),
         "pod_security": serving.pod_security,
         "driver_at_least": drivers.oldest if drivers else "",

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from cdk8s_charts.manifests import fill, read, with_tags
-from cdk8s_charts.pods.devices import DRIVER
-from cdk8s_charts.workloads.network_policy import LOCAL_DNS
+from cdk8s_charts.pods import DRIVER
+from cdk8s_charts.workloads.namespace import LOCAL_DNS
 from core.findings import Finding, finding, fine
 from core.words import count
 from experiment import Experiment

@@ -17,7 +17,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cdk8s_charts.pods.devices import SCHEDULER
+from cdk8s_charts.pods import SCHEDULER
 from operations.cloud import access
 from tests.apiserver.kubectl import Kubectl, wait_until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.pods.devices import SCHEDULER
+from cdk8s_charts.pods import SCHEDULER
 from experiment import Experiment
 from experiment.naming import NODE_ROLE_LABEL
 from tests.apiserver.control_plane import ControlPlane

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdk8s_charts.pods.devices import SCHEDULER
+from cdk8s_charts.pods import SCHEDULER
 from experiment import Experiment
 from experiment.catalogue.instances import Instance
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE

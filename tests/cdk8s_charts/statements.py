@@ -13,8 +13,7 @@ from typing import Any
 
 from cdk8s_charts.manifests import names_in, tags
 from cdk8s_charts.parity import undeclared_differences
-from cdk8s_charts.pods.devices import EXTENDED_RESOURCE
-from cdk8s_charts.pods.pod import IMAGE_DEFAULTS
+from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer

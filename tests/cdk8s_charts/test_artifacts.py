@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.pods.volumes import marker_check
+from cdk8s_charts.pods import marker_check
 from cdk8s_charts.workloads.artifact_jobs import compiling_job
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmark.plan import from_dict
-from cdk8s_charts.workloads import quality_pod
+from cdk8s_charts.workloads import benchmark_pod
 from cdk8s_charts.workloads.benchmark_pod import (
     LARGEST_CONFIG_MAP,
     benchmark_objects,
@@ -165,7 +165,7 @@ def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit
 ) -> None:
     asking = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
     experiment = with_serving(asking, max_model_len=length)
-    told = {arm.name: quality_pod.arguments(experiment, arm) for arm in experiment.arms}
+    told = {arm.name: benchmark_pod.lm_eval_arguments(experiment, arm) for arm in experiment.arms}
     for name, words in told.items():
         model = json.loads(words[words.index("--model_args") + 1])
         assert model["base_url"].endswith(path)
@@ -181,7 +181,7 @@ def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit
 
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
     asking = with_benchmark(reference, lm_eval=LmEval(limit=50))
-    (check, *_) = Pod(quality_pod.cron_job(asking)).containers
+    (check, *_) = Pod(benchmark_pod.quality_cron_job(asking)).containers
     (tmp_path / "questions" / "datasets" / "openai___gsm8k").mkdir(parents=True)
     (tmp_path / "questions" / "questions.json").write_text(questions.record())
     (tmp_path / "results").mkdir()

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cdk8s_charts.parity import options
-from cdk8s_charts.workloads.network_policy import policies
-from cdk8s_charts.workloads.promoted import ANNOTATION, promoted_objects
-from cdk8s_charts.workloads.serving import deployment
+from cdk8s_charts.workloads.namespace import policies
+from cdk8s_charts.workloads.serving import ANNOTATION, deployment, promoted_objects
 from experiment import Experiment
 from experiment.model import Prometheus, Serve
 from experiment.naming import ROLE

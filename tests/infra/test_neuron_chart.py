@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from cdk8s_charts.pods.devices import SCHEDULER
+from cdk8s_charts.pods import SCHEDULER
 from infra.constructs.helm_charts import neuron_values
 from infra.pins import NEURON_CHART
 from tests.conftest import ROOT

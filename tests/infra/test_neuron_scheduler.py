@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdk8s_charts.pods.devices import SCHEDULER
+from cdk8s_charts.pods import SCHEDULER
 from cdk8s_charts.workloads.serving import deployment
 from experiment import load
 from infra.constructs.helm_charts import neuron_values

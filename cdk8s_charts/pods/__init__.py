@@ -1,1 +1,0 @@
-"""What all kinds of pods have."""
