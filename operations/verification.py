@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts import on_node, pods
+from cdk8s_charts import on_node
+from cdk8s_charts import pods as sizes
 from cdk8s_charts.pods import DRIVER, EXTENDED_RESOURCE, group_attribute
 from core.console import print_json, print_table, progress
 from core.findings import Finding, Refusal, State
@@ -108,7 +109,7 @@ def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
     """What the API server returns now."""
     nodes = own_nodes(experiment, kubernetes.list("node"))
     names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
-    here = [pod for pod in pods if pods.get("spec", {}).get("nodeName") in names]
+    here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
     return [
         *nodes_ready(nodes, wanted=nodes_needed(experiment)),
         *node_size(experiment, nodes),
@@ -216,9 +217,9 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
 def disk_asked_gib(experiment: Experiment) -> int:
     """Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more."""
     instance = experiment.instance
-    compiling = max(pods.compile_ephemeral_gib(arm) for arm in experiment.served_arms)
+    compiling = max(sizes.compile_ephemeral_gib(arm) for arm in experiment.served_arms)
     at_once = instance.devices // experiment.baseline.serving.devices
-    return max(compiling, min(at_once, len(experiment.served_arms)) * pods.serving_ephemeral_gib(experiment))
+    return max(compiling, min(at_once, len(experiment.served_arms)) * sizes.serving_ephemeral_gib(experiment))
 
 
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:

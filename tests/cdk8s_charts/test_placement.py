@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdk8s_charts import pods
+from cdk8s_charts import pods as sizes
 from cdk8s_charts.workloads.proofs import runtimes
 from experiment.catalogue.instances import INSTANCES
 from experiment.cost import SYSTEM_VOLUME_GIB
@@ -42,8 +42,8 @@ def test_the_core_counts_on_no_more_than_a_node_offers() -> None:
 def test_a_system_node_holds_the_images_that_are_asked_and_keeps_them(case: Case) -> None:
     """Both Jobs may come to one node; the kubelet removes images from 85 % of the disk on. 10 GiB: the system, our images."""
     images = len(runtimes(case[0]))
-    fetched, caches = 13, 2 * pods.MOUNT_CACHE_GIB
-    assert images * pods.NEURON_IMAGE_GIB + fetched + caches + 10 <= 0.85 * SYSTEM_VOLUME_GIB
+    fetched, caches = 13, 2 * sizes.MOUNT_CACHE_GIB
+    assert images * sizes.NEURON_IMAGE_GIB + fetched + caches + 10 <= 0.85 * SYSTEM_VOLUME_GIB
 
 
 def test_a_sweep_of_single_chips_compiles_four_at_once_with_a_quarter_of_the_node_each() -> None:
@@ -51,7 +51,7 @@ def test_a_sweep_of_single_chips_compiles_four_at_once_with_a_quarter_of_the_nod
     experiment, objects = experiment_at(SWEEP), objects_of(SWEEP)
     assert compilations_at_once(experiment) == 4
     assert compilations_at_once(experiment_at(REFERENCE)) == 2
-    compilers = [pods.container("compile") for pod in pods_of(objects) if pods.name.startswith("compile-")]
+    compilers = [pod.container("compile") for pod in pods_of(objects) if pod.name.startswith("compile-")]
     assert len(compilers) == 16
     share, node = compile_share(experiment.baseline), experiment.instance
     for whole, part in ((node.allocatable_cpu, share.cpu), (node.allocatable_memory_gib, share.memory_gib)):
