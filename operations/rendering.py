@@ -139,7 +139,7 @@ def _resolved(
 
 def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> int:
     from cdk8s_charts.render import render_for_prometheus  # jsii takes a second to start
-    from infra.monitoring.alert_rules import alert_groups
+    from infra.monitoring.alarms import alert_groups
     from infra.monitoring.grafana import grafana_dashboard
 
     if experiment.cluster.prometheus is None:

@@ -1,4 +1,4 @@
-"""Which alarms an experiment has, and why each treats missing data as it does.
+"""Which alarms an experiment has, and why each treats missing data as it does; for CloudWatch, and as alert rules for Prometheus. Pure.
 
 A run publishes while it is on: `RunActive` every minute, a last 0 when it ends, and its requests as they finish. So the
 requests show that nothing happens, `RunActive` or the nodes show that something should, and a composite alarm joins the two:
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT, Metric
 from experiment import Experiment
@@ -19,10 +19,7 @@ from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
-from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
-from infra.monitoring.container_insights import NODE_COUNT
-from infra.monitoring.details import cell_dimensions
-from infra.monitoring.promql import series, value
+from infra.monitoring.panels import IN_PROMETHEUS, INSIGHTS, NODE_COUNT, Source, cell, series, value
 
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
@@ -34,7 +31,7 @@ QUIET_PERIODS = 3
 IDLE_PERIODS = 12
 """Of a paid node: an hour. Compiling is quiet too and takes longer, which the message says."""
 FORGOTTEN_S = IDLE_PERIODS * PERIOD_S
-"""Prometheus keeps no state of an alarm: a run that vanished counts as on for so long, where CloudWatch waits to be told."""
+"""Prometheus keeps no state of an alarm: a run that vanished counts as on for so long, where CloudWatch waits for its end."""
 _FAILED = (
     "TargetErrorCount",
     "InvocationsSentToDeadLetterCount",
@@ -46,15 +43,6 @@ schedules that gave up, in one of three cases: with its queue, with a queue that
 (https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
 
 
-class Source(NamedTuple):
-    """A metric in full, and its statistic."""
-
-    namespace: str
-    name: str
-    dimensions: dict[str, str]
-    statistic: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class MetricAlarm:
     """An alarm over one number."""
@@ -64,6 +52,8 @@ class MetricAlarm:
     """What it means and what to do, for the person who gets the mail."""
     sources: tuple[Source, ...] = ()
     """What `expression` is made from; where there is none, the one metric that is watched."""
+    statistic: str = ""
+    """Of the sources."""
     expression: str = ""
     """Of metric math or of Metrics Insights."""
     label: str | None = None
@@ -83,7 +73,7 @@ class MetricAlarm:
 
     @property
     def description(self) -> str:
-        """With the way of missing data, which the number alone does not say."""
+        """With the treatment of missing data, which the number alone does not say."""
         return f"{self.message} Missing data: {self.missing}, {self.missing_because}."
 
 
@@ -104,16 +94,16 @@ Alarm = MetricAlarm | CompositeAlarm
 def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
     """All alarms, the parts before their composites."""
     return (
-        *(error_rate(experiment, arm) for arm in experiment.served_arms),
+        *(_error_rate(experiment, arm) for arm in experiment.served_arms),
         *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
-        *no_data(experiment),
+        *_no_data(experiment),
         # Container Insights counts the nodes of a whole cluster, so in a shared one the count says nothing of ours.
-        *(() if experiment.cluster.existing else idle_node(experiment)),
-        *(() if experiment.cluster.nodes_of else (failed_switch_off(experiment),)),
+        *(() if experiment.cluster.existing else _idle_node(experiment)),
+        *(() if experiment.cluster.nodes_of else (_failed_switch_off(experiment),)),
     )
 
 
-def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
+def _error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
     """The share of an arm's requests that fail: `Errors` is 1 or 0 for each request, so its mean is the share."""
     return MetricAlarm(
         name=f"{experiment.name}-error-rate-{arm.name}",
@@ -138,22 +128,17 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             missing_because="without requests nothing is slow",
         )
     limit = experiment.benchmark.goodput.get(TPOT.name, SLOWEST_TPOT_S)
-    cells = list(product(experiment.classes, experiment.benchmark.known_concurrency))
+    # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
+    cells = [
+        cell(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency)
+        for name, concurrency in product(experiment.classes, experiment.benchmark.known_concurrency)
+    ]
     for number, start in enumerate(range(0, len(cells), MOST_METRICS_IN_ALARM), start=1):
-        # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
-        portion = [
-            Source(
-                metrics_namespace(experiment),
-                TPOT.cloudwatch_name,
-                cell_dimensions(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency),
-                "p99",
-            )
-            for name, concurrency in cells[start : start + MOST_METRICS_IN_ALARM]
-        ]
         yield MetricAlarm(
             name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
             message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
-            sources=tuple(portion),
+            sources=tuple(cells[start : start + MOST_METRICS_IN_ALARM]),
+            statistic="p99",
             expression=_GREATEST,
             label=f"worst p99 of {arm.name}",
             promql="" if number > 1 else value(experiment, TPOT, "p99", arm=arm.name),
@@ -162,14 +147,14 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
         )
 
 
-def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
+def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     """A run is on, and no request finishes."""
     run = {"Experiment": experiment.name}
-    metric = metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run, RUN_ACTIVE.statistic
     active = MetricAlarm(
         name=f"{experiment.name}-run-is-on",
         message="Not a fault: a benchmark run is on.",
-        sources=(Source(*metric),),
+        sources=(Source(metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run),),
+        statistic=RUN_ACTIVE.statistic,
         promql=f"max(last_over_time({series(experiment, RUN_ACTIVE)}[{FORGOTTEN_S}s]))",
         threshold=0,
         periods=1,
@@ -189,16 +174,15 @@ def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     return active, silence, both
 
 
-def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
+def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
     """A Trn2 node is paid for, and no request finishes."""
     silence = _silence(experiment, "no-requests-for-long", IDLE_PERIODS)
-    cluster = {"ClusterName": cluster_name(experiment)}
-    metric = INSIGHTS, NODE_COUNT.name, cluster, NODE_COUNT.statistic
     paid = MetricAlarm(
         name=f"{experiment.name}-paid-nodes",
         message="Not a fault: Trn2 nodes run.",
-        sources=(Source(*metric),),
-        promql=NODE_COUNT.promql,
+        sources=(Source(INSIGHTS, NODE_COUNT.name, {"ClusterName": cluster_name(experiment)}),),
+        statistic=NODE_COUNT.statistic,
+        promql=IN_PROMETHEUS[NODE_COUNT.name],
         threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
         breaching=IDLE_PERIODS,
@@ -214,14 +198,15 @@ def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
     return silence, paid, both
 
 
-def failed_switch_off(experiment: Experiment) -> MetricAlarm:
+def _failed_switch_off(experiment: Experiment) -> MetricAlarm:
     """A schedule that sets the nodes to 0 could not."""
     group = {"ScheduleGroup": schedule_group(experiment)}
     return MetricAlarm(
         name=f"{experiment.name}-switch-off-failed",
         message="A schedule could not set the Trn2 nodes to 0. It tries again for up to two hours, and they may bill on: run "
         "./trnspec scale 0. What it gave up is in the queue of the nodes stack, with the reason.",
-        sources=tuple(Source("AWS/Scheduler", name, group, "Sum") for name in _FAILED),
+        sources=tuple(Source("AWS/Scheduler", name, group) for name in _FAILED),
+        statistic="Sum",
         expression=_GREATEST,
         label="switch-offs that failed",
         threshold=0,
@@ -258,7 +243,45 @@ def _over_all_cells(
     schema = ", ".join(f'"{text}"' for text in (metrics_namespace(experiment), *metric.dimensions))
     where, labels = (f" WHERE Arm = '{arm.name}'", {"arm": arm.name}) if arm else ("", {})
     query = f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}"
-    return {
-        "expression": query,
-        "promql": value(experiment, metric, statistic, **labels),
-    }
+    return {"expression": query, "promql": value(experiment, metric, statistic, **labels)}
+
+
+def alert_groups(experiment: Experiment) -> list[dict[str, Any]]:
+    """A group of rules, as in a rules file and in a PrometheusRule: one for each alarm that notifies and that Prometheus
+    can decide. That a schedule failed only CloudWatch knows.
+
+    CloudWatch judges the last periods of five minutes, each by one number. A subquery does the same: its steps lie at whole
+    multiples of the period (https://prometheus.io/docs/prometheus/latest/querying/examples/#subquery).
+    """
+    known = {alarm.name: alarm for alarm in alarms(experiment)}
+    rules = []
+    for alarm in known.values():
+        parts = [
+            part for part in map(known.get, alarm.parts or (alarm.name,)) if isinstance(part, MetricAlarm)
+        ]
+        if not alarm.notifies or not all(part.promql for part in parts):
+            continue
+        description = alarm.message
+        if any(part.missing == "ignore" for part in parts):
+            description += (
+                f" Here a run that publishes nothing more is forgotten after {FORGOTTEN_S // 60} minutes."
+            )
+        rules.append(
+            {
+                "alert": alarm.name,
+                "expr": " and on() ".join(f"({_condition(part)})" for part in parts),
+                "labels": {"severity": "warning", "experiment": experiment.name},
+                "annotations": {"description": description},
+            }
+        )
+    return [{"name": experiment.name, "interval": "60s", "rules": rules}]
+
+
+def _condition(alarm: MetricAlarm) -> str:
+    """True while so many of the last periods are beyond the threshold; without data nothing is, unless that is looked for."""
+    value = f"({alarm.promql} or vector(0))" if alarm.missing == "breaching" else f"({alarm.promql})"
+    beyond = ">" if alarm.comparison == "GreaterThanThreshold" else "<"
+    # A millisecond less than the periods: Prometheus 2 counts both ends of a range, version 3 one.
+    window_ms = alarm.periods * PERIOD_S * 1000 - 1
+    judged = f"{value} {beyond} bool {alarm.threshold:g}"
+    return f"sum_over_time(({judged})[{window_ms}ms:{PERIOD_S}s]) >= {alarm.breaching}"

@@ -1,386 +1,406 @@
-"""The dashboards of an experiment and of its promoted arm.
+"""The dashboards of an experiment and of its promoted arm for CloudWatch, as it reads them. Pure.
 
 Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Found by SEARCH
 are only the load balancer of a promoted arm and the loads of a search, which are known when they exist.
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product, zip_longest
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
-import aws_cdk as cdk
-from aws_cdk import aws_cloudwatch as cloudwatch
-
-from benchmark.metrics import ERRORS, PERIOD_S, Metric
+from benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
 from core.findings import Misuse
+from core.labels import as_ascii
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, naming
+from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
 from experiment.model import Serve
-from experiment.naming import (
-    cluster_name,
-    container_insights_log_groups,
-    dashboard_name,
-    namespace,
-    promoted_service,
-    service_dashboard_name,
-)
-from infra.monitoring import container_insights
-from infra.monitoring.details import (
-    DETAILS,
-    FURTHER,
-    HEADLINES,
-    Detail,
-    baselines,
-    introduction,
-    node_words,
-)
-from infra.monitoring.graphs import (
-    COLUMNS,
-    GRAPH_HEIGHT,
-    Cells,
-    Graph,
-    Lines,
-    Row,
-    arm_lines,
-    calculated,
-    cost_lines,
-    graphs,
-    insights,
-    ratio_lines,
-    sources,
-    text,
-)
+from infra.monitoring import panels
+from infra.monitoring.panels import Detail, InsightsMetric, Source
 
 MOST_CHARACTERS = 900_000
-"""Of all pages together: they stand in one template, and CloudFormation takes 1 MB of it.
-
-https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
-"""
-MOST_WIDGETS = 500
-MOST_METRICS_IN_GRAPH = 500
+"""Of all pages together: they are in one template, and CloudFormation takes 1 MB of it
+(https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
+MOST_WIDGETS = MOST_METRICS_IN_GRAPH = 500
 MOST_METRICS = 2500
-"""Of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them.
-
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html
-"""
+"""Of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
 MOST_ALARMS_IN_WIDGET = 100
-"""https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html"""
 LINES_IN_GRAPH = 24
 """More lines cannot be distinguished, so the classes are spread over several graphs."""
 BALANCER_METRICS = (
-    ("NewFlowCount_TLS", "Sum", "new connections"),
-    ("ActiveFlowCount_TLS", "Average", "open connections"),
-    ("HealthyHostCount", "Minimum", "nodes that answer"),
-    ("ClientTLSNegotiationErrorCount", "Sum", "failed handshakes"),
+    ("LoadBalancer", "NewFlowCount_TLS", "Sum", "new connections"),
+    ("LoadBalancer", "ActiveFlowCount_TLS", "Average", "open connections"),
+    ("TargetGroup,LoadBalancer", "HealthyHostCount", "Minimum", "nodes that answer"),
+    ("LoadBalancer", "ClientTLSNegotiationErrorCount", "Sum", "failed handshakes"),
 )
-"""Name, statistic, title
+"""Dimensions, name, statistic, title
 (https://docs.aws.amazon.com/elasticloadbalancing/latest/network/load-balancer-cloudwatch-metrics.html)."""
-_BY_TARGET_GROUP = {"HealthyHostCount"}
-_WORDS_HEIGHT, _ALARMS_HEIGHT = 5, 3
-_ALARMS_IN_ROW = 6
+_COLUMNS, _HEIGHT = 24, 7
+_WORDS_HEIGHT, _ALARMS_HEIGHT, _ALARMS_IN_ROW = 5, 3, 6
+Widget = dict[str, Any]
+Row = list[Widget]
+"""Widgets side by side."""
+Lines = list[list[Any]]
+"""The names of a metric, then how it is drawn; of an expression the last alone."""
 
 
-def add_dashboards(
-    stack: cdk.Stack, experiment: Experiment, alarms: Sequence[cloudwatch.IAlarm] = ()
-) -> None:
-    """A text, the alarms, then each metric with its ratios, cost, errors, nodes and further metrics; less of it where
-    all would be too much for a template. And the promoted arm's own.
+class Dashboard(NamedTuple):
+    """One page."""
+
+    name: str
+    body: str
+
+
+class Graph(NamedTuple):
+    """Lines over time from 0 upward, all with one statistic."""
+
+    title: str
+    statistic: str
+    lines: Lines
+    level: tuple[str, float] | None = None
+    """A horizontal line."""
+
+
+class Cells(NamedTuple):
+    """What a graph compares the arms on."""
+
+    classes: tuple[str, ...]
+    concurrency: int | None
+    """None: every load that a search tries, or that of a replay."""
+
+    @property
+    def at(self) -> str:
+        """In words."""
+        return "every load" if self.concurrency is None else f"concurrency {self.concurrency}"
+
+
+def dashboards(experiment: Experiment, alarms: Sequence[str] = ()) -> dict[str, Dashboard]:
+    """All pages, by the ids that they have in the template; `alarms` are ARNs.
+
+    A text, the alarms, then each metric with its ratios, cost, errors, nodes and further metrics; less of it where all would be
+    too much for a template. And the promoted arm's own page.
 
     Raises `Misuse` where CloudWatch or CloudFormation would refuse even that.
     """
-    for detail in DETAILS:
-        made = _pages(stack, experiment, alarms, detail)
-        # As they stand in the template: a string, whose quotes are escaped.
-        characters = sum(len(json.dumps(stack.resolve(body.dashboard_body))) for body in made.values())
+    for detail in panels.DETAILS:
+        pages = _pages(experiment, alarms, detail)
+        characters = sum(len(json.dumps(page.body)) for page in pages.values())  # as a string of the template
         if characters <= MOST_CHARACTERS:
             break
-        for page in made:
-            stack.node.try_remove_child(page)
     else:
         raise Misuse(
-            f"dashboard: {characters:,} characters on {len(made)} pages, one template takes {MOST_CHARACTERS:,}; "
+            f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MOST_CHARACTERS:,}; "
             "use fewer arms, prompt classes or values of benchmark.concurrency"
         )
     if experiment.serve is not None:
-        shown = _service_rows(experiment, experiment.serve)
-        _dashboard(stack, "ServiceDashboard", service_dashboard_name(experiment), shown)
-
-
-def _dashboard(
-    stack: cdk.Stack, construct_id: str, name: str, shown: Iterable[Row]
-) -> cloudwatch.CfnDashboard:
-    made = cloudwatch.Dashboard(
-        stack, construct_id, dashboard_name=name, widgets=[list(row.widgets) for row in shown]
-    )
-    resource = made.node.default_child
-    assert isinstance(resource, cloudwatch.CfnDashboard)
-    # Of one name there cannot be two, so what is deployed under this id stays under it.
-    resource.override_logical_id(construct_id)
-    resource.dashboard_body = _short(stack.resolve(resource.dashboard_body))
-    return resource
-
-
-def _short(body: Any) -> str:
-    """A field that stands in the line before at the same place is written `.`, as the format allows: a template holds
-    1 MB, and names are most of a large dashboard."""
-    pieces = [body] if isinstance(body, str) else body["Fn::Join"][1]
-    text = "".join(one if isinstance(one, str) else f"${{{place}}}" for place, one in enumerate(pieces))
-    content = json.loads(text)
-    for widget in content["widgets"]:
-        before: list[Any] = []
-        for line in widget["properties"].get("metrics", ()):
-            names = [one for one in line if isinstance(one, str)]
-            line[: len(names)] = [
-                "." if one == former else one for one, former in zip_longest(names, before[: len(names)])
-            ]
-            before = names
-    written = re.split(r"\$\{(\d+)\}", json.dumps(content, separators=(",", ":")))
-    written[1::2] = [cdk.Token.as_string(pieces[int(place)]) for place in written[1::2]]
-    return "".join(written)
-
-
-def _pages(
-    stack: cdk.Stack, experiment: Experiment, alarms: Sequence[cloudwatch.IAlarm], detail: Detail
-) -> dict[str, cloudwatch.CfnDashboard]:
-    """The rows on as few dashboards as CloudWatch's limits allow."""
-    portions = _spread(
-        [
-            *_alarm_rows(alarms),
-            *_metric_rows(experiment, detail),
-            *_cost_and_error_rows(experiment),
-            *_node_rows(experiment),
-            *_further_rows(experiment, detail),
-        ]
-    )
-    pages = {}
-    for number, portion in enumerate(portions, start=1):
-        words = introduction(experiment, page=number, pages=len(portions), left_out=detail.left_out)
-        name = dashboard_name(experiment) + ("" if number == 1 else f"-{number}")
-        shown = [text(words, height=_WORDS_HEIGHT), *portion]
-        construct_id = "Dashboard" if number == 1 else f"Dashboard{number}"
-        pages[construct_id] = _dashboard(stack, construct_id, name, shown)
+        body = _body(_service_rows(experiment, experiment.serve))
+        pages["ServiceDashboard"] = Dashboard(naming.service_dashboard_name(experiment), body)
     return pages
 
 
-def _alarm_rows(alarms: Sequence[cloudwatch.IAlarm]) -> Iterator[Row]:
-    for start in range(0, len(alarms), MOST_ALARMS_IN_WIDGET):
-        portion = list(alarms[start : start + MOST_ALARMS_IN_WIDGET])
-        height = _ALARMS_HEIGHT + (len(portion) - 1) // _ALARMS_IN_ROW
-        yield Row(
-            [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=portion, width=COLUMNS, height=height)]
-        )
-
-
-def _spread(all_rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows in order, a new page where the next row would be too much for the present one."""
-    pages: list[list[Row]] = [[]]
-    for row in all_rows:
-        if (most := max(row.metrics, default=0)) > MOST_METRICS_IN_GRAPH:
+def _pages(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> dict[str, Dashboard]:
+    """The rows on as few dashboards as CloudWatch's limits allow."""
+    portions: list[list[Row]] = [[]]
+    for row in _rows(experiment, alarms, detail):
+        if (most := max(map(_metrics, row))) > MOST_METRICS_IN_GRAPH:
             raise Misuse(
                 f"dashboard: {most} metrics in one graph, CloudWatch takes {MOST_METRICS_IN_GRAPH}; use fewer arms"
             )
-        metrics = sum(sum(one.metrics) for one in (*pages[-1], row))
-        widgets = 1 + sum(len(one.widgets) for one in (*pages[-1], row))
-        if metrics > MOST_METRICS or widgets > MOST_WIDGETS:
-            pages.append([])
-        pages[-1].append(row)
+        widgets = [widget for one in (*portions[-1], row) for widget in one]
+        if sum(map(_metrics, widgets)) > MOST_METRICS or 1 + len(widgets) > MOST_WIDGETS:
+            portions.append([])
+        portions[-1].append(row)
+    pages = {}
+    for number, portion in enumerate(portions, start=1):
+        further = number > 1
+        place = f" ({number} of {len(portions)})" if len(portions) > 1 else ""
+        words = _text(_introduction(experiment, place, detail.left_out), _WORDS_HEIGHT)
+        name = naming.dashboard_name(experiment) + (f"-{number}" if further else "")
+        pages[f"Dashboard{number if further else ''}"] = Dashboard(name, _body([words, *portion]))
     return pages
 
 
-def _metric_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
-    """For each metric, concurrency and portion of the classes: the arms, and below them their ratio to the baseline;
-    a column for each statistic."""
-    for metric, cells in product(HEADLINES, _cells(experiment)):
-        measured = sources(experiment, metric, cells)
-        yield _arms_row(experiment, metric, cells, detail.statistics(metric), measured)
-        if cells.concurrency is None:
-            continue  # which loads two arms share is known when they were measured, and the report compares them
-        ratios = ratio_lines(experiment, metric, cells, measured)
-        yield graphs(
-            experiment,
-            *(
-                Graph(
-                    f"{metric.cloudwatch_name} {statistic}: times better than {baselines(experiment)}",
-                    statistic,
-                    ratios,
-                    ("no difference", 1),
-                )
-                for statistic in detail.statistics(metric)
-            ),
+def _metrics(widget: Widget) -> int:
+    return len(widget["properties"].get("metrics", ()))
+
+
+def _body(rows: Iterable[Row]) -> str:
+    """The rows one below the other."""
+    widgets, y = [], 0
+    for row in rows:
+        x = 0
+        for widget in row:
+            widgets.append({**widget, "x": x, "y": y, "properties": _short(widget["properties"])})
+            x += widget["width"]
+        y += max(widget["height"] for widget in row)
+    return json.dumps({"widgets": widgets}, separators=(",", ":"))
+
+
+def _short(properties: dict[str, Any]) -> dict[str, Any]:
+    """A field that repeats the one in the line before at the same place is written `.`, as the format allows: a template holds
+    1 MB, and names are most of a large dashboard."""
+    if "metrics" not in properties:
+        return properties
+    short, before = [], list[Any]()
+    for *names, drawn in properties["metrics"]:
+        former = before + [None] * len(names)
+        short.append(["." if one == old else one for one, old in zip(names, former, strict=False)] + [drawn])
+        before = names
+    return {**properties, "metrics": short}
+
+
+def _widget(kind: str, width: int, height: int, properties: dict[str, Any]) -> Widget:
+    return {"type": kind, "width": width, "height": height, "x": 0, "y": 0, "properties": properties}
+
+
+def _text(markdown: str, height: int) -> Row:
+    return [_widget("text", _COLUMNS, height, {"markdown": markdown})]
+
+
+def _graphs(experiment: Experiment, *graphs: Graph) -> Row:
+    """A row of graphs, all of one width."""
+    axis = {"left": {"min": 0, "showUnits": False}}
+    row = []
+    for title, statistic, lines, level in graphs:
+        shown: dict[str, Any] = {"view": "timeSeries", "title": title, "region": experiment.cluster.region}
+        shown["metrics"] = lines
+        if level is not None:
+            shown["annotations"] = {"horizontal": [{"value": level[1], "label": level[0], "yAxis": "left"}]}
+        shown |= {"yAxis": axis, "period": PERIOD_S, "stat": statistic}
+        row.append(_widget("metric", _COLUMNS // len(graphs), _HEIGHT, shown))
+    return row
+
+
+def _line(source: Source, label: str, id_: str | None = None) -> list[Any]:
+    """With an id, a line that only expressions use; CloudWatch counts it too."""
+    names = (name for pair in sorted(source.dimensions.items()) for name in pair)
+    hidden = {"id": id_, "visible": False} if id_ else {}
+    return [source.namespace, source.name, *names, {"label": label, **hidden}]
+
+
+def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iterator[Row]:
+    for start in range(0, len(alarms), MOST_ALARMS_IN_WIDGET):
+        portion = list(alarms[start : start + MOST_ALARMS_IN_WIDGET])
+        height = _ALARMS_HEIGHT + (len(portion) - 1) // _ALARMS_IN_ROW
+        yield [_widget("alarm", _COLUMNS, height, {"title": "Alarms", "alarms": portion})]
+    size = max(1, LINES_IN_GRAPH // max(1, len(experiment.served_arms)))
+    all_cells = [
+        Cells(tuple(experiment.classes[start : start + size]), concurrency)
+        for concurrency in experiment.benchmark.known_concurrency or (None,)
+        for start in range(0, len(experiment.classes), size)
+    ]
+    for metric, cells in product(panels.HEADLINES, all_cells):
+        yield _arms_row(experiment, metric, cells, detail)
+        if cells.concurrency is not None:  # which loads two arms share in a search only the report knows
+            yield _ratios_row(experiment, metric, cells, detail)
+    for cells in all_cells:
+        yield _cost_and_errors_row(experiment, cells)
+    yield from _node_rows(experiment)
+    for metric, cells in product(panels.FURTHER if detail.further else (), all_cells):
+        yield _arms_row(experiment, metric, cells, detail)
+
+
+def _arms_row(experiment: Experiment, metric: Metric, cells: Cells, detail: Detail) -> Row:
+    title = f"{metric.unit}, {cells.at} ({metric.better} is better)"
+    graphs = (
+        Graph(f"{metric.cloudwatch_name} {one}, {title}", one, _measured(experiment, metric, cells, one))
+        for one in detail.statistics(metric)
+    )
+    return _graphs(experiment, *graphs)
+
+
+def _ratios_row(experiment: Experiment, metric: Metric, cells: Cells, detail: Detail) -> Row:
+    """How many times better than the baseline of its batch each other arm is."""
+
+    def ratio(arm: Arm, own: str, base: str) -> str | None:
+        if arm is experiment.baseline_of(arm):
+            return None
+        return f"{base}/{own}" if metric.better == "lower" else f"{own}/{base}"
+
+    lines, level = _calculated(experiment, metric, cells, ratio), ("no difference", 1)
+    title = f"times better than {panels.baselines(experiment)}"
+    graphs = (
+        Graph(f"{metric.cloudwatch_name} {one}: {title}", one, lines, level)
+        for one in detail.statistics(metric)
+    )
+    return _graphs(experiment, *graphs)
+
+
+def _cost_and_errors_row(experiment: Experiment, cells: Cells) -> Row:
+    """Dollars per million output tokens, share of requests that failed, how many failed.
+
+    The cost is an arm's price over the concurrency times the throughput of a request. An estimate: the report divides by the
+    tokens and the time themselves, which CloudWatch does not hold.
+    """
+
+    def usd(arm: Arm, own: str, base: str) -> str:
+        return f"{arm_usd_per_hour(experiment, arm) / 3600 * 1e6:.6g}/({cells.concurrency}*{own})"
+
+    shown = []
+    if cells.concurrency is not None:  # else the load that the price is divided by is not known
+        title = f"USD per million output tokens, estimate, {cells.at} (lower is better)"
+        shown.append(Graph(title, "Average", _calculated(experiment, OUTPUT_TOKENS_PER_S, cells, usd)))
+    for one, words in {
+        "Average": "share of requests that failed",
+        "Sum": "requests that failed",
+    }.items():
+        title = f"{ERRORS.cloudwatch_name} {one}: {words}, {cells.at}"
+        shown.append(Graph(title, one, _measured(experiment, ERRORS, cells, one)))
+    return _graphs(experiment, *shown)
+
+
+def _measured(experiment: Experiment, metric: Metric, cells: Cells, statistic: str) -> Lines:
+    """Every arm on every class; where the load is not known beforehand, what a search finds.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
+    """
+    if cells.concurrency is not None:
+        return [_line(source, label) for source, label in _sources(experiment, metric, cells).values()]
+    schema = ",".join((f'"{naming.metrics_namespace(experiment)}"', *metric.dimensions))
+    search = (
+        'SEARCH(\'{{{schema}}} MetricName="{name}" Arm="{arm}" Class="{label}"\', \'{statistic}\', {period})'
+    )
+    lines: Lines = []
+    for class_name, arm in product(cells.classes, experiment.served_arms):
+        sought = search.format(
+            schema=schema,
+            name=metric.cloudwatch_name,
+            arm=arm.name,
+            label=as_ascii(class_name),
+            statistic=statistic,
+            period=PERIOD_S,
         )
+        lines.append([{"label": f"{class_name} {arm.name}", "expression": sought}])
+    return lines
 
 
-def _cost_and_error_rows(experiment: Experiment) -> Iterator[Row]:
-    """Dollars per million output tokens, share of requests that failed, how many failed."""
-    name = ERRORS.cloudwatch_name
-    titles = {"Average": "share of requests that failed", "Sum": "requests that failed"}
-    for cells in _cells(experiment):
-        measured = sources(experiment, ERRORS, cells)
-        shown = [
-            Graph(
-                f"{name} {statistic}: {title}, {cells.at}",
-                statistic,
-                arm_lines(experiment, ERRORS, cells, statistic, measured),
-            )
-            for statistic, title in titles.items()
-        ]
-        if cells.concurrency is not None:  # else the load that the price is divided by is not known
-            title = f"USD per million output tokens, estimate, {cells.at} (lower is better)"
-            shown.insert(0, Graph(title, "Average", cost_lines(experiment, cells)))
-        yield graphs(experiment, *shown)
+def _sources(experiment: Experiment, metric: Metric, cells: Cells) -> Mapping[str, tuple[Source, str]]:
+    """Every arm on every class and its label, by the id that expressions use."""
+    assert cells.concurrency is not None
+    found = {}
+    for (row, name), (column, arm) in product(enumerate(cells.classes), enumerate(experiment.served_arms)):
+        source = panels.cell(experiment, metric, arm=arm, class_name=name, concurrency=cells.concurrency)
+        found[f"c{row}a{column}"] = source, f"{name} {arm.name}"
+    return found
 
 
-def _further_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
-    """Published metrics that are not compared."""
-    if detail.further:
-        for metric, cells in product(FURTHER, _cells(experiment)):
-            measured = sources(experiment, metric, cells)
-            yield _arms_row(experiment, metric, cells, detail.statistics(metric), measured)
+def _calculated(
+    experiment: Experiment, metric: Metric, cells: Cells, expression: Callable[[Arm, str, str], str | None]
+) -> Lines:
+    """Metric math for each arm, from the ids of its own line and its baseline's; followed by the lines that it is the first to
+    use."""
+    lines: Lines = []
+    arms, unused = experiment.served_arms, {**_sources(experiment, metric, cells)}
+    for (row, class_name), (column, arm) in product(enumerate(cells.classes), enumerate(arms)):
+        base = arms.index(experiment.baseline_of(arm))
+        if (text := expression(arm, f"c{row}a{column}", f"c{row}a{base}")) is not None:
+            lines.append([{"label": f"{class_name} {arm.name}", "expression": text}])
+            new = [one for one in re.findall(r"c\d+a\d+", text) if one in unused]
+            lines += [_line(*unused.pop(one), one) for one in new]
+    return lines
 
 
 def _node_rows(experiment: Experiment) -> Iterator[Row]:
-    """Nodes and NeuronCores, a narrow graph for each metric: their units differ. By pod only where the
-    device plugin hands the devices out."""
-    yield text(node_words(experiment), height=3)
-    values = {"ClusterName": cluster_name(experiment), "Namespace": namespace(experiment)}
-    for subject, metrics in (
-        ("Nodes", container_insights.NODE_METRICS),
-        ("Trainium nodes", container_insights.NEURON_NODE_METRICS),
-    ):
-        yield graphs(
-            experiment,
-            *(
-                Graph(f"{subject}: {one.title}", one.statistic, Lines([insights(one, values)]))
-                for one in metrics
-            ),
-        )
-    if experiment.baseline.serving.allocation == "device-plugin":
-        metric = container_insights.NEURON_POD
-        lines = [
-            insights(metric, {**values, "PodName": arm.name}, label=arm.name)
-            for arm in experiment.served_arms
-        ]
-        yield graphs(experiment, Graph(metric.title, metric.statistic, Lines(lines)))
+    """Nodes and NeuronCores, a narrow graph for each metric: their units differ. By pod only where the device plugin hands the
+    devices out."""
+    by_pod = experiment.baseline.serving.allocation == "device-plugin"
+    yield _text(f"## Nodes\nFrom Container Insights{_BY_POD if by_pod else _BY_NODE}", 3)
+    for subject, metrics in (("Nodes", panels.NODE_METRICS), ("Trainium nodes", panels.NEURON_NODE_METRICS)):
+        shown = ((one, [_line(_insights(experiment, one), one.title)]) for one in metrics)
+        graphs = (Graph(f"{subject}: {one.title}", one.statistic, lines) for one, lines in shown)
+        yield _graphs(experiment, *graphs)
+    if by_pod:
+        metric, arms = panels.NEURON_POD, experiment.served_arms
+        lines = [_line(_insights(experiment, metric, PodName=arm.name), arm.name) for arm in arms]
+        yield _graphs(experiment, Graph(metric.title, metric.statistic, lines))
 
 
-def _cells(experiment: Experiment) -> list[Cells]:
-    """For each concurrency the classes, as many together as a graph can show."""
-    size = max(1, LINES_IN_GRAPH // max(1, len(experiment.served_arms)))
-    classes = experiment.classes
-    return [
-        Cells(tuple(classes[start : start + size]), concurrency)
-        for concurrency in experiment.benchmark.known_concurrency or (None,)
-        for start in range(0, len(classes), size)
-    ]
+_BY_POD = ". The device plugin hands out the devices, so the agent knows which pod holds which NeuronCores."
+_BY_NODE = (
+    ", **by node only**: devices are held by resource claims (DRA), and the agent "
+    "learns from the device plugin alone which pod holds which NeuronCores. The Neuron documentation says that its "
+    "monitor does not support DRA yet, so an empty graph of NeuronCores does not mean that they are idle."
+)
 
 
-def _arms_row(
-    experiment: Experiment,
-    metric: Metric,
-    cells: Cells,
-    statistics: Sequence[str],
-    measured: Mapping[str, cloudwatch.Metric],
-) -> Row:
-    return graphs(
-        experiment,
-        *(
-            Graph(
-                f"{metric.cloudwatch_name} {statistic}, {metric.unit}, {cells.at} ({metric.better} is better)",
-                statistic,
-                arm_lines(experiment, metric, cells, statistic, measured),
-            )
-            for statistic in statistics
-        ),
+def _insights(experiment: Experiment, metric: InsightsMetric, **more: str) -> Source:
+    cluster, namespace = naming.cluster_name(experiment), naming.namespace(experiment)
+    values = {"ClusterName": cluster, "Namespace": namespace, **more}
+    return Source(panels.INSIGHTS, metric.name, {name: values[name] for name in metric.dimensions})
+
+
+def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
+    """What is compared, and what kind of numbers these are."""
+    searched = " Loads are searched: a graph has a line for each that was measured."
+    return (
+        f"# {experiment.name}{place}\n{experiment.description}\n\n{panels.compared(experiment)}\n\n"
+        "The values are *measured* when the benchmark ran against this cluster. They are *emulated* when someone "
+        "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
+        "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "
+        "the arm's list price over concurrency times the mean throughput of a request."
+        + (searched if experiment.benchmark.load else "")
+        + (f" So many arms leave no room for {left_out}." if left_out else "")
     )
 
 
 def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
-    """Is it up, is it busy, what does it cost?
-
-    The server's requests come from the lines that vLLM logs every ten seconds, so that no other data is collected.
-    Not run on AWS.
-    """
+    """Is it up, is it busy, what does it cost? Not run on AWS."""
     price = arm_usd_per_hour(experiment, next(arm for arm in experiment.arms if arm.name == serve.arm))
-    yield text(_words(experiment, serve, price), height=_WORDS_HEIGHT)
-    yield _requests_row(experiment, serve)
-    yield _replicas_row(experiment, serve, price)
-    if serve.certificate_arn is not None:
-        yield graphs(
-            experiment,
-            *(
-                Graph(
-                    f"Load balancers: {title}", statistic, Lines([calculated(_search(name, statistic), "")])
-                )
-                for name, statistic, title in BALANCER_METRICS
-            ),
-        )
-    yield from _node_rows(experiment)
-
-
-def _words(experiment: Experiment, serve: Serve, price: float) -> str:
-    replicas = (
-        f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
-        if serve.scales
-        else count(serve.replicas, "replica")
-    )
-    return (
-        f"# {promoted_service(experiment.name)}\n**{serve.arm}** of {experiment.name}, {replicas} at "
+    service = naming.promoted_service(experiment.name)
+    replicas = count(serve.replicas, "replica")
+    if serve.scales:
+        replicas = f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
+    words = (
+        f"# {service}\n**{serve.arm}** of {experiment.name}, {replicas} at "
         f"${price:.2f} an hour each (its share of a Trn2 node, list price; the node bills whole).\n\n"
         "Requests are read from the server's log. The load balancer is made by Kubernetes and has a name of its own, so "
         "its graphs show every Network Load Balancer of the region. The Trn2 nodes are turned off "
         f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec scale` starts nodes again."
     )
+    yield _text(words, _WORDS_HEIGHT)
+    yield _requests_row(experiment, serve)
+    pods, title = panels.SERVICE_PODS, "USD an hour of the running replicas, list price"
+    running = _insights(experiment, pods, Service=service)
+    cost = [{"label": "USD an hour", "expression": f"{price:.6g}*replicas"}]
+    yield _graphs(
+        experiment,
+        Graph("Replicas", "Maximum", [_line(running, pods.title)], ("most", serve.max_replicas)),
+        Graph(title, "Maximum", [cost, _line(running, pods.title, "replicas")]),
+    )
+    if serve.certificate_arn is not None:
+        graphs = []
+        for dimensions, name, statistic, words in BALANCER_METRICS:
+            search = (
+                f"SEARCH('{{AWS/NetworkELB,{dimensions}}} MetricName=\"{name}\"', '{statistic}', {PERIOD_S})"
+            )
+            graphs.append(Graph(f"Load balancers: {words}", statistic, [[{"expression": search}]]))
+        yield _graphs(experiment, *graphs)
+    yield from _node_rows(experiment)
 
 
 def _requests_row(experiment: Experiment, serve: Serve) -> Row:
-    """Both of vLLM's engines: one says Waiting, the older one Swapped and Pending."""
-    group = next(name for name in container_insights_log_groups(experiment) if name.endswith("/application"))
+    """From the lines that vLLM logs every ten seconds, so that no other data is collected; both of its engines: one says Waiting,
+    the older one Swapped and Pending."""
+    groups = naming.container_insights_log_groups(experiment)
+    (group,) = (name for name in groups if name.endswith("/application"))
     query = (
-        "fields @timestamp"
-        f" | filter kubernetes.namespace_name = '{namespace(experiment)}'"
+        f"SOURCE '{group}' | fields @timestamp"
+        f" | filter kubernetes.namespace_name = '{naming.namespace(experiment)}'"
         f" and kubernetes.pod_name like /^{serve.arm}-[0-9a-f]+-/"
         " | parse log /Running: (?<running>\\d+) reqs?, (?:Swapped: \\d+ reqs?, )?(?:Waiting|Pending): (?<waiting>\\d+) reqs?/"
         " | filter ispresent(running)"
         f" | stats max(running) as running_most, max(waiting) as waiting_most by bin({PERIOD_S}s)"
     )
-    return Row(
-        [
-            cloudwatch.LogQueryWidget(
-                title=f"Requests in one replica of {serve.arm}, most in {PERIOD_S // 60} minutes (scales above "
-                f"{serve.waiting_per_replica} waiting)",
-                view=cloudwatch.LogQueryVisualizationType.LINE,
-                region=experiment.cluster.region,
-                log_group_names=[group],
-                query_string=query,
-                width=COLUMNS,
-                height=GRAPH_HEIGHT,
-            )
-        ]
+    title = (
+        f"Requests in one replica of {serve.arm}, most in {PERIOD_S // 60} minutes (scales above "
+        f"{serve.waiting_per_replica} waiting)"
     )
-
-
-def _replicas_row(experiment: Experiment, serve: Serve, price: float) -> Row:
-    values = {
-        "ClusterName": cluster_name(experiment),
-        "Namespace": namespace(experiment),
-        "Service": promoted_service(experiment.name),
-    }
-    replicas = insights(container_insights.SERVICE_PODS, values)
-    cost = calculated(f"{price:.6g}*replicas", "USD an hour", {"replicas": replicas})
-    return graphs(
-        experiment,
-        Graph("Replicas", "Maximum", Lines([replicas]), ("most", serve.max_replicas)),
-        Graph("USD an hour of the running replicas, list price", "Maximum", Lines([cost], hidden=1)),
-    )
-
-
-def _search(name: str, statistic: str) -> str:
-    group = "TargetGroup," if name in _BY_TARGET_GROUP else ""
-    return (
-        f"SEARCH('{{AWS/NetworkELB,{group}LoadBalancer}} MetricName=\"{name}\"', '{statistic}', {PERIOD_S})"
-    )
+    shown = {"view": "timeSeries", "title": title, "region": experiment.cluster.region, "query": query}
+    return [_widget("log", _COLUMNS, _HEIGHT, {**shown, "stacked": False})]

@@ -1,4 +1,4 @@
-"""The dashboard of an experiment for Grafana, from the registry that CloudWatch's is made from.
+"""The dashboard of an experiment for Grafana, from the registry that CloudWatch's is made from. Pure.
 
 What the benchmark measures is by class; what the servers say of themselves is by arm, since they do not know classes. The
 classic model, since file provisioning and the sidecar of Grafana's chart refuse version 2
@@ -22,25 +22,19 @@ from experiment.arms import Arm
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.cost import arm_usd_per_hour
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
-from infra.monitoring import container_insights as insights
-from infra.monitoring.details import DETAILS, FURTHER, HEADLINES, baselines, compared
-from infra.monitoring.promql import series, value
+from infra.monitoring import panels
+from infra.monitoring.panels import DETAILS, IN_PROMETHEUS, baselines, series, value
 
 ALL = ".*"
 """What a variable stands for while nothing is chosen."""
-_COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
-_HOURLY = (
-    "List price. A node is billed while it runs, with or without servers. Every node with the taint of Trn2 nodes counts, also "
-    "those of others."
-)
-_CELL = "arm, class, concurrency"
-_LEGEND = "{{class}}, {{arm}}, load {{concurrency}}"
+FIRST = "At a glance"
+_COLUMNS, _HEIGHT, _LONGEST_UID = 24, 8, 40
+_CELL, _LEGEND = "arm, class, concurrency", "{{class}}, {{arm}}, load {{concurrency}}"
 _CHOSEN = ("arm", "class")
 """What a reader may choose: the names of the variables, and of the labels."""
-_UNITS = {"s": "s", "tokens": "suffix: tokens", "tokens/s": "suffix: tokens/s", "USD": "currencyUSD"}
+_REQUESTS, _TOKENS, _USD, _SHARE = "suffix: requests", "suffix: tokens", "currencyUSD", "percentunit"
+_UNITS = {"s": "s", "tokens": _TOKENS, "tokens/s": "suffix: tokens/s", "USD": _USD}
 """Grafana's by the registry's."""
-_REQUESTS, _TIMES, _SHARE = "suffix: requests", "suffix: x", "percentunit"
-_STATISTICS = {"Average": "mean"}
 _OF_SERVERS = {
     "num_requests_running": ("Requests in progress", _REQUESTS),
     "num_requests_waiting": ("Requests waiting", _REQUESTS),
@@ -64,7 +58,6 @@ _OF_SERVERS = {
     ),
 }
 """What servers say of themselves, in words and with a unit, by vLLM's name."""
-_SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
 
@@ -83,26 +76,21 @@ class Panel(NamedTuple):
 def grafana_dashboard(experiment: Experiment) -> str:
     """The dashboard as JSON, for a file or a ConfigMap; the person who imports it chooses the data source."""
     name = dashboard_name(experiment)
-    made = (
-        dashboard.Dashboard(name)
-        .uid(name[:_LONGEST_UID])
-        .tags(["speculative-decoding"])
-        .time("now-3h", "now")
-        .refresh("1m")
-        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
-        .with_variable(_choice("arm", "Arm", [arm.name for arm in experiment.served_arms]))
-        .with_variable(_choice("class", "Class", experiment.classes))
-        .with_panel(text.Panel().content(_words(experiment)).span(_COLUMNS).height(4))
-    )
-    for title, panels in dashboard_rows(experiment).items():
-        if title == _FIRST:
+    made = dashboard.Dashboard(name).uid(name[:_LONGEST_UID]).tags(["speculative-decoding"])
+    made.time("now-3h", "now").refresh("1m")
+    made.with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
+    made.with_variable(_choice("arm", "Arm", [arm.name for arm in experiment.served_arms]))
+    made.with_variable(_choice("class", "Class", experiment.classes))
+    made.with_panel(text.Panel().content(_words(experiment)).span(_COLUMNS).height(4))
+    for title, row in dashboard_rows(experiment).items():
+        if title == FIRST:
             made.with_row(dashboard.Row(title))
-            for panel in panels:
-                made.with_panel(_drawn(panel, len(panels) // 2))
+            for panel in row:
+                made.with_panel(_drawn(panel, len(row) // 2))
         else:
             folded = dashboard.Row(title).collapsed(True)
-            for panel in panels:
-                folded.with_panel(_drawn(panel, len(panels)))
+            for panel in row:
+                folded.with_panel(_drawn(panel, len(row)))
             made.with_row(folded)
     return json.dumps(made.build(), cls=JSONEncoder, indent=1) + "\n"
 
@@ -114,8 +102,20 @@ def _choice(name: str, label: str, values: Iterable[str]) -> dashboard.CustomVar
     return made.multi(True).include_all(True).all_value(ALL).current(everything)
 
 
+def _drawn(panel: Panel, in_line: int) -> timeseries.Panel:
+    drawn = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).min(0)
+    drawn.datasource(DataSourceRef(type_val="prometheus", uid="${datasource}"))
+    drawn.span(max(_COLUMNS // in_line, 6)).height(_HEIGHT)
+    drawn.legend(common.VizLegendOptions().show_legend(True))
+    for place, (legend, query) in enumerate(panel.lines.items()):
+        drawn.with_target(
+            prometheus.Dataquery().expr(query).legend_format(legend).ref_id(f"Q{place}").range()
+        )
+    return drawn
+
+
 def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
-    """What is asked: first what decides, then each metric as CloudWatch's dashboard has it, servers and nodes."""
+    """First what decides, then each metric as CloudWatch's dashboard has it, servers and nodes."""
 
     def statistics(metric: Metric) -> list[Panel]:
         return [_arms(experiment, metric, one) for one in DETAILS[0].statistics(metric)]
@@ -123,67 +123,62 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
     def ratios(metric: Metric) -> list[Panel]:
         return [_ratio(experiment, metric, one) for one in DETAILS[0].statistics(metric)]
 
-    answering = {
-        arm.name: f"{arm_usd_per_hour(experiment, arm):.6g} * count({series(experiment, _RUNNING, chosen=['arm'], arm=arm.name)})"
-        for arm in experiment.served_arms
+    whole = " of the whole cluster" if experiment.cluster.existing else ""
+    active = {"{{provenance}}": f"max by (provenance) ({series(experiment, RUN_ACTIVE)})"}
+    share, failed = (_arms(experiment, ERRORS, one) for one in ("Average", "Sum"))
+    return {
+        FIRST: list(_first(experiment)),
+        **{metric.title: statistics(metric) + ratios(metric) for metric in panels.HEADLINES},
+        "Runs and errors": [
+            Panel("A run is on", active, "bool_on_off"),
+            share._replace(title="Share of the requests that failed", unit=_SHARE),
+            failed._replace(title=f"{ERRORS.title}, in {PERIOD_S // 60} minutes", unit=_REQUESTS),
+        ],
+        **{metric.title: statistics(metric) for metric in panels.FURTHER},
+        "Servers": list(_servers(experiment)),
+        f"Nodes{whole}": list(map(_of_nodes, panels.NODE_METRICS)),
+        f"Trainium nodes{whole}": list(map(_of_nodes, panels.NEURON_NODE_METRICS)),
     }
+
+
+def _first(experiment: Experiment) -> Iterator[Panel]:
+    yield _arms(experiment, TPOT, "p50")
+    yield _ratio(experiment, TPOT, "p50")
+    yield _arms(experiment, TOKENS_PER_STEP, "Average")
     load = {
         f"{word}, {{{{arm}}}}": f"sum by (arm) ({series(experiment, name, chosen=['arm'])})"
         for word, name in {"in progress": _RUNNING, "waiting": _WAITING}.items()
     }
+    yield Panel("Requests in progress and waiting", load, _REQUESTS)
+    cost = {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST, chosen=_CHOSEN)})"}
+    yield Panel(f"{COST.title} of the run so far ({COST.better} is better)", cost, _USD, COST.formula)
+    hourly = {}
+    for arm in experiment.served_arms:
+        servers = series(experiment, _RUNNING, chosen=["arm"], arm=arm.name)
+        hourly[arm.name] = f"{arm_usd_per_hour(experiment, arm):.6g} * count({servers})"
     if experiment.instance.neuron:
         node = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
-        answering["Trn2 nodes"] = f'{node:.6g} * count(kube_node_spec_taint{{key="{NEURON_TAINT_KEY}"}})'
-    cost = f"{COST.title} of the run so far ({COST.better} is better)"
-    first = [
-        _arms(experiment, TPOT, "p50"),
-        _ratio(experiment, TPOT, "p50"),
-        _arms(experiment, TOKENS_PER_STEP, "Average"),
-        Panel("Requests in progress and waiting", load, _REQUESTS),
-        Panel(
-            cost,
-            {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST, chosen=_CHOSEN)})"},
-            "currencyUSD",
-            COST.formula,
-        ),
-        Panel(
-            "Cost per hour of the Trn2 nodes, and of it each arm that answers",
-            answering,
-            "currencyUSD",
-            _HOURLY,
-        ),
-    ]
-    whole = " of the whole cluster" if experiment.cluster.existing else ""
-    active = {"{{provenance}}": f"max by (provenance) ({series(experiment, RUN_ACTIVE)})"}
-    share, failed = (_arms(experiment, ERRORS, one) for one in ("Average", "Sum"))
-    errors = [
-        share._replace(title="Share of the requests that failed", unit=_SHARE),
-        failed._replace(title=f"{ERRORS.title}, in {PERIOD_S // 60} minutes", unit=_REQUESTS),
-    ]
-    return {
-        _FIRST: first,
-        **{metric.title: statistics(metric) + ratios(metric) for metric in HEADLINES},
-        "Runs and errors": [Panel("A run is on", active, "bool_on_off"), *errors],
-        **{metric.title: statistics(metric) for metric in FURTHER},
-        "Servers": list(_servers(experiment)),
-        f"Nodes{whole}": list(map(_of_nodes, insights.NODE_METRICS)),
-        f"Trainium nodes{whole}": list(map(_of_nodes, insights.NEURON_NODE_METRICS)),
-    }
+        hourly["Trn2 nodes"] = f'{node:.6g} * count(kube_node_spec_taint{{key="{NEURON_TAINT_KEY}"}})'
+    words = (
+        "List price. A node is billed while it runs, with or without servers. Every node with the taint of Trn2 nodes counts, "
+        "also those of others."
+    )
+    yield Panel("Cost per hour of the Trn2 nodes, and of it each arm that answers", hourly, _USD, words)
 
 
-def _of_nodes(metric: insights.InsightsMetric) -> Panel:
+def _of_nodes(metric: panels.InsightsMetric) -> Panel:
     words = metric.title.partition(",")[0]  # what follows is the unit, where CloudWatch has none
-    return Panel(f"{words[0].upper()}{words[1:]}", {words: metric.promql}, metric.grafana_unit)
+    return Panel(f"{words[0].upper()}{words[1:]}", {words: IN_PROMETHEUS[metric.name]}, metric.grafana_unit)
 
 
 def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    title = f"{_named(metric, statistic)} ({metric.better} is better)"
     lines = {_LEGEND: value(experiment, metric, statistic, _CELL, chosen=_CHOSEN)}
+    title = f"{_named(metric, statistic)} ({metric.better} is better)"
     return Panel(title, lines, _UNITS.get(metric.unit, _REQUESTS), metric.formula)
 
 
 def _named(metric: Metric, statistic: str) -> str:
-    return f"{metric.title}, {_STATISTICS.get(statistic, statistic)}"
+    return f"{metric.title}, {'mean' if statistic == 'Average' else statistic}"
 
 
 def _ratio(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
@@ -196,7 +191,7 @@ def _ratio(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
         times = f"({base}) / ({own})" if metric.better == "lower" else f"({own}) / ({base})"
         lines[_LEGEND.replace("{{arm}}", arm.name)] = times
     title = f"{_named(metric, statistic)}: times better than {baselines(experiment)}"
-    return Panel(title, lines, _TIMES, "Above 1: better than the baseline.")
+    return Panel(title, lines, "suffix: x", "Above 1: better than the baseline.")
 
 
 def _servers(experiment: Experiment) -> Iterator[Panel]:
@@ -207,11 +202,8 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
         return f"sum by ({by}) (rate({series(experiment, name, chosen=['arm'])}[{PERIOD_S}s]))"
 
     if _DRAFTS in names:
-        yield Panel(
-            "Tokens of a step as the server counts them",
-            {"{{arm}}": f"1 + {rate(_ACCEPTED)} / {rate(_DRAFTS)}"},
-            _UNITS["tokens"],
-        )
+        steps = {"{{arm}}": f"1 + {rate(_ACCEPTED)} / {rate(_DRAFTS)}"}
+        yield Panel("Tokens of a step as the server counts them", steps, _TOKENS)
     for name in names:
         title, unit = _OF_SERVERS[name.removeprefix("vllm:")]
         if name.endswith("_per_pos_total"):
@@ -230,19 +222,8 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
 
 def _words(experiment: Experiment) -> str:
     return (
-        f"**{experiment.name}**: {experiment.description} {compared(experiment)} The row *Runs and errors* shows whether a "
+        f"**{experiment.name}**: {experiment.description} {panels.compared(experiment)} The row *Runs and errors* shows whether a "
         "run is *measured* or *emulated*; verdicts and intervals are in its report. On vLLM 0.9.1 a server's own time per output "
         "token and its count of generated tokens are those of *steps*: read the time per token from the benchmark. The names of "
         "Neuron metrics were not verified on a device, and neuron-monitor does not support devices that are held by resource claims."
     )
-
-
-def _drawn(panel: Panel, in_line: int) -> timeseries.Panel:
-    drawn = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).min(0)
-    drawn.datasource(_SOURCE).span(max(_COLUMNS // in_line, 6)).height(_HEIGHT)
-    drawn.legend(common.VizLegendOptions().show_legend(True))
-    for place, (legend, query) in enumerate(panel.lines.items()):
-        drawn.with_target(
-            prometheus.Dataquery().expr(query).legend_format(legend).ref_id(f"Q{place}").range()
-        )
-    return drawn

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as cloudwatch_actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from benchmark.metrics import PERIOD_S
 from experiment import Experiment
 from experiment.naming import notices_topic
 from infra.constructs.conventions import encryption_key
-from infra.constructs.logical_ids import logical_id
 from infra.deployment_file import Lasting
-from infra.monitoring.alarms import Alarm, MetricAlarm, alarms
-from infra.monitoring.dashboards import add_dashboards
-from infra.monitoring.graphs import PERIOD, calculated
+from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
+from infra.monitoring.dashboards import dashboards
+from infra.monitoring.panels import Source
 from infra.stacks.experiment_stack import ExperimentStack
 
-_CLOUDWATCH = "cloudwatch.amazonaws.com"
+_Alarm = cloudwatch.CfnAlarm
 
 
 class ObservabilityStack(ExperimentStack):
-    """It works before the first run and without the cluster."""
+    """It works before the first run and without the cluster.
+
+    Alarms and dashboards are written as CloudFormation takes them: they are decided as data, and CDK's own constructs for them
+    take a call to its process for every line of every graph.
+    """
 
     def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
         super().__init__(scope, "observability", experiment=experiment, description="dashboards and alarms")
@@ -36,7 +38,9 @@ class ObservabilityStack(ExperimentStack):
             sns.Subscription(
                 topic, email, topic=topic, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=email
             )
-        add_dashboards(self, experiment, _add_alarms(made, alarms(experiment), topic))
+        arns = _add_alarms(made, experiment, topic)
+        for construct_id, page in dashboards(experiment, arns).items():
+            cloudwatch.CfnDashboard(self, construct_id, dashboard_name=page.name, dashboard_body=page.body)
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
@@ -52,7 +56,7 @@ def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
         removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the topic is gone
     )
     allowed: dict[str, Any] = {
-        "principals": [iam.ServicePrincipal(_CLOUDWATCH)],
+        "principals": [iam.ServicePrincipal("cloudwatch.amazonaws.com")],
         "conditions": {"StringEquals": {"aws:SourceAccount": cdk.Stack.of(scope).account}},
     }
     key.add_to_resource_policy(
@@ -71,60 +75,61 @@ def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
     return topic
 
 
-def _add_alarms(scope: Construct, decided: tuple[Alarm, ...], topic: sns.Topic) -> list[cloudwatch.AlarmBase]:
-    told = cloudwatch_actions.SnsAction(topic)
-    made: dict[str, cloudwatch.AlarmBase] = {}
-    for alarm in decided:
-        if isinstance(alarm, MetricAlarm):
-            made[alarm.name] = _metric_alarm(scope, alarm)
+def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> list[str]:
+    """Their ARNs."""
+    arns: dict[str, str] = {}
+    for alarm in alarms(experiment):
+        notices = [topic.topic_arn] if alarm.notifies else None
+        about: dict[str, Any] = {"alarm_actions": notices, "ok_actions": notices}
+        if isinstance(alarm, CompositeAlarm):
+            rule = " AND ".join(f'ALARM("{arns[part]}")' for part in alarm.parts)
+            about |= {"alarm_description": alarm.message, "alarm_rule": f"({rule})"}
+            made: Any = cloudwatch.CfnCompositeAlarm(scope, alarm.name, alarm_name=alarm.name, **about)
         else:
-            parts = (
-                cloudwatch.AlarmRule.from_alarm(made[part], cloudwatch.AlarmState.ALARM)
-                for part in alarm.parts
-            )
-            made[alarm.name] = cloudwatch.CompositeAlarm(
+            made = _Alarm(
                 scope,
                 alarm.name,
-                composite_alarm_name=alarm.name,
-                alarm_description=alarm.message,
-                alarm_rule=cloudwatch.AlarmRule.all_of(*parts),
+                alarm_name=alarm.name,
+                alarm_description=alarm.description,
+                comparison_operator=alarm.comparison,
+                threshold=alarm.threshold,
+                evaluation_periods=alarm.periods,
+                datapoints_to_alarm=alarm.breaching,
+                treat_missing_data=alarm.missing,
+                **about,
+                **_watched(alarm),
             )
-        if alarm.notifies:
-            made[alarm.name].add_alarm_action(told)
-            made[alarm.name].add_ok_action(told)
-        resource = made[alarm.name].node.default_child
-        assert isinstance(resource, cdk.CfnResource)
-        resource.override_logical_id(logical_id(scope.node.id, alarm.name))
-    return [*made.values()]
+        arns[alarm.name] = made.attr_arn
+    return [*arns.values()]
 
 
-def _metric_alarm(scope: Construct, alarm: MetricAlarm) -> cloudwatch.Alarm:
-    metrics = [
-        cloudwatch.Metric(
-            namespace=one.namespace,
-            metric_name=one.name,
-            dimensions_map=one.dimensions,
-            statistic=one.statistic,
-            period=PERIOD,
-        )
-        for one in alarm.sources
-    ]
-    using = {f"m{place}": one for place, one in enumerate(metrics)}
-    watched = calculated(alarm.expression, alarm.label, using) if alarm.expression else metrics[0]
-    return cloudwatch.Alarm(
-        scope,
-        alarm.name,
-        alarm_name=alarm.name,
-        alarm_description=alarm.description,
-        metric=watched,
-        comparison_operator=cloudwatch.ComparisonOperator[_member(alarm.comparison)],
-        threshold=alarm.threshold,
-        evaluation_periods=alarm.periods,
-        datapoints_to_alarm=alarm.breaching,
-        treat_missing_data=cloudwatch.TreatMissingData[_member(alarm.missing)],
+def _watched(alarm: MetricAlarm) -> dict[str, Any]:
+    """One metric, or an expression, over metrics or by itself."""
+    metrics = [_metric(source) for source in alarm.sources]
+    if not alarm.expression:
+        return {**metrics[0], "statistic": alarm.statistic, "period": PERIOD_S}
+    expression = _Alarm.MetricDataQueryProperty(
+        id="expr_1",
+        expression=alarm.expression,
+        label=alarm.label,
+        period=None if metrics else PERIOD_S,
+        return_data=True,
     )
+    stats = (
+        _Alarm.MetricStatProperty(
+            metric=_Alarm.MetricProperty(**metric), period=PERIOD_S, stat=alarm.statistic
+        )
+        for metric in metrics
+    )
+    queries = [
+        _Alarm.MetricDataQueryProperty(id=f"m{place}", metric_stat=stat, return_data=False)
+        for place, stat in enumerate(stats)
+    ]
+    return {"metrics": [expression, *queries]}
 
 
-def _member(word: str) -> str:
-    """Of an enumeration, by the word that CloudWatch has for it."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", "_", word).upper()
+def _metric(source: Source) -> dict[str, Any]:
+    dimensions = [
+        _Alarm.DimensionProperty(name=name, value=value) for name, value in sorted(source.dimensions.items())
+    ]
+    return {"namespace": source.namespace, "metric_name": source.name, "dimensions": dimensions}

@@ -30,7 +30,7 @@ import yaml
 from cdk8s_charts.render import render, render_for_prometheus
 from experiment import Experiment, load
 from experiment.model import Prometheus
-from infra.monitoring.alert_rules import alert_groups
+from infra.monitoring.alarms import alert_groups
 from infra.monitoring.grafana import ALL, dashboard_rows
 from lab.emulator.published_steps import emulated
 from lab.programs import ROOT, load_arms

@@ -14,8 +14,7 @@ from benchmark.metrics import PERIOD_S, TPOT
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import SearchedLoad
-from infra.monitoring.alarms import MetricAlarm, alarms
-from infra.monitoring.alert_rules import alert_groups
+from infra.monitoring.alarms import MetricAlarm, alarms, alert_groups
 from tests.infra.monitoring.promtool import needs_promtool, promtool
 
 ARM, OTHER = "qwen-sd-vllm", "qwen-vllm"

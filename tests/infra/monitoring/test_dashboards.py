@@ -4,27 +4,29 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import aws_cdk as cdk
 import pytest
-from aws_cdk.assertions import Template
 
-from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
+from benchmark.metrics import COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
 from core.findings import Misuse
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from experiment.model import SearchedLoad, Serve
-from infra.monitoring.container_insights import INSIGHTS_METRICS, NAMESPACE
-from infra.monitoring.dashboards import add_dashboards
-from tests.conftest import ROOT
+from infra.monitoring import panels
+from infra.monitoring.dashboards import dashboards
+from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.infra.templates import Deployments, resolved
 
 PUBLISHED_NAMES = {metric.cloudwatch_name: metric for metric in PUBLISHED}
-INSIGHTS_NAMES = {metric.name: metric for metric in INSIGHTS_METRICS}
+INSIGHTS_NAMES = {
+    one.name: one
+    for one in (*panels.NODE_METRICS, *panels.NEURON_NODE_METRICS, panels.NEURON_POD, panels.SERVICE_PODS)
+}
 SERVE = Serve(
     arm="qwen-sd-vllm",
     replicas=1,
@@ -35,56 +37,49 @@ SERVE = Serve(
 Shown = dict[str, Any]
 
 
-def expanded(body: Shown) -> Shown:
-    """With every `.` of a line replaced by what stands there in the line before."""
-    for widget in body["widgets"]:
-        before: list[Any] = []
-        for line in widget["properties"].get("metrics", ()):
-            for place, one in enumerate(line):
-                if one == ".":
-                    line[place] = before[place]
-            before = line
-    return body
+@cache
+def sweep(arms: int, *, concurrency: tuple[int, ...] = (4,), searched: bool = False) -> Experiment:
+    """The reference with so many arms, at these loads or at those that a search tries."""
+    experiment = load(REFERENCE)
+    more = (replace(experiment.arms[1], name=f"qwen-sd-k{number}") for number in range(1, arms))
+    search = SearchedLoad.model_validate({"search": [1, 64]}) if searched else None
+    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency, "load": search})
+    return replace(experiment, arms=(experiment.baseline, *more), benchmark=settings)
 
 
-_MADE: list[tuple[Experiment, dict[str, Shown]]] = []
+def with_device_plugin(experiment: Experiment) -> Experiment:
+    plugin = experiment.baseline.serving.model_copy(update={"allocation": "device-plugin"})
+    return replace(experiment, arms=tuple(replace(arm, serving=plugin) for arm in experiment.arms))
 
 
-def dashboards(experiment: Experiment) -> dict[str, Shown]:
-    """Bodies by name, within CloudWatch's limits
+def pages(experiment: Experiment) -> dict[str, list[Shown]]:
+    """The widgets of every page, within CloudWatch's limits
     (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
-    for known, found in _MADE:
-        if known is experiment:
-            return found
-    stack = cdk.Stack(cdk.App(), "Stack", env=cdk.Environment(region=experiment.cluster.region))
-    add_dashboards(stack, experiment)
-    made = Template.from_stack(stack).find_resources("AWS::CloudWatch::Dashboard").values()
-    found = {
-        one["Properties"]["DashboardName"]: expanded(json.loads(one["Properties"]["DashboardBody"]))
-        for one in made
-    }
-    for body in found.values():
-        metrics = [len(widget["properties"].get("metrics", ())) for widget in body["widgets"]]
-        assert len(metrics) <= 500
+    found = {page.name: json.loads(page.body)["widgets"] for page in dashboards(experiment).values()}
+    for widgets in found.values():
+        drawn = [one["properties"] for one in widgets if one["type"] == "metric"]
+        for graph in drawn:
+            assert (graph["region"], graph["period"]) == (experiment.cluster.region, 300)
+            before: list[Any] = []
+            for line in graph["metrics"]:  # `.` repeats what stands there in the line before
+                assert "stat" not in line[-1], "a line has that of its graph"
+                line[:-1] = [before[place] if one == "." else one for place, one in enumerate(line[:-1])]
+                before = line
+        metrics = [len(graph["metrics"]) for graph in drawn]
+        assert len(widgets) <= 500
         assert max(metrics) <= 500
         assert sum(metrics) <= 2500
-        for graph in (one["properties"] for one in body["widgets"] if one["type"] == "metric"):
-            assert (graph["region"], graph["period"]) == (experiment.cluster.region, 300)
-            assert not {one[-1].get("stat") for one in graph["metrics"]} - {None}, (
-                "a line has that of its graph"
-            )
-    _MADE.append((experiment, found))
     return found
 
 
-def bodies(experiment: Experiment) -> list[Shown]:
-    """Every page of the experiment."""
-    return [body for name, body in dashboards(experiment).items() if not name.endswith("-service")]
-
-
 def graphs(experiment: Experiment) -> list[Shown]:
-    widgets = [widget for body in bodies(experiment) for widget in body["widgets"]]
+    shown = pages(experiment).items()
+    widgets = [one for name, page in shown if not name.endswith("-service") for one in page]
     return [widget["properties"] for widget in widgets if widget["type"] == "metric"]
+
+
+def titled(shown: list[Shown], beginning: str) -> list[Shown]:
+    return [one for one in shown if one.get("title", "").startswith(beginning)]
 
 
 def metric_lines(experiment: Experiment) -> Iterator[tuple[list[str], Shown]]:
@@ -95,19 +90,8 @@ def metric_lines(experiment: Experiment) -> Iterator[tuple[list[str], Shown]]:
 
 
 def words(experiment: Experiment) -> str:
-    widgets = bodies(experiment)[0]["widgets"]
-    return " ".join(one["properties"]["markdown"] for one in widgets if one["type"] == "text")
-
-
-def sweep(experiment: Experiment, arms: int, *, concurrency: tuple[int, ...] = (4,)) -> Experiment:
-    more = (replace(experiment.arms[1], name=f"qwen-sd-k{number}") for number in range(1, arms))
-    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency})
-    return replace(experiment, arms=(experiment.baseline, *more), benchmark=settings)
-
-
-def with_device_plugin(experiment: Experiment) -> Experiment:
-    plugin = experiment.baseline.serving.model_copy(update={"allocation": "device-plugin"})
-    return replace(experiment, arms=tuple(replace(arm, serving=plugin) for arm in experiment.arms))
+    first = next(iter(pages(experiment).values()))
+    return " ".join(one["properties"]["markdown"] for one in first if one["type"] == "text")
 
 
 def test_the_deployed_dashboards_show_the_alarms_that_are_deployed(made: Deployments) -> None:
@@ -124,10 +108,14 @@ def test_the_deployed_dashboards_show_the_alarms_that_are_deployed(made: Deploym
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
-def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None:
+def test_cloudwatch_takes_the_dashboards_of_every_experiment_side_by_side(path: Path) -> None:
     example = load(path)
     shown = {names[names.index("Arm") + 1] for names, _ in metric_lines(example) if "Arm" in names}
     assert shown == {arm.name for arm in example.served_arms}
+    for widgets in pages(example).values():
+        corners = [(one["x"], one["y"]) for one in widgets]
+        assert len(set(corners)) == len(corners)
+        assert all(one["x"] + one["width"] <= 24 for one in widgets)
 
 
 def test_a_class_in_any_script_is_watched_as_it_is_published(reference: Experiment) -> None:
@@ -144,12 +132,8 @@ SEARCH_EXPRESSION = re.compile(
 
 
 @pytest.mark.parametrize("arms", [2, 16])
-def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_is_divided(
-    experiment: Experiment, arms: int
-) -> None:
-    load = SearchedLoad.model_validate({"search": [1, 64]})
-    searched = sweep(experiment, arms)
-    searched = replace(searched, benchmark=searched.benchmark.model_copy(update={"load": load}))
+def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_is_divided(arms: int) -> None:
+    searched = sweep(arms, searched=True)
     found = {}
     for graph in graphs(searched):
         sought = [line[-1] for line in graph["metrics"] if "SEARCH(" in line[-1].get("expression", "")]
@@ -161,12 +145,8 @@ def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_i
             assert parsed["namespace"] == "SpeculativeDecoding/qwen3-32b"
             assert tuple(parsed["dimensions"].split(",")) == PUBLISHED_NAMES[parsed["metric"]].dimensions
             found[parsed["metric"], parsed["arm"], parsed["class_name"]] = one["label"]
-    assert set(found) == {
-        (one.cloudwatch_name, arm.name, name)
-        for one in PUBLISHED
-        for arm in searched.served_arms
-        for name in searched.classes
-    }
+    cells = product(PUBLISHED_NAMES, (arm.name for arm in searched.served_arms), searched.classes)
+    assert set(found) == set(cells)
     assert not any("better than" in graph["title"] or "USD" in graph["title"] for graph in graphs(searched))
     assert "a graph has a line for each that was measured" in words(searched)
 
@@ -174,21 +154,20 @@ def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_i
 def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm(
     experiment: Experiment,
 ) -> None:
-    large = sweep(experiment, 16)
-    pages, drawn = dashboards(large), graphs(large)
-    further = [f"qwen3-32b-us-east-2-{number}" for number in range(2, len(pages) + 1)]
-    assert further
-    assert list(pages) == ["qwen3-32b-us-east-2", *further]
+    large = sweep(16)
+    names = list(pages(large))
+    assert len(names) > 1
+    assert names == ["qwen3-32b-us-east-2"] + [f"qwen3-32b-us-east-2-{n}" for n in range(2, len(names) + 1)]
     lines = [names for names, _ in metric_lines(large) if names[1] == TPOT.cloudwatch_name]
     assert {(names[names.index("Arm") + 1], names[names.index("Class") + 1]) for names in lines} == {
         (arm.name, class_name) for arm in large.arms for class_name in large.classes
     }
-    shown = [sum(line[-1].get("visible", True) for line in graph["metrics"]) for graph in drawn]
+    shown = [sum(line[-1].get("visible", True) for line in graph["metrics"]) for graph in graphs(large)]
     assert max(shown) <= 24, "more cannot be told apart"
     said = words(experiment)
     assert said.startswith("# qwen3-32b\n")
     assert ("*measured*" in said, "*emulated*" in said) == (True, True)
-    assert words(large).startswith(f"# qwen3-32b (1 of {len(pages)})\n")
+    assert words(large).startswith(f"# qwen3-32b (1 of {len(names)})\n")
 
 
 def test_every_line_names_a_metric_that_somebody_publishes_and_each_is_shown_at_every_concurrency(
@@ -197,14 +176,13 @@ def test_every_line_names_a_metric_that_somebody_publishes_and_each_is_shown_at_
     shown = set()
     for example in (with_device_plugin(experiment), opened):
         for (namespace, name, *dimensions), rendering in metric_lines(example):
-            keys = tuple(dimensions[::2])
-            values = dict(zip(keys, dimensions[1::2], strict=True))
-            if namespace == NAMESPACE:
-                assert {*keys} == {*INSIGHTS_NAMES[name].dimensions}
+            values = dict(zip(dimensions[::2], dimensions[1::2], strict=True))
+            if namespace == "ContainerInsights":
+                assert {*values} == {*INSIGHTS_NAMES[name].dimensions}
                 assert values["ClusterName"] == example.name
                 continue
             assert namespace == f"SpeculativeDecoding/{example.name}"
-            assert {*keys} == {*PUBLISHED_NAMES[name].dimensions}
+            assert {*values} == {*PUBLISHED_NAMES[name].dimensions}
             assert values["Experiment"] == example.name
             assert values["Arm"] in {arm.name for arm in example.arms}
             assert values["Class"] in example.classes
@@ -227,6 +205,7 @@ def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(experiment: Ex
         assert [line["label"] for line in shown] == [f"{name} qwen-sd-vllm" for name in experiment.classes]
         # Above 1 the treatment is better.
         assert shown[0]["expression"] == ("c0a0/c0a1" if metric.better == "lower" else "c0a1/c0a0")
+        assert ratio["annotations"]["horizontal"][0]["value"] == 1
         hidden = {line[-1]["id"]: line for line in ratio["metrics"] if len(line) > 1}
         assert ("qwen-vllm" in hidden["c0a0"], "qwen-sd-vllm" in hidden["c0a1"]) == (True, True)
         assert not any(line[-1]["visible"] for line in hidden.values())
@@ -249,8 +228,7 @@ def test_the_cost_of_an_arm_is_its_price_over_its_throughput_and_errors_are_a_sh
     price = arm_usd_per_hour(experiment, experiment.baseline)
     assert float(dollars) == pytest.approx(price / 3600 * 1e6, rel=1e-5)
     assert throughput == "(4*c0a0)"
-    errors = titled(graphs(experiment), BY_NAME["errors"].cloudwatch_name)
-    assert [graph["stat"] for graph in errors] == ["Average", "Sum"]
+    assert [graph["stat"] for graph in titled(graphs(experiment), "Errors")] == ["Average", "Sum"]
 
 
 def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dashboard_says_so(
@@ -267,7 +245,7 @@ def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dash
 def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_it_lacks(
     experiment: Experiment,
 ) -> None:
-    large = sweep(experiment, 16, concurrency=(1, 4, 16))
+    large = sweep(16, concurrency=(1, 4, 16))
     statistics = {graph["stat"] for graph in graphs(large) if graph["title"].startswith(TPOT.cloudwatch_name)}
     assert "p50" in statistics
     assert len(statistics) < 3
@@ -275,12 +253,11 @@ def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_i
     assert "leave no room" not in words(experiment)
 
 
-@pytest.mark.slow
 def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
     many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(210))
     for example, line in (
         (replace(experiment, prompts=many), r"^dashboard: .* use fewer arms, prompt classes"),
-        (sweep(experiment, 300), r"^dashboard: \d+ metrics in one graph.*use fewer arms$"),
+        (sweep(300), r"^dashboard: \d+ metrics in one graph.*use fewer arms$"),
     ):
         with pytest.raises(Misuse, match=line) as refusal:
             dashboards(example)
@@ -289,24 +266,18 @@ def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experim
 
 def service_graphs(experiment: Experiment, serve: Serve = SERVE) -> list[Shown]:
     """Properties of what is on the service's page."""
-    body = dashboards(replace(experiment, serve=serve))["qwen3-32b-us-east-2-service"]
-    return [widget["properties"] for widget in body["widgets"]]
-
-
-def titled(shown: list[Shown], beginning: str) -> list[Shown]:
-    return [one for one in shown if one.get("title", "").startswith(beginning)]
+    page = pages(replace(experiment, serve=serve))["qwen3-32b-us-east-2-service"]
+    return [widget["properties"] for widget in page]
 
 
 def test_the_services_page_is_there_once_something_is_promoted_with_its_cost_and_its_load_balancer(
     experiment: Experiment,
 ) -> None:
-    assert not [name for name in dashboards(experiment) if name.endswith("-service")]
-    for serve, searches in (
-        (SERVE, 4),
-        (SERVE.model_copy(update={"certificate_arn": None}), 0),
-        (Serve(arm="qwen-vllm", replicas=2, max_replicas=2), 0),
-    ):
+    assert not [name for name in pages(experiment) if name.endswith("-service")]
+    for serve, searches in ((SERVE, 4), (SERVE.model_copy(update={"certificate_arn": None}), 0)):
         assert json.dumps(service_graphs(experiment, serve)).count("SEARCH(") == searches
+    (replicas,) = titled(service_graphs(experiment), "Replicas")
+    assert replicas["annotations"]["horizontal"][0]["value"] == SERVE.max_replicas
     (cost,) = titled(service_graphs(experiment), "USD an hour")
     shown, source = cost["metrics"]
     price = arm_usd_per_hour(experiment, experiment.arms[1])
@@ -321,11 +292,8 @@ def test_the_log_query_reads_the_lines_of_both_engines_in_pods_of_the_arm(experi
     assert log["query"].startswith("SOURCE '/aws/containerinsights/qwen3-32b/application'")
     pattern = log["query"].split(" | parse log /")[1].split("/ | filter")[0].replace("(?<", "(?P<")
     for line, counts in (
-        (
-            "throughput: 1.0 tokens/s, Running: 4 reqs, Waiting: 11 reqs, GPU KV cache usage: 0.1%",
-            ("4", "11"),
-        ),
-        ("throughput: 1.0 tokens/s, Running: 2 reqs, Swapped: 0 reqs, Pending: 7 reqs, GPU KV", ("2", "7")),
+        ("tokens/s, Running: 4 reqs, Waiting: 11 reqs, GPU KV cache usage: 0.1%", ("4", "11")),
+        ("tokens/s, Running: 2 reqs, Swapped: 0 reqs, Pending: 7 reqs, GPU KV", ("2", "7")),
     ):
         match = re.search(pattern, line)
         assert match is not None

@@ -14,8 +14,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from benchmark.metrics import PUBLISHED
 from experiment import Experiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
+from infra.monitoring.panels import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from tests.conftest import ROOT
 from tests.experiment.edits import Variation, put
 from tests.infra.conftest import changed
