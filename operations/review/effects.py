@@ -1,4 +1,4 @@
-"""Two snapshots compared: everything that a reviewer is told, before it is worded. Pure."""
+"""Two snapshots compared: everything that a reviewer reads, before it is laid out. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from operations.review.objects import (
     between,
     by_key,
     changes,
-    deployment_changes,
     fact_changes,
+    field_changes,
     named,
     refused,
-    restart_causes,
     speculation,
     worded,
 )
@@ -33,15 +32,14 @@ from operations.review.rights import object_grants, template_grants
 State = Mapping[str, Any]
 """What `snapshot.py` prints, or the part of it that is about one experiment."""
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
-MOST_OTHERS = 3
-"""Places without a name in the reader's language that a row tells, where nothing else explains them."""
-MOST_PROMPTS = 3
-"""Of a class, that are quoted; the diff has all of them."""
+MOST_SHOWN = 3
+"""Fields of an arm that its row names, and prompts of a class that are quoted; the diffs have all of them."""
 _REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 _OWNERS = {
     "gitops": "deploying deletes every object that the workloads stack applied, running pods too, until GitOps applies them",
     "stack": "deploying applies what GitOps applies too; delete its Application first, without its objects",
 }
+_IN_OTHER_NOTES = ("baseline", "cluster.nodes", "cluster.max_nodes")
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
@@ -199,10 +197,10 @@ def _arms(
         one, other = _deployment(before, name), _deployment(after, name)
         yield ArmReview(
             name=name,
-            changes=tuple(_told(old[name], arm, one, other)) if name in old else (_added(arm),),
+            changes=tuple(_changed(old[name], arm, one, other)) if name in old else (_added(arm),),
             compiles=compiles,
             reuses=known[key] if key != was and key in known else None,
-            restarts_for=restart_causes(one, other) if name in old and one and other else (),
+            restarts_for=field_changes(one, other)[1] if name in old and one and other else (),
         )
     for name in old:
         if name not in new:
@@ -214,23 +212,17 @@ def _deployment(objects: Mapping[Key, Object], name: str) -> Object | None:
     return next((item for key, item in objects.items() if (key[0], key[2]) == ("Deployment", name)), None)
 
 
-def _told(old: State, new: State, before: Object | None, after: Object | None) -> list[str]:
-    """Of one arm: its facts, its share of a node's list price, its Deployment, and what else differs if that is all."""
+def _changed(old: State, new: State, before: Object | None, after: Object | None) -> list[str]:
+    """Facts of an arm and its share of a node's list price; fields of its Deployment where neither explains them."""
     texts = arm_changes(old["facts"], new["facts"])
     prices = [side["usd_per_hour"] for side in (old, new)]
     if None not in prices and round(prices[0], 2) != round(prices[1], 2):
         texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} an hour")
-    if before is None or after is None:
+    if texts or before is None or after is None:
         return texts
-    image_said = any(text.startswith(("image ", "runtime ")) for text in texts)
-    readers, others = deployment_changes(before, after)
-    texts += [text for text in readers if not (image_said and text.startswith("image of "))]
-    if not texts:
-        texts = others[:MOST_OTHERS]
-        texts += (
-            [f"and {count(len(others) - MOST_OTHERS, 'more place')}"] if len(others) > MOST_OTHERS else []
-        )
-    return texts
+    fields, _ = field_changes(before, after)
+    more = len(fields) - MOST_SHOWN
+    return fields[:MOST_SHOWN] + ([f"and {count(more, 'more field')}"] if more > 0 else [])
 
 
 def _added(arm: State) -> str:
@@ -249,21 +241,19 @@ def _cost(old: State, new: State) -> Iterator[Note]:
         if ends[0] != ends[1]:
             texts = ["nothing known" if end is None else f"${end:.2f}" for end in ends]
             yield Note("cost", f"an hour {when}: {texts[0]} -> {texts[1]} (list prices)")
-    nodes, prices = [fact.get("cluster.nodes", 0) for fact in facts], [cost.get("node") for cost in costs]
-    if nodes[0] != nodes[1]:
-        bill = f", ${nodes[1] * prices[1]:.2f} an hour from then on" if prices[1] and nodes[1] else ""
-        yield Note("cost", f"Trn2 nodes that a deploy starts: {nodes[0]} -> {nodes[1]}{bill}")
-    most = [fact.get("cluster.max_nodes") for fact in facts]
-    if old and most[0] != most[1]:
+    for key, which in (
+        ("cluster.nodes", "that a deploy starts"),
+        ("cluster.max_nodes", "that may run at once"),
+    ):
+        nodes = [fact.get(key, 0) for fact in facts]
+        if nodes[0] == nodes[1] or (not old and key == "cluster.max_nodes"):
+            continue
         bills = [
-            f"${count * price:.2f}" if count and price else "an unknown price"
-            for count, price in zip(most, prices, strict=True)
+            f"${number * cost['node']:.2f}" if cost.get("node") or not number else "an unknown price"
+            for number, cost in zip(nodes, [costs[0] or {"node": 0}, costs[1]], strict=True)
         ]
-        yield Note(
-            "cost",
-            f"Trn2 nodes that may run at once: {most[0]} -> {most[1]}; while all of them run, {bills[0]} -> {bills[1]} an "
-            "hour (on-demand list price)",
-        )
+        bill = f"{bills[0]} -> {bills[1]} an hour (on-demand list price)"
+        yield Note("cost", f"Trn2 nodes {which}: {nodes[0]} -> {nodes[1]}; while they run, {bill}")
 
 
 def _moved(name: str, old: State, new: State) -> Iterator[Note]:
@@ -306,20 +296,16 @@ def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
     """What the file says of benchmark, prompts and cluster."""
     measured = []
     for change in fact_changes(old, new):
-        if change.path in ("baseline", "cluster.nodes", "cluster.max_nodes"):
-            continue
-        if change.path.startswith(("benchmark.", "prompts.")):
+        path = change.path
+        if path.startswith(("benchmark.", "prompts.")):
             measured.append(worded(change))
-        elif change.path.startswith("cluster.instance"):
-            if change.path == "cluster.instance":  # older states say all that the catalogue knows of it
-                yield Note("cluster", worded(change, "instance"))
-        elif change.path in ("cluster.network.vpc", "cluster.existing"):
+        elif path in ("cluster.network.vpc", "cluster.existing"):
             why = "a cluster does not move between networks, nor objects between clusters: tear down before, deploy after"
             yield Note("cluster", f"{worded(change)}: {why}")
-        elif change.path.startswith(("cluster.", "serve", "token_secret")):
-            yield Note("cluster", worded(change), needs_human=change.path != "cluster.off_at_utc")
-        else:
-            yield Note("other", worded(change), needs_human=False)
+        elif path not in _IN_OTHER_NOTES and not path.startswith("cluster.instance."):
+            of_cluster = path.startswith(("cluster.", "serve", "token_secret"))
+            needs_human = of_cluster and path != "cluster.off_at_utc"
+            yield Note("cluster" if of_cluster else "other", worded(change), needs_human=needs_human)
     if measured:
         yield Note(
             "comparability", f"runs of before and after answer different questions: {'; '.join(measured)}"
@@ -330,45 +316,34 @@ def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iter
     """The prompts that are asked differently, in their own words; `_facts` says what that does to a comparison."""
     for class_name, after in new.items():
         before = old.get(class_name, after)
-        found: list[tuple[str | None, str | None]] = []
-        for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-            if tag != "equal":
-                found += itertools.zip_longest(before[a:b], after[c:d])
-        for one, other in found[:MOST_PROMPTS]:
+        gone, came = ([one for one in a if one not in b] for a, b in ((before, after), (after, before)))
+        pairs = [*itertools.zip_longest(gone, came)]
+        for one, other in pairs[:MOST_SHOWN]:
             yield Note("comparability", f"prompt of {class_name}: {between(one, other)}")
-        if len(found) > MOST_PROMPTS:
-            yield Note(
-                "comparability", f"and {count(len(found) - MOST_PROMPTS, 'more prompt')} of {class_name}"
-            )
+        if (more := len(pairs) - MOST_SHOWN) > 0:
+            yield Note("comparability", f"and {count(more, 'more prompt')} of {class_name}")
 
 
 def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
-    """Objects by file that nobody's row speaks of; what an arm brings or leaves is in its row.
+    """Objects by file that no row speaks of; what an arm brings or leaves is in its row.
 
     A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. With
     `gitops` all stay until somebody prunes.
     """
     old, new = by_key(before), by_key(after)
     with_file = by_key({file: items for file, items in before.items() if file not in after})
-    gone = old.keys() - new.keys()
-    came, went, left = (
-        named(new.keys() - old.keys(), new),
-        named(gone, old),
-        named(gone - with_file.keys(), old),
-    )
-    for kind, name in sorted(came ^ went):
+    came, gone = named(new.keys() - old.keys(), new), named(old.keys() - new.keys(), old)
+    left = named(old.keys() - new.keys() - with_file.keys(), old)
+    for kind, name in sorted(came ^ gone):
         of_an_arm = kind == "Job" or name.removeprefix(PROFILE) in rows
-        if name in rows or (of_an_arm and (kind, name) in went - left):
-            continue  # a Job of an arm's file goes with the arm, whose row says so, and so does its profile's CronJob
+        if name in rows or (of_an_arm and (kind, name) in gone - left):
+            continue  # it goes with the arm's file, and the arm's row says so
         if (kind, name) in came:
             yield Note("apply", f"{kind} {name}: new", needs_human=False)
+        elif gitops or (kind, name) in left:
+            yield Note("apply", f"{kind} {name}: no longer rendered, and not deleted by applying")
         else:
-            how = (
-                "no longer rendered, and not deleted by applying"
-                if gitops or (kind, name) in left
-                else "deleted with its file"
-            )
-            yield Note("apply", f"{kind} {name}: {how}")
+            yield Note("apply", f"{kind} {name}: deleted with its file")
 
 
 def _resources(name: str, before: State, after: State, *, names: Collection[str]) -> Iterator[Note]:

@@ -45,23 +45,14 @@ _IMMUTABLE = {
 """What the API server refuses to change
 (https://kubernetes.io/docs/concepts/workloads/controllers/job/, .../deployment/#label-selector-updates,
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/)."""
-_CONTAINER = r"spec\.template\.spec\.(?:init)?[cC]ontainers\[(?P<container>[^]]+)\]\."
-_WORDS = {
-    r"spec\.replicas": "replicas",
-    r"metadata\.labels\.(?P<label>.+)": "label {label}",
-    r"spec\.template\.metadata\.labels\.(?P<label>.+)": "pods' label {label}",
-    rf"{_CONTAINER}image": "image of {container}",
-    rf"{_CONTAINER}resources\.(?P<kind>limit|request)s\.(?P<resource>[^.]+)": "{kind} of {container}: {resource}",
-}
-"""Places of a Deployment that readers have words for."""
 
 
 def changes(old: Any, new: Any) -> Iterator[Difference]:
     """Every leaf that differs; a server's argv by option, other lists as a whole but for those of named things."""
-    return differences(old, new, read=_as_told)
+    return differences(old, new, read=_as_compared)
 
 
-def _as_told(path: str, value: Any) -> Any:
+def _as_compared(path: str, value: Any) -> Any:
     if not isinstance(value, list) or all(isinstance(item, Mapping) and "name" in item for item in value):
         return value
     read = as_read(path, value)
@@ -126,7 +117,7 @@ def _words(value: Any) -> str:
 
 
 def by_key(files: Mapping[str, Sequence[Object]]) -> dict[Key, Object]:
-    """Every object of a render, by what the API server tells objects apart by."""
+    """Every object of a render, by what identifies it for the API server."""
     return {key(item): item for items in files.values() for item in items}
 
 
@@ -135,42 +126,27 @@ def key(item: Object) -> Key:
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
-def restart_causes(old: Object, new: Object) -> tuple[str, ...]:
-    """Fields of a Deployment whose change replaces pods that stand, or lets pods come and go."""
-    return tuple(
-        change.path.removeprefix("spec.template.").removeprefix("spec.")
+def field_changes(old: Object, new: Object) -> tuple[list[str], tuple[str, ...]]:
+    """Fields of a Deployment that differ with their values, and those whose change replaces its pods, or lets pods come and go."""
+    found = {
+        change.path.removeprefix("spec.template.spec.").removeprefix("spec."): change
         for change in changes(old, new)
-        if change.path.startswith("spec.template") or change.path == "spec.replicas"
+    }
+    restarting = ("spec.template", "spec.replicas")
+    return (
+        [worded(change, field) for field, change in found.items()],
+        tuple(field for field, change in found.items() if change.path.startswith(restarting)),
     )
-
-
-def deployment_changes(old: Object, new: Object) -> tuple[list[str], list[str]]:
-    """Changes of an arm's Deployment: those that readers have words for, and the places of the others."""
-    readers: list[str] = []
-    others: list[str] = []
-    for change in changes(old, new):
-        label = _label(change.path)
-        (readers if label else others).append(worded(change, label))
-    return readers, others
-
-
-def _label(path: str) -> str | None:
-    for pattern, words in _WORDS.items():
-        if found := re.fullmatch(pattern, path):
-            return words.format(**found.groupdict())
-    return None
 
 
 def refused(old: Mapping[Key, Object], new: Mapping[Key, Object]) -> Iterator[str]:
     """Objects of which the API server would refuse the change."""
     for where in sorted(old.keys() & new.keys()):
         pattern = _IMMUTABLE.get(where[0], r"(?!)")
-        for change in changes(old[where], new[where]):
-            if re.fullmatch(pattern, change.path):
-                yield (
-                    f"{where[0]} {where[2]}: {change.path} cannot be changed in place; delete the object before applying"
-                )
-                break
+        paths = (one.path for one in changes(old[where], new[where]) if re.fullmatch(pattern, one.path))
+        if path := next(paths, None):
+            remedy = "cannot be changed in place; delete the object before applying"
+            yield f"{where[0]} {where[2]}: {path} {remedy}"
 
 
 def lasting_name(key: Key, item: Object) -> str:

@@ -51,7 +51,7 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
         for file in untracked:
             warn(f"{file}: not compared, because git does not track it; git add it to compare it")
         trees = {base: tree, "this tree": ROOT}
-        states = _described(trees, templates=not without_templates, left_out=untracked)
+        states = _snapshots(trees, templates=not without_templates, left_out=untracked)
     _refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
     review = compare(*states)
     if as_json:
@@ -100,42 +100,30 @@ def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | Non
     return None if ended.returncode else ended.stdout
 
 
-def _described(
+def _snapshots(
     trees: Mapping[str, Path], *, templates: bool, left_out: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Snapshots of trees by what they are called, each by its own `snapshot.py` in a process of its own, at once: most of
-    the time is starting."""
+    """Of trees by what they are called, each by its own `snapshot.py` in a process of its own, at once: most of the time is
+    starting."""
+    running = []
     for name, tree in trees.items():
         if not (tree / _SNAPSHOT).is_file():
             raise Misuse(
                 f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
             )
-    options = ["--templates"] if templates else []
-    without = [f"--without={file}" for file in left_out]  # an option that the code of BASE may not have
-    running = [
-        subprocess.Popen(
-            # -P: the folder of the program must not stand on the path
-            [
-                *(sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)),
-                *options,
-                *(without if tree == ROOT else ()),
-            ],
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for tree in trees.values()
-    ]
-    ended = []
-    with progress(f"describing {' and '.join(trees)}", len(running)) as told:
-        for process in running:
-            ended.append(process.communicate())
-            told(steps=1)
+    for tree in trees.values():
+        # -P: the folder of the program must not stand on the path
+        command = [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)]
+        command += ["--templates"] if templates else []
+        command += [f"--without={file}" for file in left_out if tree == ROOT]  # which BASE may not know
+        env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        pipe = subprocess.PIPE
+        running.append(subprocess.Popen(command, cwd=tree, env=env, stdout=pipe, stderr=pipe, text=True))
+    with progress(f"describing {' and '.join(trees)}", len(running)) as done:
+        ended = [(process.communicate(), done(steps=1)) for process in running]
     return [
-        _state(name, out, err, failed=process.returncode != 0)
-        for name, process, (out, err) in zip(trees, running, ended, strict=True)
+        _state(name, *said, failed=process.returncode != 0)
+        for name, process, (said, _) in zip(trees, running, ended, strict=True)
     ]
 
 

@@ -1,8 +1,10 @@
-"""Who may do what, on AWS and inside the cluster, taken apart into single grants: a policy that was only written differently
-shows no difference.
+"""Who may do what, on AWS and inside the cluster, a line for each grant: a policy that was only written differently shows no
+difference.
 
-Of a pod only what goes beyond a hardened one is a right, so a lost restriction shows as a right that is new. The servers
-of all arms are one subject, and so are their profiles: another arm with the same rights opens nothing.
+`cdk diff --security-only` compares two templates offline as well, but as a drawn table, a second for each stack, and without
+Pod Identity, access entries and the cluster's endpoint. Of a pod only what goes beyond a hardened one is a right, so a lost
+restriction shows as a new right. The servers of all arms are one subject, and so are their profiles: another arm with the same
+rights opens nothing.
 """
 
 from __future__ import annotations
@@ -15,27 +17,27 @@ from experiment.naming import PROFILE, ROLE
 from operations.cloud.kubernetes import pod_containers, pod_spec
 from operations.review.objects import Key, Object, lasting_name
 
-_POLICIES = {
-    "AWS::IAM::Policy": "PolicyDocument",
-    "AWS::IAM::ManagedPolicy": "PolicyDocument",
-    "AWS::S3::BucketPolicy": "PolicyDocument",
-    "AWS::KMS::Key": "KeyPolicy",
-    "AWS::SQS::QueuePolicy": "PolicyDocument",
-    "AWS::SNS::TopicPolicy": "PolicyDocument",
-    "AWS::ECR::Repository": "RepositoryPolicyText",
+_WHOLE = {
+    f"AWS::{name}"
+    for name in (
+        "EKS::AccessEntry",
+        "EKS::PodIdentityAssociation",
+        "Lambda::Permission",
+        "EC2::SecurityGroupIngress",
+        "EC2::SecurityGroupEgress",
+        "IAM::InstanceProfile",
+        "IAM::User",
+        "IAM::Group",
+        "IAM::AccessKey",
+        "IAM::OIDCProvider",
+    )
 }
-_WHOLE = (
-    "AWS::EKS::AccessEntry",
-    "AWS::EKS::PodIdentityAssociation",
-    "AWS::Lambda::Permission",
-    "AWS::EC2::SecurityGroupIngress",
-    "AWS::EC2::SecurityGroupEgress",
-    "AWS::IAM::InstanceProfile",
-    "AWS::IAM::User",
-    "AWS::IAM::Group",
-    "AWS::IAM::AccessKey",
-    "AWS::IAM::OIDCProvider",
-)
+_PROPERTIES = {
+    "ManagedPolicyArns": "managed policy",
+    "PermissionsBoundary": "permissions boundary",
+    "SecurityGroupIngress": "SecurityGroupIngress",
+    "SecurityGroupEgress": "SecurityGroupEgress",
+}
 _RULES = {
     "Role": "rules",
     "ClusterRole": "rules",
@@ -60,25 +62,21 @@ def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 
 def _resource(name: str, type_: str, properties: Mapping[str, Any]) -> Iterator[str]:
-    if type_ == "AWS::IAM::Role":
-        yield from _statements(f"trust of {name}", properties.get("AssumeRolePolicyDocument", {}))
-        for policy in properties.get("Policies", []):
-            yield from _statements(name, policy["PolicyDocument"])
-        yield from (
-            f"{name}: managed policy {_short(arn)}" for arn in properties.get("ManagedPolicyArns", [])
-        )
-        if "PermissionsBoundary" in properties:
-            yield f"{name}: permissions boundary {_short(properties['PermissionsBoundary'])}"
-    elif type_ in _POLICIES:
-        holder = ", ".join(_short(role) for role in properties.get("Roles", [])) or name
-        yield from _statements(holder, properties.get(_POLICIES[type_], {}))
-    elif type_ in _WHOLE:
+    if type_ in _WHOLE:
         yield f"{type_.removeprefix('AWS::')} {name}: {_short(properties)}"
-    elif type_ == "AWS::EC2::SecurityGroup":
-        for direction in ("SecurityGroupIngress", "SecurityGroupEgress"):
-            yield from (f"{name}: {direction} {_short(rule)}" for rule in properties.get(direction, []))
-    elif type_ == "AWS::EKS::Cluster":
+        return
+    if type_ == "AWS::EKS::Cluster":
         yield f"{name}: endpoint {_short(properties.get('ResourcesVpcConfig', {}).get('PublicAccessCidrs', 'private'))}"
+    holder = ", ".join(map(_short, properties.get("Roles", ()))) or name
+    for key, value in properties.items():
+        if key in _PROPERTIES:
+            yield from (f"{name}: {_PROPERTIES[key]} {_short(one)}" for one in _list(value))
+        elif isinstance(value, Mapping) and "Statement" in value:
+            trusted = key == "AssumeRolePolicyDocument"
+            yield from _statements(f"trust of {name}" if trusted else holder, value)
+        elif key == "Policies" and type_ == "AWS::IAM::Role":
+            for policy in value:
+                yield from _statements(name, policy["PolicyDocument"])
 
 
 def _statements(holder: str, document: Mapping[str, Any]) -> Iterator[str]:
@@ -118,12 +116,11 @@ def _subject(key: Key, item: Object) -> str:
 
 
 def _rules(item: Object) -> Iterator[str]:
-    kind = item["kind"]
+    kind, spec = item["kind"], item.get("spec", {})
     if kind in _RULES:
         of = f" of {_short(item['roleRef'])}" if "roleRef" in item else ""
         yield from (f"{_short(rule)}{of}" for rule in item.get(_RULES[kind]) or ())
     elif kind == "NetworkPolicy":
-        spec = item.get("spec", {})
         yield f"governs {', '.join(spec.get('policyTypes', ()))} of pods {_short(spec.get('podSelector', {}))}"
         for direction in ("ingress", "egress"):
             yield from (f"lets {direction} through: {_short(rule)}" for rule in spec.get(direction) or ())
@@ -132,8 +129,7 @@ def _rules(item: Object) -> Iterator[str]:
 
 
 def _pod_rights(item: Object) -> Iterator[str]:
-    spec = pod_spec(item)
-    if not spec:
+    if not (spec := pod_spec(item)):
         return
     yield f"run as service account {spec.get('serviceAccountName', 'default')}"
     yield from (words for flag, words in _HOST.items() if spec.get(flag))
@@ -150,20 +146,18 @@ def _pod_rights(item: Object) -> Iterator[str]:
 def _beyond_hardened(security: Mapping[str, Any]) -> Iterator[str]:
     """What a container may do that a hardened one may not
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
-    if security.get("privileged"):
-        yield "are privileged"
-    if security.get("allowPrivilegeEscalation") is not False:
-        yield "may gain privileges"
     capabilities = security.get("capabilities", {})
-    if "ALL" not in capabilities.get("drop", ()):
-        yield "keep the container runtime's capabilities"
+    loose = {
+        "are privileged": security.get("privileged"),
+        "may gain privileges": security.get("allowPrivilegeEscalation") is not False,
+        "keep the container runtime's capabilities": "ALL" not in capabilities.get("drop", ()),
+        "may run as root": security.get("runAsNonRoot") is not True and not security.get("runAsUser"),
+        "may write their root file system": security.get("readOnlyRootFilesystem") is not True,
+        "have no seccomp profile": security.get("seccompProfile", {}).get("type", "Unconfined")
+        == "Unconfined",
+    }
+    yield from (right for right, given in loose.items() if given)
     yield from (f"have capability {one}" for one in capabilities.get("add", ()))
-    if security.get("runAsNonRoot") is not True and not security.get("runAsUser"):
-        yield "may run as root"
-    if security.get("readOnlyRootFilesystem") is not True:
-        yield "may write their root file system"
-    if security.get("seccompProfile", {}).get("type", "Unconfined") == "Unconfined":
-        yield "have no seccomp profile"
 
 
 def _short(value: Any) -> str:

@@ -8,21 +8,27 @@ and the stacks of BASE may differ from ours. So this path stays, and what it pri
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 from pydantic import BaseModel
 
+from cdk8s_charts.manifests import read
+from cdk8s_charts.parity import undeclared_differences
+from core.findings import Refusal
 from core.words import count
+from experiment import cost, load
+from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.compilation import artifact_key
+from infra.deployment_file import NAME, read_deployment
 
 State = dict[str, Any]
 
@@ -31,12 +37,11 @@ class _TemplateLoader(yaml.SafeLoader):
     """CloudFormation's YAML, whose `!Ref` and `!Sub` stay as JSON has them."""
 
 
-def _as_json(function: str) -> Any:
-    return lambda loader, node: {function: loader.construct_scalar(node)}
+def _as_json(loader: _TemplateLoader, function: str, node: yaml.ScalarNode) -> State:
+    return {function if function == "Ref" else f"Fn::{function}": loader.construct_scalar(node)}
 
 
-_TemplateLoader.add_constructor("!Ref", _as_json("Ref"))
-_TemplateLoader.add_constructor("!Sub", _as_json("Fn::Sub"))
+_TemplateLoader.add_multi_constructor("!", _as_json)
 
 
 def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
@@ -50,35 +55,24 @@ def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
     - `problems`: what kept something from being read, a line each; with one, the rest is not to be compared
     """
     state: State = {"experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "problems": []}
-    _add_deployment(state)
+    try:
+        state["workloads"] = read_deployment(Path(NAME)).workloads
+    except Refusal as error:
+        state["problems"] += error.lines
     for path in sorted({*Path("experiments").glob("*.yaml")} - {*map(Path, without)}):
-        _add_experiment(state, path, templates=templates)
+        try:
+            _add_experiment(state, path, templates=templates)
+        except Refusal as error:
+            state["problems"] += error.lines
     if templates and not state["problems"]:  # which the pipeline would only repeat
         _add_delivery(state)
     return state
 
 
-def _add_deployment(state: State) -> None:
-    from core.findings import Misuse
-    from infra.deployment_file import NAME, read_deployment
-
-    try:
-        state["workloads"] = read_deployment(Path(NAME)).workloads
-    except Misuse as error:
-        state["problems"] += error.lines
-
-
 def _add_experiment(state: State, path: Path, *, templates: bool) -> None:
-    from cdk8s_charts.manifests import read
-    from core.findings import Refusal
-    from experiment import load
-
-    try:
-        experiment = load(path)
-        files = read(experiment, Path("manifests"))
-    except Refusal as error:
-        state["problems"] += error.lines
-        return
+    """Raises `Refusal` where it cannot be read."""
+    experiment = load(path)
+    files = read(experiment, Path("manifests"))
     objects = {file.name: [item for item in file.objects if item] for file in files}
     state["objects"][experiment.name] = objects
     state["experiments"][experiment.name] = described(experiment, objects)
@@ -96,10 +90,6 @@ def _first_line(error: Exception) -> str:
 
 def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> State:
     """An experiment as flat facts, under the names of its file."""
-    from experiment import cost
-    from experiment.catalogue.prices import TRN2_ON_DEMAND
-    from experiment.compilation import artifact_key
-
     lab = experiment.lab_only
     node = TRN2_ON_DEMAND.get(experiment.instance.name)
     sections = ("description", "benchmark", "cluster", "token_secret", "serve")
@@ -187,8 +177,6 @@ def _text(prompt: Any) -> str:
 
 def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
     """Where an arm differs from the baseline of its batch beyond its treatment, by this state's own notion of it."""
-    from cdk8s_charts.parity import undeclared_differences
-
     items = (item for items in objects.values() for item in items if item["kind"] == "Deployment")
     deployments = {item["metadata"]["name"]: item for item in items}
     first = {arm.serving.max_num_seqs: arm for arm in reversed(experiment.arms)}
@@ -262,18 +250,16 @@ def without_hashes(template: Any) -> Any:
     return json.loads(re.sub(r"\b[0-9a-f]{64}\b", "<hash>", json.dumps(template)))
 
 
-def main() -> int:
+@click.command()
+@click.argument("tree", type=click.Path(path_type=Path))
+@click.option("--templates", is_flag=True)
+@click.option("--without", multiple=True)
+def main(tree: Path, templates: bool, without: tuple[str, ...]) -> None:
     """Print the snapshot as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tree", type=Path)
-    parser.add_argument("--templates", action="store_true")
-    parser.add_argument("--without", action="append", default=[])
-    options = parser.parse_args()
-    os.chdir(options.tree)
+    os.chdir(tree)
     os.environ.setdefault("CDK_VALIDATION", "false")  # the tests have it on; here it would triple the time
-    print(json.dumps(snapshot(templates=options.templates, without=options.without)))
-    return 0
+    print(json.dumps(snapshot(templates=templates, without=without)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -23,7 +23,7 @@ def only(base: State, head: State) -> ExperimentReview:
     return experiment
 
 
-def told(experiment: ExperimentReview) -> dict[str, list[str]]:
+def rows(experiment: ExperimentReview) -> dict[str, list[str]]:
     return {row.name: list(row.changes) for row in experiment.arms}
 
 
@@ -78,19 +78,24 @@ def described(state: State) -> dict[str, Any]:
 def test_k_and_its_page(base: State, edited: Edited) -> None:
     head = edited(with_k(5))
     experiment = only(base, head)
-    assert told(experiment) == {PLAIN: [], SPEC: ["k 7 -> 5"]}
+    assert rows(experiment) == {PLAIN: [], SPEC: ["k 7 -> 5"]}
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == {SPEC}
     assert not kinds(experiment) & {"fairness", "comparability", "cost"}
     assert markdown(compare(base, base), base="main").endswith("Nothing changes in what is deployed.\n")
     keys = [described(state)["arms"][SPEC]["key"] for state in (base, head)]
     page = markdown(compare(base, head), base="origin/main")
     shown = page[: page.index("### Diffs")].splitlines()
-    assert [*filter(None, shown)][:3] == [
+    assert shown[:9] == [
         "## What this changes against `origin/main`",
+        "",
         "**Needs a human**: 1 arm to compile, 1 arm restarted.",
+        "",
         "### qwen3-32b",
+        "",
+        "| arm | what changes | recompiles | restarts |",
+        "|---|---|---|---|",
+        f"| `{PLAIN}` | nothing | no | no |",
     ]
-    assert shown[8] == f"| `{PLAIN}` | nothing | no | no |"
     assert shown[9].startswith(f"| `{SPEC}` | k 7 -> 5 | **yes**, key {keys[0]} -> {keys[1]} | **yes**: ")
     assert page.count("<details>") == page.count("</details>") > 0
     assert re.search(r'^-.*"speculation_length": 7', page, re.MULTILINE)
@@ -102,11 +107,12 @@ def test_limits_compile_nothing_and_of_one_arm_alone_are_unfair(base: State, hea
     for arm in (PLAIN, SPEC):
         vllm(head, arm)["resources"]["limits"]["cpu"] = "64"
     deployment(head)["spec"]["replicas"] = 1
-    experiment = only(base, head)
-    assert told(experiment)[SPEC] == ["replicas 0 -> 1", f"limit of vllm: cpu {before} -> 64"]
+    experiment, field = only(base, head), "containers[vllm].resources.limits.cpu"
+    assert rows(experiment)[SPEC] == ["replicas 0 -> 1", f"{field} {before} -> 64"]
     assert (marks(experiment, "restarts_for"), marks(experiment, "compiles")) == ({PLAIN, SPEC}, set())
+    assert experiment.arms[0].restarts_for == (field,)
     assert "fairness" not in kinds(experiment)
-    path = "spec.template.spec.containers[vllm].resources.limits.cpu"
+    path = f"spec.template.spec.{field}"
     described(head)["undeclared"][SPEC] = [path]  # as the snapshot finds it; see test_snapshot
     (note,) = [note for note in only(base, head).notes if note.kind == "fairness"]
     assert note.text == f"{SPEC} differs from the baseline beyond its treatment: {path}"
@@ -138,27 +144,28 @@ def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, 
     changed = deployment(head)
     changed["metadata"]["labels"]["team"] = "inference"
     review = compare(base, head)
-    assert told(only(base, head))[SPEC] == ["label team none -> inference"]
+    assert rows(only(base, head))[SPEC] == ["metadata.labels.team none -> inference"]
     assert not review.needs_human
     assert [diff.title for diff in review.diffs] == ["manifests/qwen3-32b/30-qwen-sd-vllm.yaml"]
     changed["spec"]["template"]["metadata"]["labels"]["team"] = "inference"
-    assert told(only(base, head))[SPEC][1:] == ["pods' label team none -> inference"]
     assert marks(only(base, head), "restarts_for") == {SPEC}
     changed["spec"]["selector"]["matchLabels"]["tier"] = "x"
     (text,) = notes(base, head)
     assert text.startswith("Deployment qwen-sd-vllm: spec.selector")
     assert text.endswith("cannot be changed in place; delete the object before applying")
+    changed["metadata"]["labels"] |= {"a": "1", "b": "2"}
+    assert rows(only(base, head))[SPEC][3:] == ["and 2 more fields"], "of five"
 
 
 def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, edited: Edited) -> None:
     head = edited(with_five)
     came, gone = only(base, head), only(head, base)
     added = f"added: fused with Qwen/Qwen3-1.7B, k 5; ${NODE_USD / 2:.2f} an hour while it runs"
-    assert (told(came)["qwen-sd-five"], told(came)[SPEC]) == ([added], [])
+    assert (rows(came)["qwen-sd-five"], rows(came)[SPEC]) == ([added], [])
     assert (marks(came, "compiles"), marks(came, "restarts_for")) == ({"qwen-sd-five"}, set())
     review = compare(base, head)
     assert (review.granted, review.withdrawn) == ((), ()), "its pods may do what the other arms' may"
-    (text,) = told(gone)["qwen-sd-five"]
+    (text,) = rows(gone)["qwen-sd-five"]
     assert text.startswith("removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment")
     assert (marks(gone, "compiles"), marks(gone, "removed")) == (set(), {"qwen-sd-five"})
     assert gone.needs_human
@@ -168,6 +175,7 @@ def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, ed
     assert (row.compiles, row.reuses) == (None, "qwen-sd-five")
     assert row.restarts_for
     assert takes_its_place.needs_human
+    assert "no, the artifact of qwen-sd-five fits" in markdown(compare(head, edited(with_k(5))), base="main")
 
 
 def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not_but_with_gitops(
@@ -244,7 +252,7 @@ def test_other_prompts_are_incomparable_and_are_quoted(base: State, head: State,
     assert diff.title == "prompts of qwen3-32b"
     assert sum(line.startswith(("-code", "+code")) for line in diff.text.splitlines()) == 2, "a line each"
     experiment = only(base, head)
-    assert (told(experiment), kinds(experiment)) == ({PLAIN: [], SPEC: []}, {"comparability"})
+    assert (rows(experiment), kinds(experiment)) == ({PLAIN: [], SPEC: []}, {"comparability"})
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()
 
 
@@ -262,7 +270,7 @@ def test_a_restart_names_the_rendered_field_or_option(base: State, head: State, 
     command[at + 1] = "8001"
     row = only(base, head).arms[0]
     assert row.restarts_for == ("containers[vllm].command.--port",)
-    assert row.changes == ("spec.template.spec.containers[vllm].command.--port 8000 -> 8001",)
+    assert row.changes == ("containers[vllm].command.--port 8000 -> 8001",)
     command[at + 1] = "8000"
     command[at : at + 2], command[3:3] = [], command[at : at + 2]
     assert only(base, head).arms[0].restarts_for == ("containers[vllm].command",), "another order"
@@ -272,22 +280,22 @@ def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State,
     described(head)["arms"][SPEC]["facts"]["runtime.name"] = "another"
     described(head)["arms"][SPEC]["key"] = "0" * 16
     experiment = only(base, head)
-    assert told(experiment)[SPEC] == ["runtime nxdi-vllm-0.9.1 -> another"]
+    assert rows(experiment)[SPEC] == ["runtime nxdi-vllm-0.9.1 -> another"]
     assert marks(experiment, "compiles") == {SPEC}
     assert kinds(experiment) == {"fairness"}
 
 
 def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited: Edited) -> None:
-    starts = f"Trn2 nodes that a deploy starts: 0 -> 1, ${NODE_USD:.2f} an hour from then on"
-    more = f"${NODE_USD:.2f} -> ${2 * NODE_USD:.2f} an hour (on-demand list price)"
-    may = f"Trn2 nodes that may run at once: 1 -> 2; while all of them run, {more}"
+    listed = "an hour (on-demand list price)"
+    starts = f"Trn2 nodes that a deploy starts: 0 -> 1; while they run, $0.00 -> ${NODE_USD:.2f} {listed}"
+    may = f"Trn2 nodes that may run at once: 1 -> 2; while they run, ${NODE_USD:.2f} -> ${2 * NODE_USD:.2f} {listed}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
         head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))  # type: ignore[misc]
         assert text in notes(base, head)
         assert "cost" in kinds(only(base, head))
     halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
     assert (
-        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} an hour" in told(only(base, halved))[PLAIN]
+        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} an hour" in rows(only(base, halved))[PLAIN]
     )
 
 
