@@ -91,3 +91,24 @@ class Listed:
         listed = core_schema.list_schema(item, min_length=self.least, max_length=self.most, strict=False)
         written = core_schema.plain_serializer_function_ser_schema(list)
         return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
+
+
+class Unread(Exception):
+    """A rule has read a value that could not be validated, so it cannot be judged."""
+
+
+class _Unread:
+    """A value that could not be validated: whatever looks at it ends with `Unread`."""
+
+
+def _ends(*_: Any) -> Any:
+    raise Unread
+
+
+for _operation in (
+    *("getattr", "bool", "hash", "iter", "len", "contains", "getitem", "str", "repr", "format"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "floordiv"),
+):
+    setattr(_Unread, f"__{_operation}__", _ends)
+UNREAD: Any = _Unread()
+"""Stands in a file where a value is broken or missing; only `is` may be asked of it."""

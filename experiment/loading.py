@@ -1,27 +1,51 @@
-"""From a path to a frozen experiment, or to every problem at once."""
+"""From a path to a frozen experiment, or to every problem at once.
+
+One validation lists whatever is wrong with the form of a file. So that one broken value hides no other problem, the rest is
+judged as well: what is broken becomes `UNREAD`, which ends each rule that reads it.
+"""
 
 from __future__ import annotations
 
+import copy
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from core.findings import Finding, InvalidExperiment, Misuse
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from core.findings import MOST_FINDINGS, Finding, InvalidExperiment, Misuse
 from core.yaml_file import read_yaml
 from experiment import checks
 from experiment.arms import Arm, ArmServing, Experiment, Speculation, Weights
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
+from experiment.forms import FORMS, UNION_TAGS, UNREAD, Unread
+from experiment.model import Benchmark, ExperimentFile, ModelReference, Section
 from experiment.model_config import with_own_models
-from experiment.parsing import read
 from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from experiment.model import Benchmark, ExperimentFile, ModelReference
+Location = tuple[int | str, ...]
+REMOVED_KEYS = {
+    "benchmark.harness": (
+        "chose llmperf as the client, which this release no longer builds or runs",
+        "remove the key: llmperf's files and its own figure come with every run (docs/reproduce.md)",
+    ),
+    "benchmark.llmperf": (
+        "set what llmperf asks, which this release no longer builds or runs",
+        "remove the key",
+    ),
+}
+"""Keys that an earlier release read: what they did, and what to do now."""
+_STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0, "concurrency": 1}
+"""Required values that can be `UNREAD`, and what is valid in their place."""
+_RANGE = re.compile(r"(?<=[0-9]):(?=[0-9])")
+_START = "start from experiments/qwen3-32b.yaml"
 
 
 def load(path: Path) -> Experiment:
@@ -30,31 +54,165 @@ def load(path: Path) -> Experiment:
     Raises `InvalidExperiment` with every problem found.
     """
     try:
-        document, lines, doubled = read_yaml(path)
+        document, lines, problems = read_yaml(path)
     except Misuse as error:
         raise InvalidExperiment(str(path), error.findings, {}) from None
-    reading = read(document)
-    problems = [*doubled, *reading.problems]
-    if reading.file is not None:
-        written = reading.file
-        prompts, unread, prompt_format = read_prompts(
-            written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent
-        )
+    written, misshapen = read(document)
+    problems += misshapen
+    if written is not None:
+        try:
+            prompts, unread, prompt_format = read_prompts(
+                written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent
+            )
+        except Unread:
+            prompts, unread, prompt_format = UNREAD, (), ""
         file, judged = judge(written, prompts, path.parent)
-        problems += filter(reading.judges, (*judged, *unread))
-        if not problems:
+        problems += (*judged, *unread)
+        if file is not None and not problems:
             experiment = _resolved(file, prompts, prompt_format)
-            problems = list(_without_effect(file, experiment))
+            problems += _without_effect(file, experiment)
             if not problems:
                 return experiment
     raise InvalidExperiment(str(path), problems, lines)
 
 
+def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
+    """The sections of a file, and everything that is wrong with their form. What is broken is `UNREAD`; the file is `None` where
+    too little is left to judge."""
+    try:
+        return ExperimentFile.model_validate(document), []
+    except ValidationError as error:
+        details = {_location(one["loc"], document): one for one in reversed(error.errors(include_url=False))}
+    if ("version",) in details:
+        return None, [_problem(details["version",], ("version",))]
+    problems = [_problem(one, location) for location, one in reversed(details.items())]
+    rest = copy.deepcopy(document)
+    if len(problems) > MOST_FINDINGS or not all(_cut(rest, *one) for one in details.items()):
+        return None, problems[: MOST_FINDINGS + 1]
+    try:
+        file = ExperimentFile.model_validate(rest)
+    except ValidationError:
+        return None, problems
+    for location, one in details.items():
+        if one["type"] != "extra_forbidden":
+            _mark(file, location)
+    return file, problems
+
+
+def _location(loc: Location, data: Any) -> Location:
+    """The part of pydantic's location that is in the file or may be (it appends type names inside unions)."""
+    location: list[int | str] = []
+    for step in loc:
+        if step in UNION_TAGS:
+            continue
+        inside = step in data if isinstance(data, dict) else isinstance(data, list) and isinstance(step, int)
+        if not inside and not (isinstance(data, dict) and step in _known_keys(location)):
+            break
+        location.append(step)
+        data = data[step] if inside else None
+    return tuple(location)
+
+
+def _known_keys(location: Sequence[int | str]) -> list[str]:
+    """The keys that the section at a location accepts; empty where any key may stand."""
+    section: Any = ExperimentFile
+    for step in location:
+        if section is not None and isinstance(step, str):
+            field = section.model_fields.get(step)
+            section = _section_in(field.annotation) if field else None
+    return sorted(section.model_fields) if section else []
+
+
+def _section_in(annotation: Any) -> Any:
+    """The section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    inner = map(_section_in, getattr(annotation, "__args__", ()))
+    return next((section for section in inner if section is not None), None)
+
+
+def _cut(data: Any, location: Location, detail: ErrorDetails) -> bool:
+    """Take a broken value out, or put something valid where it is required; whether that could be done."""
+    *parents, last = location or ("",)
+    for step in parents:
+        data = data[step]
+    if isinstance(data, list) or not location:
+        return False  # taking an item out would renumber the others
+    data.pop(last, None)
+    if last in _STAND_INS and (parents or last == "name"):
+        data[last] = _STAND_INS[str(last)]
+    return detail["type"] != "missing" or last in _STAND_INS
+
+
+def _mark(file: ExperimentFile, location: Location) -> None:
+    """Make the key of the innermost section `UNREAD`."""
+    holder: Section = file
+    found: Any = file
+    key = location[0]
+    for step in location:
+        if isinstance(found, Section):
+            holder, key, found = found, step, getattr(found, str(step), None)
+        elif isinstance(found, list | tuple):
+            found = found[int(step)]
+    holder.__dict__[str(key)] = UNREAD
+
+
+def _problem(detail: ErrorDetails, location: Location) -> Finding:
+    """What pydantic says, in the words of the file."""
+    kind, value, path = detail["type"], detail["input"], _dotted(location)
+    if path in REMOVED_KEYS:
+        return Finding(path, value, *REMOVED_KEYS[path])
+    if kind == "invalid_key":
+        return Finding("", None, f"{detail['loc'][-1]!r} is a key that is not text", _START)
+    if path == "":
+        return Finding("", None, "the file is not a mapping of keys to values", _START)
+    match kind:
+        case "extra_forbidden":
+            keys = _known_keys(location[:-1])
+            close = difflib.get_close_matches(str(location[-1]), keys, n=1)
+            value, why = None, "unknown key"
+            remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
+        case "missing" if path == "version":
+            value, why = None, "is missing, so it is not known which release wrote the file"
+            remedy = "add `version: 1`"
+        case "missing":
+            value, why, remedy = None, "is required and missing", "add it"
+        case _ if path == "version":
+            why = "this release reads version 1"
+            remedy = "write `version: 1`, or use the release that wrote the file"
+        case "string_type" if not isinstance(value, list | dict | None):
+            why, remedy = "YAML reads this as a number, a date or a truth value", "put it in quotes"
+        case "model_type" | "dict_type":
+            keys = _known_keys(location)
+            why, remedy = "must be a mapping", f"write its keys: {', '.join(keys)}" if keys else "write keys"
+        case "list_type":
+            empty = value is None or isinstance(value, dict)
+            items = "[] for none" if empty else f"[{_RANGE.sub(', ', str(value)):.40}]"
+            why, remedy = "must be a list", f"write {items}"
+        case "string_pattern_mismatch":
+            why, remedy = "has an invalid format", f"write {FORMS[detail['ctx']['pattern']]}"
+        case _:
+            why = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            why = why.replace(" after validation", "").replace("a valid integer", "an integer")
+            why = why[0].lower() + why[1:].replace("a valid ", "a ")
+            bound = kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+            remedy = "use a value in that range" if bound else "change it"
+    return Finding(path, value, why, remedy)
+
+
+def _dotted(location: Iterable[int | str]) -> str:
+    """`("arms", 1, "name")` as `arms[1].name`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
+
+
 def judge(
     written: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path
-) -> tuple[ExpandedFile, list[Finding]]:
+) -> tuple[ExpandedFile | None, list[Finding]]:
     """The file, whose paths are relative to `folder`, with sweeps expanded and its own models described; what is wrong."""
-    expanded, repeated = expand(written)
+    try:
+        expanded, repeated = expand(written)
+    except Unread:
+        return None, []
     file, unusable = with_own_models(expanded, folder)
     found = [*repeated, *unusable, *checks.problems(file, prompts)]
     # Arms that one arm of the file makes share what they were written with, and what is wrong with it is said once: of the
@@ -106,27 +264,20 @@ def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) ->
     if RUNTIMES[arm.runtime].dialect != "native":
         return {}
     prompt, sequence = expected_tokens(prompts, answer=file.benchmark.max_tokens)
-    windows = [one.speculation.num_speculative_tokens for one in file.arms if one.speculation]
-    step = 1 + max((k for k in windows if isinstance(k, int)), default=0)
+    step = 1 + max((one.speculation.num_speculative_tokens for one in file.arms if one.speculation), default=0)
     published = file.expect is not None and bool(file.expect.figures)
     return {"prompt_tokens": prompt, "sequence_tokens": 0 if published else sequence + step}
 
 
 def _arm(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> Arm:
     instance, treatment = INSTANCES[file.cluster.instance], arm.speculation
+    own = {"tensor_parallel": file.serving.degree_on(instance), "max_num_seqs": arm.max_num_seqs}
     return Arm(
         name=arm.name,
         target=_weights(file, file.target),
         runtime=RUNTIMES[arm.runtime],
         instance=instance,
-        serving=ArmServing.model_construct(
-            **{
-                **dict(file.serving),
-                "tensor_parallel": file.serving.degree_on(instance),
-                "max_num_seqs": arm.max_num_seqs,
-                **_lengths(file, arm, prompts),
-            }
-        ),
+        serving=ArmServing.model_construct(**{**dict(file.serving), **own, **_lengths(file, arm, prompts)}),
         speculation=Speculation(**{**dict(treatment), "draft": _weights(file, treatment.draft)})
         if treatment
         else None,

@@ -8,21 +8,17 @@ remembers where the author wrote them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from core.findings import Finding
 from core.words import count
-from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.instances import INSTANCES, Instance
 from experiment.catalogue.models import MODELS, Model, head
+from experiment.forms import UNREAD
 from experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference, SpeculationSection
 from experiment.naming import slug
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from experiment.catalogue.instances import Instance
 
 
 class Treatment(SpeculationSection):
@@ -49,7 +45,7 @@ class SingleArm(ArmSection):
 
 
 class ExpandedFile(ExperimentFile):
-    """The same with every sweep expanded: what checks judge and `resolve` reads."""
+    """The same with every sweep expanded: what checks judge and `loading` resolves."""
 
     arms: tuple[SingleArm, ...]
     models: Mapping[str, Model] = MODELS
@@ -76,7 +72,6 @@ class ExpandedFile(ExperimentFile):
         return self.models.get(reference.model)
 
 
-_T = TypeVar("_T")
 MOST_ARMS = 128
 """Far more than anybody can pay for, and few enough to judge in a moment."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
@@ -84,72 +79,87 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 
 def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
     """Every combination of every arm, batch by batch in file order, drafts first, then windows; and what is wrong with the
-    lists."""
-    sizes = _several(file.serving.max_num_seqs)
-    problems = [*_twice("serving.max_num_seqs", sizes)]
-    problems += (problem for number, arm in enumerate(file.arms) for problem in _repeated(number, arm))
+    lists. Raises `Unread` where the serving section could not be read."""
+    problems: list[Finding] = []
+    sizes = _values(file.serving.max_num_seqs, "serving.max_num_seqs", problems)
+    swept: list[tuple[ArmSection, list[Any], list[Any]]] = []
+    for number, arm in enumerate(file.arms):
+        drafts, windows, path = [], [], f"arms[{number}].speculation"
+        if arm.speculation is not None and arm.speculation is not UNREAD:
+            windows = _values(arm.speculation.num_speculative_tokens, f"{path}.num_speculative_tokens", problems)
+            drafts = _values(arm.speculation.draft, f"{path}.draft", problems)
+        swept.append((arm, drafts, windows))
     singles = (
         single
-        for size in dict.fromkeys(sizes)
-        for number, arm in enumerate(file.arms)
-        for single in _singles(file, number, arm, size, f"-b{size}" * (size != sizes[0]))
+        for place, (_, size) in enumerate(sizes)
+        for number, one in enumerate(swept)
+        for single in _singles(file, number, *one, size, f"-b{size}" if place else "")
     )
     arms = tuple(islice(singles, MOST_ARMS + 1))
     if len(arms) > MOST_ARMS:
-        lists = map(_lists, file.arms)
-        total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for drafts, windows in lists)
+        total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for _, drafts, windows in swept)
         remedy = f"sweep less: {MOST_ARMS} arms at most"
         problems.append(Finding("arms", None, f"the lists make {count(total, 'arm')}", remedy))
     return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MOST_ARMS]}), problems
 
 
+def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, Any]]:
+    """Each value of a sweep once, with its place; a value that is listed twice would be one arm twice."""
+    if not isinstance(value, list):
+        return [(path, value)]
+    found: list[tuple[str, Any]] = []
+    for number, one in enumerate(value):
+        if one in value[:number]:
+            shown = one if isinstance(one, int) else one.model
+            why = "appears twice in this sweep"
+            problems.append(Finding(f"{path}[{number}]", shown, why, "name each value once"))
+        else:
+            found.append((f"{path}[{number}]", one))
+    return found
+
+
 def _singles(
-    file: ExperimentFile, number: int, arm: ArmSection, size: int, of_batch: str
+    file: ExperimentFile,
+    number: int,
+    arm: ArmSection,
+    drafts: list[tuple[str, DraftReference]],
+    windows: list[tuple[str, int]],
+    size: int,
+    suffix: str,
 ) -> Iterator[SingleArm]:
-    """The arms of one arm of the file and one size of the batch, whose names end with `of_batch`."""
+    """The arms of one arm of the file and one size of the batch, whose names end with `suffix`."""
     at, speculation = f"arms[{number}]", arm.speculation
     common: dict[str, Any] = {
-        "runtime": arm.runtime or file.runtime,
+        "runtime": file.runtime if arm.runtime is None else arm.runtime,
         "engine": arm.engine,
         "scheduler": arm.scheduler,
         "max_num_seqs": size,
         "at": at,
-        "runtime_at": f"{at}.runtime" if arm.runtime else "runtime",
+        "runtime_at": "runtime" if arm.runtime is None else f"{at}.runtime",
     }
-    if speculation is None:
-        yield SingleArm.model_construct(name=arm.name + of_batch, **common)
+    if speculation is None or speculation is UNREAD:
+        name = f"{arm.name}{suffix}" if suffix else arm.name
+        yield SingleArm.model_construct(name=name, speculation=speculation, **common)
         return
-    drafts, windows = _lists(arm)
-    several_drafts = isinstance(speculation.draft, list)
+    names = _short_names([draft for _, draft in drafts]) if isinstance(speculation.draft, list) else [""]
     several_windows = isinstance(speculation.num_speculative_tokens, list)
-    short = _short_names(drafts)
-    for (d, draft), (w, window) in product(enumerate(drafts), enumerate(windows)):
-        if draft in drafts[:d] or window in windows[:w]:
-            continue  # refused already, and once is enough
+    length = speculation.draft_max_model_len
+    for (short, (draft_at, draft)), (window_at, window) in product(
+        zip(names, drafts, strict=True), windows
+    ):
+        added = f"-{short}" * bool(short) + (f"-k{window}" if several_windows else "") + suffix
         yield SingleArm.model_construct(
-            name=arm.name + f"-{short[d]}" * several_drafts + f"-k{window}" * several_windows + of_batch,
+            name=f"{arm.name}{added}" if added else arm.name,
             speculation=Treatment.model_construct(
                 mode=speculation.mode,
                 draft=draft,
                 num_speculative_tokens=window,
-                draft_max_model_len=speculation.draft_max_model_len or file.serving.max_model_len,
+                draft_max_model_len=file.serving.max_model_len if length is None else length,
             ),
-            draft_at=f"{at}.speculation.draft" + f"[{d}]" * several_drafts,
-            window_at=f"{at}.speculation.num_speculative_tokens" + f"[{w}]" * several_windows,
+            draft_at=draft_at,
+            window_at=window_at,
             **common,
         )
-
-
-def _lists(arm: ArmSection) -> tuple[list[DraftReference], list[int]]:
-    """The drafts and the windows of an arm, none where it decodes plainly."""
-    if arm.speculation is None:
-        return [], []
-    draft, window = arm.speculation.draft, arm.speculation.num_speculative_tokens
-    return _several(draft), _several(window)
-
-
-def _several(value: _T | list[_T]) -> list[_T]:
-    return value if isinstance(value, list) else [value]
 
 
 def _short_names(drafts: list[DraftReference]) -> list[str]:
@@ -157,17 +167,3 @@ def _short_names(drafts: list[DraftReference]) -> list[str]:
     lasts = [draft.model.rsplit("/", 1)[-1] for draft in drafts]
     sizes = [match[0] if (match := _SIZE.search(last)) else "" for last in lasts]
     return [slug(text) for text in (sizes if all(sizes) and len(set(sizes)) == len(sizes) else lasts)]
-
-
-def _repeated(number: int, arm: ArmSection) -> Iterator[Finding]:
-    """A value that a sweep lists twice would be one arm twice."""
-    drafts, windows = _lists(arm)
-    yield from _twice(f"arms[{number}].speculation.num_speculative_tokens", windows)
-    yield from _twice(f"arms[{number}].speculation.draft", drafts)
-
-
-def _twice(path: str, values: Sequence[DraftReference | int]) -> Iterator[Finding]:
-    for place, value in enumerate(values):
-        if value in values[:place]:
-            shown = value if isinstance(value, int) else value.model
-            yield Finding(f"{path}[{place}]", shown, "appears twice in this sweep", "name each value once")

@@ -1,21 +1,21 @@
-"""The cluster: version, node image, region, how Trn2 nodes are bought, and the networks that are let in."""
+"""The cluster: version, node image, region, how Trn2 nodes are bought, and the networks that are let in; and what stays up there
+after the comparison: which arm, how many of it, who may call it."""
 
 from __future__ import annotations
 
 import calendar
+import difflib
 import ipaddress
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from core.findings import Finding
+from core.words import count
 from experiment.catalogue.instances import INSTANCES, OFFERED_ON, REGION, ZONES
 from experiment.catalogue.node_images import images_of, serving_image, versions_serving
-from experiment.checks.treatments import known_runtimes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from experiment.sweeps import ExpandedFile
+from experiment.checks.treatments import known_runtimes, treated
+from experiment.model import Serve
+from experiment.sweeps import ExpandedFile
 
 OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
@@ -34,6 +34,8 @@ documentation names as what a public endpoint does not take
 (https://docs.aws.amazon.com/eks/latest/userguide/config-cluster-endpoint.html)."""
 _MOST_PUBLIC = 40
 """Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
+_CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
+"""https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""
 
 
 def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
@@ -53,56 +55,50 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
 
 def node_driver(file: ExpandedFile) -> Iterator[Finding]:
     """Some node image must have a Neuron driver that every arm's runtime library takes: the arms share their nodes."""
-    instance, wanted = file.instance, file.cluster.kubernetes
+    instance, version = file.instance, file.cluster.kubernetes
     bounded = {path: runtime for path, runtime in known_runtimes(file).items() if runtime.drivers}
-    images, runtimes = images_of(wanted), list(bounded.values())
-    if instance is None or not instance.neuron or not images or serving_image(wanted, runtimes):
+    images, paths, runtimes = images_of(version), list(bounded), list(bounded.values())
+    if instance is None or not instance.neuron or not images or serving_image(version, runtimes):
         return
-    paths = list(bounded)
-    last = next(n for n in range(len(runtimes)) if serving_image(wanted, runtimes[: n + 1]) is None)
+    last = next(n for n in range(len(runtimes)) if serving_image(version, runtimes[: n + 1]) is None)
     bounds = ", ".join(f"{runtime.name} takes driver {runtime.drivers}" for runtime in runtimes[: last + 1])
     newer = [f'set cluster.kubernetes to "{other}"' for other in versions_serving(runtimes)]
     why = (
-        f"no node image for Kubernetes {wanted} serves {'these runtimes' if last else 'it'}: {bounds}, the images have "
+        f"no node image for Kubernetes {version} serves {'these runtimes' if last else 'it'}: {bounds}, the images have "
         f"{', '.join(image.neuron_driver for image in images)}"
     )
     otherwise = "give each runtime an experiment of its own" if last else "use another runtime"
-    related = ("cluster.kubernetes", *paths[:last])
-    yield Finding(paths[last], runtimes[last].name, why, ", or ".join([*newer, otherwise]), rests_on=related)
+    yield Finding(paths[last], runtimes[last].name, why, ", or ".join([*newer, otherwise]))
 
 
 def zones(file: ExpandedFile) -> Iterator[Finding]:
     """A region that offers the instance type, zones inside it, and nodes in one that offers it as well."""
-    region, instance = file.cluster.region, file.instance
+    region, instance, names = file.cluster.region, file.instance, file.cluster.availability_zones
     regions = tuple(instance.zones) if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
         return
     if region not in regions and (region in ZONES or not REGION.fullmatch(region)):
         why = f"EC2 does not offer {instance.name if instance else 'Trn2'} there (read {OFFERED_ON})"
         why = why if region in ZONES else "is not the name of a region in the partition aws"
-        remedy = f"use one of {', '.join(regions)}"
-        yield Finding("cluster.region", region, why, remedy, rests_on=("cluster.instance",))
-        return
-    names = file.cluster.availability_zones
-    for number, zone in enumerate(names):
-        path = f"cluster.availability_zones[{number}]"
-        if not _is_in(region, zone):
-            yield _foreign(path, zone, region)
-        elif zone in names[:number]:
-            yield Finding(path, zone, "appears twice", "EKS needs two different zones")
-    reserved = file.cluster.capacity.availability_zone
-    if reserved is not None and not _is_in(region, reserved):
-        yield _foreign("cluster.capacity.availability_zone", reserved, region)
-    if instance is None or region not in regions:
+        yield Finding("cluster.region", region, why, f"use one of {', '.join(regions)}")
         return
     chosen, path = names[0], "cluster.availability_zones[0]"
-    if reserved is not None:
+    for number, zone in enumerate(names):
+        where = f"cluster.availability_zones[{number}]"
+        if not _is_in(region, zone):
+            yield _foreign(where, zone, region)
+        elif zone in names[:number]:
+            yield Finding(where, zone, "appears twice", "EKS needs two different zones")
+    if (reserved := file.cluster.capacity.availability_zone) is not None:
         chosen, path = reserved, "cluster.capacity.availability_zone"
+        if not _is_in(region, reserved):
+            yield _foreign(path, reserved, region)
+    if instance is None or region not in regions:
+        return
     offers = instance.zones[region]
     if chosen in ZONES[region] and chosen not in offers:
         why = f"EC2 offers {instance.name} in {', '.join(offers)} only (read {OFFERED_ON}), and the Trn2 nodes start here"
-        remedy = f"use {offers[0]} here, or another region"
-        yield Finding(path, chosen, why, remedy, rests_on=("cluster.instance", "cluster.region"))
+        yield Finding(path, chosen, why, f"use {offers[0]} here, or another region")
 
 
 def _is_in(region: str, zone: str) -> bool:
@@ -113,7 +109,7 @@ def _is_in(region: str, zone: str) -> bool:
 def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone") -> Finding:
     known = ZONES.get(region)
     remedy = f"use one of {', '.join(known)}" if known else f"write it as {region}a"
-    return Finding(path, value, f"{what} of {region}", remedy, rests_on=("cluster.region",))
+    return Finding(path, value, f"{what} of {region}", remedy)
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
@@ -142,9 +138,8 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = 
             yield Finding(where, cidr, wide, instead)
             continue
         if str(network) != cidr:
-            yield Finding(
-                where, cidr, "is not the network's own address, which EKS requires", f"write it as {network}"
-            )
+            why = "is not the network's own address, which EKS requires"
+            yield Finding(where, cidr, why, f"write it as {network}")
         elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
             why = f"overlaps {other}, which is listed before it"
             yield Finding(where, cidr, why, "keep the wider of the two")
@@ -192,26 +187,24 @@ _FORBIDDEN_WHY = {
 def purchase(file: ExpandedFile) -> Iterator[Finding]:
     """Each way of buying has its own fields, all of them and no other."""
     capacity = file.cluster.capacity
-    related = ("cluster.capacity.kind",)
     for name, example in _EXAMPLES.items():
         value, path = getattr(capacity, name), f"cluster.capacity.{name}"
         needed = name in _NEEDS[capacity.kind]
         if needed and value is None:
             why = f"is missing: capacity of kind {capacity.kind} needs it"
-            yield Finding(path, None, why, f"give {example}", rests_on=related)
+            yield Finding(path, None, why, f"give {example}")
         elif value is not None and not needed:
             kinds = " or ".join(kind for kind in _NEEDS if name in _NEEDS[kind])
             remedy = f"remove it, or say `kind: {kinds}`"
-            yield Finding(path, value, _FORBIDDEN_WHY[capacity.kind], remedy, rests_on=related)
+            yield Finding(path, value, _FORBIDDEN_WHY[capacity.kind], remedy)
 
 
 def end(file: ExpandedFile) -> Iterator[Finding]:
     """The end of a block is an instant in UTC."""
     value = file.cluster.capacity.ends_at
-    if value is None:
-        return
-    found = _INSTANT.fullmatch(value)
-    if found is None or int(found[3]) > calendar.monthrange(int(found[1]), int(found[2]))[1]:
+    found = None if value is None else _INSTANT.fullmatch(value)
+    real = found and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
+    if value is not None and not real:
         remedy = 'write it as "2026-12-05T11:30:00Z"'
         yield Finding("cluster.capacity.ends_at", value, "is not a time in UTC", remedy)
 
@@ -221,31 +214,29 @@ def counts(file: ExpandedFile) -> Iterator[Finding]:
     cluster, instance = file.cluster, file.instance
     if instance is not None and not instance.neuron and cluster.nodes:
         why = f"{instance.name} is the lab's own machine; no nodes are started for it"
-        yield Finding("cluster.nodes", cluster.nodes, why, "use 0", rests_on=("cluster.instance",))
+        yield Finding("cluster.nodes", cluster.nodes, why, "use 0")
     elif cluster.nodes > cluster.max_nodes:
         why = f"is above cluster.max_nodes {cluster.max_nodes}"
-        remedy = f"use {cluster.max_nodes} or less, or raise max_nodes"
-        yield Finding("cluster.nodes", cluster.nodes, why, remedy, rests_on=("cluster.max_nodes",))
+        yield Finding(
+            "cluster.nodes", cluster.nodes, why, f"use {cluster.max_nodes} or less, or raise max_nodes"
+        )
 
 
 def own_network(file: ExpandedFile) -> Iterator[Finding]:
     """Ways out are made in the experiment's own network alone."""
-    network, zones = file.cluster.network, len(file.cluster.availability_zones)
-    if network.vpc is None:
-        if network.nat_gateways > zones:
-            path, related = "cluster.network.nat_gateways", ("cluster.availability_zones",)
-            why = f"there are {zones} zones, so at most one gateway in each"
-            yield Finding(path, network.nat_gateways, why, f"use 1 to {zones}", rests_on=related)
-        if network.private_subnets:
-            path, why = "cluster.network.private_subnets", "needs cluster.network.vpc"
-            remedy = "write its id as cluster.network.vpc, or remove the subnets"
-            yield Finding(path, None, why, remedy, rests_on=("cluster.network.vpc",))
-        return
-    for name in ("nat_gateways", "interface_endpoints"):
-        if name in network.model_fields_set:
+    network, path, most = file.cluster.network, "cluster.network", len(file.cluster.availability_zones)
+    if network.vpc is not None:
+        for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
             why = "applies only to a network that this deployment creates"
             remedy = "remove it, or remove cluster.network.vpc and private_subnets"
-            yield Finding(f"cluster.network.{name}", getattr(network, name), why, remedy)
+            yield Finding(f"{path}.{name}", getattr(network, name), why, remedy)
+        return
+    if network.nat_gateways > most:
+        why = f"there are {most} zones, so at most one gateway in each"
+        yield Finding(f"{path}.nat_gateways", network.nat_gateways, why, f"use 1 to {most}")
+    if network.private_subnets:
+        remedy = "write its id as cluster.network.vpc, or remove the subnets"
+        yield Finding(f"{path}.private_subnets", None, "needs cluster.network.vpc", remedy)
 
 
 def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
@@ -261,81 +252,137 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
             why = "appears twice, and a subnet is in one zone"
             yield Finding(f"{path}.{zone}", subnet, why, f"write the subnet of {zone}")
     if len(subnets) < 2:
-        named = ", ".join(subnets) or "no zone"
-        why = f"has a subnet in {named}, and EKS needs subnets in two zones"
-        yield Finding(
-            path, subnets or None, why, "write a private subnet for each of cluster.availability_zones"
-        )
+        why = f"has a subnet in {', '.join(subnets) or 'no zone'}, and EKS needs subnets in two zones"
+        remedy = "write a private subnet for each of cluster.availability_zones"
+        yield Finding(path, subnets or None, why, remedy)
         return
-    reserved = cluster.capacity.availability_zone
-    wanted = dict.fromkeys(cluster.availability_zones, "cluster.availability_zones")
-    wanted |= {reserved: "cluster.capacity.availability_zone"} if reserved else {}
-    for zone, said in wanted.items():
+    needed = dict.fromkeys(cluster.availability_zones, "cluster.availability_zones")
+    if cluster.capacity.availability_zone:
+        needed[cluster.capacity.availability_zone] = "cluster.capacity.availability_zone"
+    for zone, key in needed.items():
         if zone not in subnets and _is_in(cluster.region, zone):
-            why = f"has no subnet in {zone}, which {said} names"
-            remedy = f"add the private subnet of {zone}, or change {said}"
-            yield Finding(path, None, why, remedy, rests_on=(said,))
-
-
-_OF_EXISTING = ("security_group", "provided", "nodes_of")
+            why = f"has no subnet in {zone}, which {key} names"
+            yield Finding(path, None, why, f"add the private subnet of {zone}, or change {key}")
 
 
 def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
     """What is said of an existing cluster, all of it and nothing that is its owner's."""
-    cluster, rests = file.cluster, ("cluster.existing",)
+    cluster = file.cluster
     if cluster.existing is None:
-        for name in _OF_EXISTING:
+        for name in ("security_group", "provided", "nodes_of"):
             if value := getattr(cluster, name):
-                why = "needs cluster.existing"
                 remedy = "write its name as cluster.existing, or remove this"
-                said = list(value) if isinstance(value, tuple) else value
-                yield Finding(f"cluster.{name}", said, why, remedy, rests_on=rests)
+                shown = list(value) if isinstance(value, tuple) else value
+                yield Finding(f"cluster.{name}", shown, "needs cluster.existing", remedy)
         return
     why = "is missing: an existing cluster is joined in its own VPC"
     remedy = "`aws eks describe-cluster --query cluster.resourcesVpcConfig` and ./trnspec preflight name it"
     for path, value in (("network.vpc", cluster.network.vpc), ("security_group", cluster.security_group)):
         if value is None:
-            yield Finding(f"cluster.{path}", None, why, remedy, rests_on=rests)
+            yield Finding(f"cluster.{path}", None, why, remedy)
     if cluster.admin_cidrs:
         why = "applies only to a cluster that this deployment creates"
-        yield Finding("cluster.admin_cidrs", list(cluster.admin_cidrs), why, "remove it", rests_on=rests)
+        yield Finding("cluster.admin_cidrs", list(cluster.admin_cidrs), why, "remove it")
     if cluster.existing == file.name:
         why = "is the experiment's own name, which the cluster of its own would have"
-        yield Finding(
-            "cluster.existing", file.name, why, "give the experiment another name", rests_on=("name",)
-        )
-    yield from _shared_nodes(file)
+        yield Finding("cluster.existing", file.name, why, "give the experiment another name")
 
 
-def _shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
+def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
     """Nodes of another experiment are started as that one says."""
-    cluster, path, owner = file.cluster, "cluster.nodes_of", file.cluster.nodes_of
-    if owner is None:
+    cluster, owner = file.cluster, file.cluster.nodes_of
+    if owner is None or cluster.existing is None:
         return
     if owner == file.name:
-        why, remedy = "is this experiment", "write the name of the one whose nodes it uses, or remove this"
-        yield Finding(path, owner, why, remedy, rests_on=("name",))
+        remedy = "write the name of the one whose nodes it uses, or remove this"
+        yield Finding("cluster.nodes_of", owner, "is this experiment", remedy)
     if cluster.nodes:
         why = f"the nodes belong to {owner} and are started with its stacks"
-        yield Finding("cluster.nodes", cluster.nodes, why, "remove it", rests_on=(path,))
+        yield Finding("cluster.nodes", cluster.nodes, why, "remove it")
     if "off_at_utc" in cluster.model_fields_set:
         why = f"{owner} turns its nodes off every day, at the hour that its file sets"
-        yield Finding("cluster.off_at_utc", cluster.off_at_utc, why, "remove it", rests_on=(path,))
+        yield Finding("cluster.off_at_utc", cluster.off_at_utc, why, "remove it")
     if file.serving.allocation == "device-plugin":
         why = "the size of a logical core was then set when the node's owner started it"
         remedy = "use allocation: dra, or remove cluster.nodes_of"
-        yield Finding("serving.allocation", "device-plugin", why, remedy, rests_on=(path,))
+        yield Finding("serving.allocation", "device-plugin", why, remedy)
+
+
+def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """It must be an arm that answers requests."""
+    batch = {one.arm.name for one in treated(file) if one.mode and one.mode.batch_only}
+    served = [arm.name for arm in file.arms if arm.name not in batch]
+    if serve.arm not in served:
+        close = difflib.get_close_matches(serve.arm, served, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
+        why = "is not an arm of this experiment that serves requests"
+        yield Finding("serve.arm", serve.arm, why, hint)
+
+
+def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """The promoted arm stands alone, the others at 0, and must fit all the same: with all the replicas it may get."""
+    instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
+    if instance is None or not instance.neuron or not devices:
+        return
+    most = instance.devices // devices * nodes
+    for name in ("replicas", "max_replicas"):
+        value = getattr(serve, name)
+        if value > most and (name == "replicas" or name in serve.model_fields_set):
+            why = f"{nodes} x {instance.name} hold {count(most, 'arm')} of {count(devices, 'device')}, the others at 0"
+            yield Finding(f"serve.{name}", value, why, f"use {most} or less, or raise cluster.max_nodes")
+
+
+def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """`replicas` is the least, `max_replicas` the most."""
+    if serve.max_replicas < serve.replicas:
+        why = f"is below serve.replicas {serve.replicas}, the minimum"
+        remedy = f"use {serve.replicas} or more, or leave it out"
+        yield Finding("serve.max_replicas", serve.max_replicas, why, remedy)
+
+
+def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """KEDA serves the external metrics of a whole cluster, so it runs there once: an existing cluster has its owner's."""
+    if serve.scales and file.cluster.existing is not None and "keda" not in file.cluster.provided:
+        why = "needs KEDA, which runs once in a cluster, so a deployment does not install it in an existing one"
+        install = "let the cluster's owner install KEDA and write keda into cluster.provided"
+        yield Finding("serve.max_replicas", serve.max_replicas, why, f"{install}, or remove max_replicas")
+
+
+def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """A load balancer takes certificates of its own region only."""
+    path, arn, region = "serve.certificate_arn", serve.certificate_arn, file.cluster.region
+    if arn is None:
+        return
+    match = _CERTIFICATE.fullmatch(arn)
+    if match is None:
+        remedy = f"write it as arn:aws:acm:{region}:123456789012:certificate/..."
+        yield Finding(path, arn, "is not a valid ARN of a certificate in ACM", remedy)
+    elif match["region"] != region:
+        why = f"is in {match['region']}; a load balancer in {region} needs a certificate in {region}"
+        yield Finding(path, arn, why, f"request or import one in {region}")
+
+
+def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """Beyond the cluster only named networks call it, with TLS and a key."""
+    path, cidrs = "serve.client_cidrs", serve.client_cidrs
+    yield from own_networks(path, cidrs, opens="the load balancer")
+    if serve.certificate_arn is None:
+        if cidrs:
+            why = "lists callers outside the cluster; they need a load balancer, which needs a certificate"
+            yield Finding(path, list(cidrs), why, "give serve.certificate_arn, or remove it")
+        return
+    if not cidrs:
+        why = "is missing: the load balancer would admit nobody"
+        yield Finding(path, None, why, 'list the networks of its callers, as in ["10.20.0.0/16"]')
+    if file.serving.api_key_secret is None:
+        why = "is missing: behind a load balancer `/v1` would answer anybody on those networks"
+        remedy = "name a Secret of the namespace whose key `api-key` holds the key"
+        yield Finding("serving.api_key_secret", None, why, remedy)
 
 
 RULES = (
-    kubernetes_version,
-    node_driver,
-    zones,
-    admin_access,
-    purchase,
-    end,
-    counts,
-    own_network,
-    existing_vpc,
-    existing_cluster,
+    *(kubernetes_version, node_driver, zones, admin_access, purchase, end, counts),
+    *(own_network, existing_vpc, existing_cluster, shared_nodes),
 )
+SERVICE_RULES = (served_arm, replicas, bounds, autoscaler, certificate, callers)
+"""Of a file with the section `serve`."""

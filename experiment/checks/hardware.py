@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from core.findings import Finding
 from core.words import count
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
-from experiment.catalogue.models import BYTES_PER_VALUE
+from experiment.catalogue.models import BYTES_PER_VALUE, Model
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import known_runtimes, treated
 from experiment.placement import GIB, memory_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from experiment.catalogue.models import Model
-    from experiment.sweeps import ExpandedFile
+from experiment.sweeps import ExpandedFile
 
 
 def groups(file: ExpandedFile) -> Iterator[Finding]:
@@ -24,14 +19,12 @@ def groups(file: ExpandedFile) -> Iterator[Finding]:
     path, devices, instance = "serving.devices", file.serving.devices, file.instance
     if instance is not None and not instance.neuron:
         if devices:
-            why = f"{instance.name} has no Neuron device"
-            yield Finding(path, devices, why, "use 0", rests_on=("cluster.instance",))
+            yield Finding(path, devices, f"{instance.name} has no Neuron device", "use 0")
         return
     sizes = [size for size in GROUP_SIZES if instance is None or size <= instance.devices]
     if devices not in sizes:
         why = "is not the size of a connected group of devices on this instance type"
-        remedy = f"use {' or '.join(map(str, sizes))}"
-        yield Finding(path, devices, why, remedy, rests_on=("cluster.instance",))
+        yield Finding(path, devices, why, f"use {' or '.join(map(str, sizes))}")
 
 
 def cores(file: ExpandedFile) -> Iterator[Finding]:
@@ -40,28 +33,23 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
     path, degree = "serving.tensor_parallel", serving.tensor_parallel
     if instance is None or degree is None:
         return
-    if not instance.neuron:
-        if degree != 1:
-            why = f"{instance.name} has no NeuronCores to share a model"
-            yield Finding(path, degree, why, "use 1, or leave it out", rests_on=("cluster.instance",))
-        return
     have = serving.cores_on(instance)
-    if degree != have:
+    if not instance.neuron and degree != 1:
+        why = f"{instance.name} has no NeuronCores to share a model"
+        yield Finding(path, degree, why, "use 1, or leave it out")
+    elif instance.neuron and degree != have:
         why = (
             f"{count(serving.devices, 'device')} x {instance.cores_per_device} cores / logical_nc_config "
             f"{serving.logical_nc_config} are {have} logical cores"
         )
-        related = ("serving.devices", "serving.logical_nc_config", "cluster.instance")
-        yield Finding(path, degree, why, f"use {have}, or change `devices`", rests_on=related)
+        yield Finding(path, degree, why, f"use {have}, or change `devices`")
 
 
 def memory(file: ExpandedFile) -> Iterator[Finding]:
     """Weights of target and largest draft, and their KV caches, must fit the high-bandwidth memory of the claim."""
-    instance, target, serving = file.instance, file.described(file.target), file.serving
-    if instance is None or target is None or not instance.neuron:
+    instance, serving, models = file.instance, file.serving, _largest_models(file)
+    if instance is None or file.described(file.target) is None or not instance.neuron:
         return
-    draft = _largest_draft(file)
-    models = [target] if draft is None else [target, draft]
     sequences = max((arm.max_num_seqs for arm in file.arms), default=1)
     need = memory_bytes(models, serving.degree_on(instance), sequences, serving.max_model_len)
     have = serving.devices * instance.hbm_gib_per_device * GIB
@@ -71,50 +59,48 @@ def memory(file: ExpandedFile) -> Iterator[Finding]:
             f"{BYTES_PER_VALUE} bytes a value, these devices have {have / GIB:.0f}"
         )
         remedy = "use more devices, fewer sequences, a shorter max_model_len or a smaller model"
-        yield Finding("serving.devices", serving.devices, why, remedy, rests_on=("serving", "target.model"))
+        yield Finding("serving.devices", serving.devices, why, remedy)
 
 
 def context_length(file: ExpandedFile) -> Iterator[Finding]:
     """No model can be served beyond the positions it was trained for, and no runtime beyond its own limit."""
     path, length = "serving.max_model_len", file.serving.max_model_len
-    for runtime_at, runtime in known_runtimes(file).items():
-        if runtime.longest_context and length > runtime.longest_context:
-            limit = f"up to {runtime.longest_context} tokens of context only"
-            why = f"runtime {runtime.name} reads a prompt in one piece {limit}"
-            yield Finding(path, length, why, f"use {runtime.longest_context} or less", rests_on=(runtime_at,))
-    models = [model for model in (file.described(file.target), _largest_draft(file)) if model is not None]
-    shortest = min(models, key=lambda model: model.max_positions, default=None)
+    for runtime in known_runtimes(file).values():
+        if (most := runtime.longest_context) and length > most:
+            why = f"runtime {runtime.name} reads a prompt in one piece up to {most} tokens of context only"
+            yield Finding(path, length, why, f"use {most} or less")
+    shortest = min(_largest_models(file), key=lambda model: model.max_positions, default=None)
     if shortest is not None and length > shortest.max_positions:
         why = f"{shortest.name} supports {shortest.max_positions} positions"
-        remedy = f"use {shortest.max_positions} or less"
-        yield Finding(path, length, why, remedy, rests_on=("target.model",))
+        yield Finding(path, length, why, f"use {shortest.max_positions} or less")
 
 
-def _largest_draft(file: ExpandedFile) -> Model | None:
+def _largest_models(file: ExpandedFile) -> list[Model]:
+    """The target and the largest draft, as far as they are known."""
     drafts = [one.draft for one in treated(file) if one.draft is not None]
-    return max(drafts, key=lambda model: model.parameters, default=None)
+    draft = max(drafts, key=lambda model: model.parameters, default=None)
+    return [model for model in (file.described(file.target), draft) if model is not None]
 
 
 def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
     """Every image must know the instance type and the model's class; what is the lab's stays in the lab."""
     target, instance = file.described(file.target), file.cluster.instance
-    for path, runtime in known_runtimes(file).items():
+    for runtime in known_runtimes(file).values():
         if instance in INSTANCES and instance not in runtime.instances:
             lab = "serves in the lab only" if runtime.lab_only else "needs Trainium2"
             neither = not runtime.lab_only and INSTANCES[instance].neuron
             why = f"runtime {runtime.name} {'does not support it' if neither else lab}"
-            remedy = f"use {', '.join(sorted(runtime.instances))}"
-            yield Finding("cluster.instance", instance, why, remedy, rests_on=(path,))
+            yield Finding("cluster.instance", instance, why, f"use {', '.join(sorted(runtime.instances))}")
         elif target is not None and target.lab_only and not runtime.lab_only:
             why = f"is trained by the lab and exists nowhere else, and runtime {runtime.name} serves in a cluster"
             remedy = "use a model from Hugging Face, or a runtime of the lab"
-            yield Finding("target.model", target.name, why, remedy, rests_on=(path,))
+            yield Finding("target.model", target.name, why, remedy)
         elif target is not None and target.architecture not in runtime.architectures | runtime.plain_only:
             why = f"runtime {runtime.name} has no code for {target.architecture}"
             remedy = f"use a model of: {', '.join(sorted(runtime.architectures))}"
             if able := [one.name for one in RUNTIMES.values() if target.architecture in one.plain_only]:
                 remedy += f", or runtime {' or '.join(able)}, which serves it without drafts"
-            yield Finding("target.model", target.name, why, remedy, rests_on=(path,))
+            yield Finding("target.model", target.name, why, remedy)
 
 
 def claims(file: ExpandedFile) -> Iterator[Finding]:
@@ -128,15 +114,15 @@ def claims(file: ExpandedFile) -> Iterator[Finding]:
             "the Neuron DRA driver publishes connected groups on instances with EFA only, and its guide names "
             f"trn2.48xlarge alone; nodes of {instance.name} get no EFA interface, so no claim could be satisfied"
         )
-        yield Finding("serving.allocation", "dra", why, "use `device-plugin`", rests_on=("cluster.instance",))
+        yield Finding("serving.allocation", "dra", why, "use `device-plugin`")
 
 
 def artifact_source(file: ExpandedFile) -> Iterator[Finding]:
     """The native plugin's compile cache takes file locks and renames, which Mountpoint for S3 has not."""
-    for path, runtime in known_runtimes(file).items():
+    for runtime in known_runtimes(file).values():
         if runtime.dialect == "native" and file.serving.artifact_source == "mount":
             why = f"runtime {runtime.name} locks and renames files in its compile cache, which a mounted bucket cannot"
-            yield Finding("serving.artifact_source", "mount", why, "use `scratch`", rests_on=(path,))
+            yield Finding("serving.artifact_source", "mount", why, "use `scratch`")
 
 
 RULES = (groups, cores, memory, context_length, runtime_fits, claims, artifact_source)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from core.findings import Finding
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import FETCHED, HEADS, MODELS
+from experiment.catalogue.models import FETCHED, HEADS, MODELS, Model
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from experiment.catalogue.models import Model
-    from experiment.sweeps import ExpandedFile, SingleArm
+from experiment.sweeps import ExpandedFile, SingleArm
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
@@ -38,12 +33,16 @@ MAX_ARM_NAME = 54
 
 
 def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
-    """Models, runtime and instance type must be in the catalogue."""
+    """Runtimes and instance type must be in the catalogue."""
     yield from known("runtime", file.runtime, RUNTIMES, "runtime")
     yield from known("cluster.instance", file.cluster.instance, INSTANCES, "instance type")
     for arm in file.arms:
         if arm.runtime_at != "runtime":
             yield from known(arm.runtime_at, arm.runtime, RUNTIMES, "runtime")
+
+
+def models(file: ExpandedFile) -> Iterator[Finding]:
+    """Models must be in the catalogue, or described in one way."""
     for path, one in file.references:
         shapes = {"like": one.like, "config": one.config, "head_for": getattr(one, "head_for", None)}
         first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
@@ -84,25 +83,20 @@ def known(
 
 
 def repositories(file: ExpandedFile) -> Iterator[Finding]:
-    """A model that is not in the catalogue may have any name, but it is fetched by it and served under it."""
+    """A model that is not in the catalogue may have any name, but it is fetched by it and served under it. A bucket has no
+    commits; what was in it is recorded when it is fetched."""
     for path, one in file.references:
         if one.model not in MODELS and file.described(one) and not REPOSITORY.fullmatch(one.model):
             why = "is not the name of a repository"
             yield Finding(f"{path}.model", one.model, why, "write it as owner/name")
-
-
-def commits(file: ExpandedFile) -> Iterator[Finding]:
-    """A bucket has no commits; what was in it is recorded when it is fetched."""
-    for path, one in file.references:
         if one.weights is not None and one.revision is not None:
             why = "is a commit of Hugging Face, and these weights come from a bucket"
-            yield Finding(
-                f"{path}.revision", one.revision, why, "remove it; give changed weights another folder"
-            )
+            remedy = "remove it; give changed weights another folder"
+            yield Finding(f"{path}.revision", one.revision, why, remedy)
 
 
 def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
-    """Names become Kubernetes names."""
+    """Names become Kubernetes names, and the beginning of bucket names; some of both are taken."""
     arms = [(f"{arm.at}.name", arm.name) for arm in file.arms]
     for path, name in [("name", file.name), *arms]:
         if not DNS_LABEL.fullmatch(name):
@@ -113,10 +107,15 @@ def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
         if DNS_LABEL.fullmatch(name) and len(name) > MAX_ARM_NAME:
             why = f"has {len(name)} characters, and names of Jobs made from it would pass 63"
             yield Finding(path, name, why, f"use {MAX_ARM_NAME} at most, with what a sweep adds")
+
+
+def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
+    """The name becomes a namespace and the beginning of bucket names, which have a limit, and some of both are taken."""
+    if file.name == "default" or file.name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
+        yield Finding("name", file.name, "is reserved by Kubernetes or S3", "choose another")
     if len(file.name) > (most := longest_name(file.cluster.region)):
         why = f"has {len(file.name)} characters, and S3 bucket names made from it would pass 63"
-        remedy = f"use {most} at most in {file.cluster.region}"
-        yield Finding("name", file.name, why, remedy, rests_on=("cluster.region",))
+        yield Finding("name", file.name, why, f"use {most} at most in {file.cluster.region}")
 
 
 def longest_name(region: str) -> int:
@@ -145,26 +144,20 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
             yield Finding(f"{seen[taken].at}.name", taken, f"is the {what}'s name", "choose another")
 
 
-def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
-    """The name becomes a namespace and the beginning of bucket names, and some of both are taken."""
-    if file.name == "default" or file.name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
-        yield Finding("name", file.name, "is reserved by Kubernetes or S3", "choose another")
-
-
 def tokens(file: ExpandedFile) -> Iterator[Finding]:
     """Hugging Face hands gated models to accepted users only."""
     if file.weights.token_secret is not None:
         return
     bucket = {f"{path}.model" for path, one in file.references if one.weights is not None}
-    for path, model in _models(file):
+    for path, model in _needed_models(file):
         if model.gated and path not in bucket:
             why = "is gated on Hugging Face, and there is no `weights.token_secret`"
             remedy = "accept its licence, put a token into a Secret (key `token`) and name that Secret there"
-            yield Finding(path, model.name, why, remedy, rests_on=("weights",))
+            yield Finding(path, model.name, why, remedy)
             return
 
 
-def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
+def _needed_models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
     """Path and model of the target and of every draft that it could have; another will be exchanged anyway."""
     target = file.described(file.target)
     if target is not None:
@@ -174,4 +167,4 @@ def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
             yield f"{one.arm.draft_at}.model", one.draft
 
 
-RULES = (catalogue_names, repositories, commits, dns_labels, distinct_arms, own_namespace, tokens)
+RULES = (catalogue_names, models, repositories, dns_labels, distinct_arms, own_namespace, tokens)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from core.findings import Finding
 from core.words import count
@@ -18,15 +18,9 @@ from experiment.catalogue.engine_keys import (
     nxdi_value,
     smallest_bucket,
 )
-from experiment.catalogue.models import HEADS, MODELS
-from experiment.catalogue.runtimes import MODES, NO_ASYNC_SCHEDULING, RUNTIMES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from experiment.catalogue.models import Model
-    from experiment.catalogue.runtimes import Mode, Runtime
-    from experiment.sweeps import ExpandedFile, SingleArm, Treatment
+from experiment.catalogue.models import HEADS, MODELS, Model
+from experiment.catalogue.runtimes import MODES, NO_ASYNC_SCHEDULING, RUNTIMES, Mode, Runtime
+from experiment.sweeps import ExpandedFile, SingleArm, Treatment
 
 LARGEST_WINDOW = 32
 
@@ -49,16 +43,16 @@ class Treated:
         return f"{self.arm.at}.speculation"
 
     @property
-    def unpaired(self) -> bool:
-        """Whether it drafts with a known head and does not say for which target, which is another rule's problem."""
-        draft = self.treatment.draft
-        return draft.model in HEADS and (draft.head_for, draft.like, draft.config) == (None, None, None)
-
-    @property
     def able(self) -> Mode | None:
         """Its mode, where its runtime can do that for its target."""
         reachable = self.mode and self.target and self.target.architecture in self.mode.architectures
         return self.mode if reachable else None
+
+    @property
+    def paired(self) -> bool:
+        """Whether its draft is described as far as its mode needs; a known head without its target is another rule's problem."""
+        draft = self.treatment.draft
+        return draft.model not in HEADS or (draft.head_for, draft.like, draft.config) != (None, None, None)
 
 
 def treated(file: ExpandedFile) -> Iterator[Treated]:
@@ -87,66 +81,51 @@ def fitting_draft(file: ExpandedFile) -> Iterator[Finding]:
         target, draft, path = one.target, one.draft, f"{one.arm.draft_at}.model"
         if target is None or draft is None or draft.head_for is not None:
             continue  # a head has its target's tokenizer by construction
+        smaller = ", ".join(
+            model.name
+            for model in MODELS.values()
+            if model.tokenizer == target.tokenizer and model.parameters < target.parameters
+        )
+        remedy = f"use a smaller model of the same family: {smaller}"
+        remedy = remedy if smaller else "the catalogue has no such model"
         if (draft.tokenizer, draft.vocabulary) != (target.tokenizer, target.vocabulary):
             why = (
                 f"its tokenizer ({draft.tokenizer}, vocabulary {draft.vocabulary}) differs from the target's "
                 f"({target.tokenizer}, {target.vocabulary})"
             )
-            yield Finding(path, draft.name, why, _smaller(target), rests_on=("target.model",))
+            yield Finding(path, draft.name, why, remedy)
         if draft.parameters >= target.parameters:
             size = f"{draft.parameters / 1e9:.1f} billion weights, the target {target.parameters / 1e9:.1f}"
             why = f"the draft is not smaller than the target: it has {size}"
-            yield Finding(path, draft.name, why, _smaller(target), rests_on=("target.model",))
-
-
-def _smaller(target: Model) -> str:
-    fitting = [
-        model.name
-        for model in MODELS.values()
-        if model.tokenizer == target.tokenizer and model.parameters < target.parameters
-    ]
-    if not fitting:
-        return "the catalogue has no such model"
-    return f"use a smaller model of the same family: {', '.join(fitting)}"
+            yield Finding(path, draft.name, why, remedy)
 
 
 def head_or_model(file: ExpandedFile) -> Iterator[Finding]:
     """Some modes need a head trained for this very target, the others a model of its own."""
-    wanted = file.target.model
+    needed = file.target.model
     for one in treated(file):
-        if (mode := one.able) is None or one.unpaired:
+        if (mode := one.able) is None or not one.paired:
             continue
         name, draft, path = one.treatment.mode, one.treatment.draft, one.arm.draft_at
-        related = (f"{one.at}.mode", "target.model")
         if mode.head and draft.head_for is None:
             why = f"mode {name} needs a head that was trained for the target, and {draft.model} is a model of its own"
-            remedy = f"name a head and write `head_for: {wanted}` beside it"
-            yield Finding(f"{path}.model", draft.model, why, remedy, rests_on=related)
+            remedy = f"name a head and write `head_for: {needed}` beside it"
+            yield Finding(f"{path}.model", draft.model, why, remedy)
         elif not mode.head and draft.head_for is not None:
-            why = f"mode {name} drafts with a model of its own"
             remedy = "remove `head_for`, or use the mode that the head was trained for"
-            yield Finding(f"{path}.head_for", draft.head_for, why, remedy, rests_on=related)
-        elif draft.head_for in file.models and draft.head_for not in (wanted, file.target.like):
+            why = f"mode {name} drafts with a model of its own"
+            yield Finding(f"{path}.head_for", draft.head_for, why, remedy)
+        elif draft.head_for in file.models and draft.head_for not in (needed, file.target.like):
             why = (
-                f"a head reads the hidden states of the model it was trained for, and the target is {wanted}"
+                f"a head reads the hidden states of the model it was trained for, and the target is {needed}"
             )
-            remedy = f"use a head for {wanted}"
-            yield Finding(f"{path}.head_for", draft.head_for, why, remedy, rests_on=related)
-
-
-def medusa_heads(file: ExpandedFile) -> Iterator[Finding]:
-    """Each Medusa head drafts one token, so the window is the number of heads used."""
-    for one in treated(file):
-        k, have = one.treatment.num_speculative_tokens, one.treatment.draft.head_layers
-        if one.able and one.treatment.mode == "medusa" and k > have:
-            why = f"each Medusa head drafts one token, and the draft declares {have}"
-            remedy = f"use {have} or less, or say how many there are (`head_layers`)"
-            yield Finding(one.arm.window_at, k, why, remedy, rests_on=(one.arm.draft_at,))
+            yield Finding(f"{path}.head_for", draft.head_for, why, f"use a head for {needed}")
 
 
 def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
     """A plain baseline first, then at least one arm that differs from it and from the others; every batch has the same."""
-    arms = [arm for arm in file.arms if arm.max_num_seqs == file.arms[0].max_num_seqs]
+    sizes = [arm.max_num_seqs for arm in file.arms]
+    arms = [arm for arm, size in zip(file.arms, sizes, strict=True) if size is sizes[0] or size == sizes[0]]
     if len(arms) < 2:
         why = f"a comparison needs two arms, there is {len(arms)}"
         yield Finding("arms", None, why, "add an arm with `speculation`")
@@ -160,18 +139,20 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
         if twin is not arm:
             why = f"is equal to {'the baseline' if twin is file.arms[0] else twin.name}"
             remedy = "give it a `speculation`, `runtime`, `engine` or `scheduler` of its own, or remove it"
-            yield Finding(arm.at, arm.name, why, remedy, rests_on=(twin.at,))
+            yield Finding(arm.at, arm.name, why, remedy)
 
 
 def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
     """What an arm sets otherwise must exist in its runtime, and must not be decided elsewhere in the file."""
     for arm in file.arms:
-        if (runtime := RUNTIMES.get(arm.runtime)) is None:
+        if not arm.engine or (runtime := RUNTIMES.get(arm.runtime)) is None:
             continue
-        table = runtime.config_keys
+        table, tokens = runtime.config_keys, file.serving.max_model_len
         known = known_keys(table)
         for key, value in arm.engine.items():
-            where = f"{arm.at}.engine.{key}"
+            where, asked = f"{arm.at}.engine.{key}", nxdi_value(key, value, tokens=tokens)
+            if runtime.dialect == "native":
+                asked = native_value(table, key, value, sequences=arm.max_num_seqs, tokens=tokens)
             if key in DECIDED and key in known:
                 yield Finding(where, value, f"is decided by {DECIDED[key]}", "remove it here")
             elif key not in known:
@@ -179,16 +160,9 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 why = f"is not a key of the Neuron configuration of runtime {arm.runtime}"
                 why = why if known else f"runtime {arm.runtime} has no Neuron configuration"
                 remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
-                yield Finding(where, value, why, remedy, rests_on=(arm.runtime_at,))
-            else:
-                sequences, tokens = arm.max_num_seqs, file.serving.max_model_len
-                if runtime.dialect == "native":
-                    asked = native_value(table, key, value, sequences=sequences, tokens=tokens)
-                else:
-                    asked = nxdi_value(key, value, tokens=tokens)
-                if asked:
-                    why = f"is refused by runtime {arm.runtime}"
-                    yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
+                yield Finding(where, value, why, remedy)
+            elif asked:
+                yield Finding(where, value, f"is refused by runtime {arm.runtime}", f"write {asked}")
 
 
 def keys_that_fail_later(file: ExpandedFile) -> Iterator[Finding]:
@@ -202,16 +176,15 @@ def keys_that_fail_later(file: ExpandedFile) -> Iterator[Finding]:
     target = file.described(file.target)
     for arm in file.arms:
         runtime = RUNTIMES.get(arm.runtime)
-        if runtime is None or not runtime.nxd_inference.startswith(("0.6.", "0.7.")):
+        if not arm.engine or runtime is None or not runtime.nxd_inference.startswith(("0.6.", "0.7.")):
             continue
-        related = (arm.runtime_at, "target.model")
         for key in FUSED_QKV:
             if arm.engine.get(key) and target and target.architecture == "Qwen3ForCausalLM":
                 why = (
                     f"NxD Inference {runtime.nxd_inference} does not fuse the weights of Qwen3, so loading ends with a KeyError "
                     "after the whole compilation (models/qwen3/modeling_qwen3.py)"
                 )
-                yield Finding(f"{arm.at}.engine.{key}", arm.engine[key], why, "remove it", rests_on=related)
+                yield Finding(f"{arm.at}.engine.{key}", arm.engine[key], why, "remove it")
         kernels = [key for key, on in arm.engine.items() if on is True and key.endswith("kernel_enabled")]
         tokens = file.serving.max_model_len
         if any(nxdi_value(key, value, tokens=tokens) for key, value in arm.engine.items()):
@@ -223,8 +196,7 @@ def keys_that_fail_later(file: ExpandedFile) -> Iterator[Finding]:
                 "with status 1003, Numerical Error (AWS's Llama 3.3 70B tutorial)"
             )
             remedy = "list larger context_encoding_buckets and token_generation_buckets, or use no kernel"
-            where = f"{arm.at}.engine.{kernels[0]}"
-            yield Finding(where, True, why, remedy, rests_on=("serving.max_model_len", arm.runtime_at))
+            yield Finding(f"{arm.at}.engine.{kernels[0]}", True, why, remedy)
 
 
 def schedulers(file: ExpandedFile) -> Iterator[Finding]:
@@ -233,8 +205,8 @@ def schedulers(file: ExpandedFile) -> Iterator[Finding]:
         runtime = RUNTIMES.get(arm.runtime)
         if arm.scheduler is None or runtime is None:
             continue
-        name = arm.speculation.mode if arm.speculation else ""
-        mode, why, related = runtime.modes.get(name), "", (arm.runtime_at,)
+        name, why = arm.speculation.mode if arm.speculation else "", ""
+        mode = runtime.modes.get(name)
         if not runtime.schedules_ahead:
             why = f"runtime {arm.runtime} has no asynchronous scheduling that could be turned off"
         elif mode and any(text.startswith(NO_ASYNC_SCHEDULING) for text in mode.also_changes):
@@ -242,7 +214,7 @@ def schedulers(file: ExpandedFile) -> Iterator[Finding]:
         elif not arm.engine.get("on_device_sampling_config", True):
             why = "the arm is synchronous already: it samples on the host"
         if why:
-            yield Finding(f"{arm.at}.scheduler", arm.scheduler, why, "remove it", rests_on=related)
+            yield Finding(f"{arm.at}.scheduler", arm.scheduler, why, "remove it")
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
@@ -251,63 +223,66 @@ def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
         path, name, mode, runtime = f"{one.at}.mode", one.treatment.mode, one.mode, one.runtime
         if name not in MODES:
             yield Finding(path, name, "is not a mode of speculation", f"known: {', '.join(MODES)}")
-        elif runtime is not None and mode is not None and not mode.architectures:
+        elif runtime is None or mode is None:
+            continue
+        elif not mode.architectures:
             why = f"runtime {runtime.name} cannot do it: {mode.reason}"
-            yield Finding(path, name, why, runtime.nearest, rests_on=(one.arm.runtime_at,))
-        elif runtime is not None and mode is not None and one.target and not one.able:
+            yield Finding(path, name, why, runtime.nearest)
+        elif one.target and not one.able:
             because = f" ({mode.reason})" if mode.reason else ""
             why = f"runtime {runtime.name} has no code for it with {one.target.architecture}{because}"
             if one.target.architecture in runtime.plain_only:
                 why = f"runtime {runtime.name} serves {one.target.architecture}, and drafting for it was not seen"
             choose = f"choose a target of: {', '.join(sorted(mode.architectures))}"
-            remedy = f"{runtime.nearest}, or {choose}" if mode.reason else choose
-            yield Finding(path, name, why, remedy, rests_on=(one.arm.runtime_at, "target.model"))
+            yield Finding(path, name, why, f"{runtime.nearest}, or {choose}" if mode.reason else choose)
 
 
 def one_at_a_time(file: ExpandedFile) -> Iterator[Finding]:
-    """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it."""
+    """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it. Each Medusa head
+    drafts one token, so the window is the number of heads used."""
     batch = [one for one in treated(file) if one.able and one.able.batch_only]
     for one in batch:
         if one.arm.max_num_seqs > 1:
-            why = f"{one.treatment.mode} speculation takes one request at a time"
-            path, remedy = "serving.max_num_seqs", "use 1 for the whole experiment"
-            yield Finding(path, file.serving.max_num_seqs, why, remedy, rests_on=(f"{one.at}.mode",))
+            why, size = f"{one.treatment.mode} speculation takes one request at a time", file.serving.max_num_seqs
+            yield Finding("serving.max_num_seqs", size, why, "use 1 for the whole experiment")
+        k, have = one.treatment.num_speculative_tokens, one.treatment.draft.head_layers
+        if one.treatment.mode == "medusa" and k > have:
+            why = f"each Medusa head drafts one token, and the draft declares {have}"
+            remedy = f"use {have} or less, or say how many there are (`head_layers`)"
+            yield Finding(one.arm.window_at, k, why, remedy)
     if batch and len(file.arms) - len(batch) < 2:
         why = "runs as a batch Job that answers no request, so there is nothing to compare with the baseline"
         remedy = "add an arm that serves, for instance with mode `fused`"
         yield Finding(f"{batch[0].at}.mode", batch[0].treatment.mode, why, remedy)
 
 
-def window(file: ExpandedFile) -> Iterator[Finding]:
-    """The window (k) against the mode's least, the request's length and the target's context."""
+def draft_length(file: ExpandedFile) -> Iterator[Finding]:
+    """vLLM refuses a draft with a longer context than its target's."""
     for one in treated(file):
-        yield from _window(file, one)
         length, limit = one.treatment.draft_max_model_len, file.serving.max_model_len
         if length > limit:
-            path = f"{one.at}.draft_max_model_len"
             why = f"is above the target's max_model_len {limit}, which vLLM refuses at start"
-            remedy = f"use {limit} or leave it out"
-            yield Finding(path, length, why, remedy, rests_on=("serving.max_model_len",))
+            yield Finding(f"{one.at}.draft_max_model_len", length, why, f"use {limit} or leave it out")
 
 
-def _window(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
-    k, path, most = one.treatment.num_speculative_tokens, one.arm.window_at, file.benchmark.max_tokens
-    least = one.mode.min_speculative_tokens if one.mode else 1
-    bonus = one.mode.bonus_token if one.mode else False
-    if k < least:
-        because = "at most k tokens come out of a step, one of them the target's own"
-        because = "at least one token must be drafted" if bonus else because
-        why = f"{one.treatment.mode} speculation needs {least} at least: {because}"
-        remedy = f"use {least} or more; 7 is the published setting"
-        yield Finding(path, k, why, remedy, rests_on=(f"{one.at}.mode", one.arm.runtime_at))
-    if k > LARGEST_WINDOW:
-        why = f"this release takes {LARGEST_WINDOW} at most: at 15 the published gain was already gone"
-        yield Finding(path, k, why, "use 3 to 15")
-    elif k + bonus > most:
-        yields = f"at most {'k+1' if bonus else 'k'} tokens come out of a step"
-        why = f"{yields}, and an answer has {most} at most (benchmark.max_tokens)"
-        remedy = f"use {min(15, most - bonus)} or less"
-        yield Finding(path, k, why, remedy, rests_on=("benchmark.max_tokens",))
+def window(file: ExpandedFile) -> Iterator[Finding]:
+    """The window (k) against the mode's least and the request's length."""
+    for one in treated(file):
+        k, path, most = one.treatment.num_speculative_tokens, one.arm.window_at, file.benchmark.max_tokens
+        least = one.mode.min_speculative_tokens if one.mode else 1
+        bonus = one.mode.bonus_token if one.mode else False
+        if k < least:
+            because = "at most k tokens come out of a step, one of them the target's own"
+            because = "at least one token must be drafted" if bonus else because
+            why = f"{one.treatment.mode} speculation needs {least} at least: {because}"
+            yield Finding(path, k, why, f"use {least} or more; 7 is the published setting")
+        if k > LARGEST_WINDOW:
+            why = f"this release takes {LARGEST_WINDOW} at most: at 15 the published gain was already gone"
+            yield Finding(path, k, why, "use 3 to 15")
+        elif k + bonus > most:
+            yields = f"at most {'k+1' if bonus else 'k'} tokens come out of a step"
+            why = f"{yields}, and an answer has {most} at most (benchmark.max_tokens)"
+            yield Finding(path, k, why, f"use {min(15, most - bonus)} or less")
 
 
 def trained_window(file: ExpandedFile) -> Iterator[Finding]:
@@ -327,60 +302,63 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
                 f"{other} tokens with the same head"
             )
             remedy = "use one value: k is fixed by training (block length minus 1)"
-            related = (known.arm.window_at, f"{one.at}.mode", one.arm.runtime_at)
-            yield Finding(one.arm.window_at, k, why, remedy, rests_on=related)
+            yield Finding(one.arm.window_at, k, why, remedy)
 
 
 def known_heads(file: ExpandedFile) -> Iterator[Finding]:
-    """What the makers of a runtime say of a head: its target, its mode, its window; and what a mode asks of any head."""
+    """What the makers of a runtime say of a head: its target, its mode, its window, its vocabulary."""
     for one in treated(file):
-        draft, window = one.treatment.draft, one.treatment.num_speculative_tokens
-        known, related = HEADS.get(draft.model), (f"{one.at}.mode", one.arm.runtime_at)
-        own = known and (file.target.like == known.target or file.target.config)  # a fine-tune of its target
-        if known is None or one.able is None or not one.able.head or one.unpaired:
-            pass
-        elif one.treatment.mode != known.mode:
-            why = f"{draft.model} is a head of mode {known.mode} ({known.source}, {known.date})"
-            yield Finding(f"{one.at}.mode", one.treatment.mode, why, f"use `{known.mode}`", rests_on=related)
-        elif draft.head_for != known.target and not (own and draft.head_for == file.target.model):
-            why = f"{draft.model} was trained for {known.target} ({known.source}, {known.date})"
-            where = f"{one.arm.draft_at}.head_for"
-            yield Finding(where, draft.head_for, why, "name that model", rests_on=related)
-        elif known.speculative_tokens not in (None, window):
-            why = f"{draft.model} drafts {count(known.speculative_tokens, 'token')}, fixed by its training ({known.source}, {known.date})"
-            yield Finding(one.arm.window_at, window, why, f"use {known.speculative_tokens}", rests_on=related)
-        elif one.runtime and one.runtime.nxd_inference and _another_vocabulary(one, known.vocabulary):
+        draft, mode, known = one.treatment.draft, one.treatment.mode, HEADS.get(one.treatment.draft.model)
+        if known is None or one.able is None or not one.able.head or not one.paired:
+            continue
+        said, k = f"({known.source}, {known.date})", one.treatment.num_speculative_tokens
+        fine_tune = file.target.like == known.target or file.target.config
+        own = fine_tune and draft.head_for == file.target.model
+        if mode != known.mode:
+            why = f"{draft.model} is a head of mode {known.mode} {said}"
+            yield Finding(f"{one.at}.mode", mode, why, f"use `{known.mode}`")
+        elif draft.head_for != known.target and not own:
+            why = f"{draft.model} was trained for {known.target} {said}"
+            yield Finding(f"{one.arm.draft_at}.head_for", draft.head_for, why, "name that model")
+        elif known.speculative_tokens not in (None, k):
+            why = f"{draft.model} drafts {count(known.speculative_tokens, 'token')}, fixed by its training {said}"
+            yield Finding(one.arm.window_at, k, why, f"use {known.speculative_tokens}")
+        elif (
+            one.target
+            and known.vocabulary not in (None, one.target.vocabulary)
+            and one.runtime
+            and one.runtime.nxd_inference
+        ):
             why = (
                 f"its output layer knows {known.vocabulary} tokens, and NxD Inference takes EAGLE3 heads with the vocabulary and "
                 f"hidden size of {known.target} only (SDK, trn3-gpt-oss-120b-tutorial)"
             )
             remedy = "use a head with the target's vocabulary, or runtime native-vllm-0.29"
-            yield Finding(f"{one.arm.draft_at}.model", draft.model, why, remedy, rests_on=related)
-        degree = file.serving.degree_on(file.instance) if file.instance else None
-        fits = known is None or known.mode == one.treatment.mode
-        if fits and one.able and one.able.degrees and degree and degree not in one.able.degrees:
-            degrees = " or ".join(map(str, sorted(one.able.degrees)))
-            why = f"runtime {one.arm.runtime} refuses mode {one.treatment.mode} at any degree but {degrees}"
-            needs = ("serving.devices", "serving.logical_nc_config", *related)
-            yield Finding("serving.tensor_parallel", degree, why, f"use {degrees}", rests_on=needs)
-        if one.able and one.able.one_layer and draft.head_layers > 1:
-            why = f"a head of mode {one.treatment.mode} has one layer on runtime {one.arm.runtime}"
+            yield Finding(f"{one.arm.draft_at}.model", draft.model, why, remedy)
+
+
+def what_a_mode_asks(file: ExpandedFile) -> Iterator[Finding]:
+    """Degrees, layers and sampling without which a runtime refuses a mode, or rejects its drafts."""
+    for one in treated(file):
+        if (able := one.able) is None:
+            continue
+        draft, mode, known = one.treatment.draft, one.treatment.mode, HEADS.get(one.treatment.draft.model)
+        degree = file.serving.degree_on(file.instance) if able.degrees and file.instance else None
+        if degree and degree not in able.degrees and (known is None or known.mode == mode):
+            degrees = " or ".join(map(str, sorted(able.degrees)))
+            why = f"runtime {one.arm.runtime} refuses mode {mode} at any degree but {degrees}"
+            yield Finding("serving.tensor_parallel", degree, why, f"use {degrees}")
+        if able.one_layer and draft.head_layers > 1:
+            why = f"a head of mode {mode} has one layer on runtime {one.arm.runtime}"
             where = f"{one.arm.draft_at}.head_layers"
-            yield Finding(where, draft.head_layers, why, "use 1, or leave it out", rests_on=related)
-        sampled = one.arm.engine.get("on_device_sampling_config", True)
-        if one.able and one.able.needs_device_sampling and not sampled:
-            why = f"mode {one.treatment.mode} samples on the device: its drafts are rejected there"
-            where = f"{one.arm.at}.engine.on_device_sampling_config"
-            yield Finding(where, sampled, why, "remove it", rests_on=related)
-
-
-def _another_vocabulary(one: Treated, vocabulary: int | None) -> bool:
-    return vocabulary is not None and one.target is not None and vocabulary != one.target.vocabulary
+            yield Finding(where, draft.head_layers, why, "use 1, or leave it out")
+        sampled = one.arm.engine.get("on_device_sampling_config", True) if able.needs_device_sampling else True
+        if not sampled:
+            why = f"mode {mode} samples on the device: its drafts are rejected there"
+            yield Finding(f"{one.arm.at}.engine.on_device_sampling_config", sampled, why, "remove it")
 
 
 RULES = (
-    *(fitting_draft, head_or_model, medusa_heads),
-    *(comparable_arms, engine_keys, keys_that_fail_later, schedulers, reachable_modes, one_at_a_time, window),
-    trained_window,
-    known_heads,
+    *(fitting_draft, head_or_model, comparable_arms, engine_keys, keys_that_fail_later, schedulers),
+    *(reachable_modes, one_at_a_time, draft_length, window, trained_window, known_heads, what_a_mode_asks),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from benchmark.objectives import need, prompts_needed
 from core.findings import Finding
@@ -13,15 +13,9 @@ from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nx
 from experiment.catalogue.published import conditions, figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
-from experiment.prompts import fewest_prompts, replayed, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from experiment.checks.treatments import Treated
-    from experiment.model import Benchmark
-    from experiment.prompts import Prompt
-    from experiment.sweeps import ExpandedFile, SingleArm
+from experiment.model import Benchmark, ExpectedFigure
+from experiment.prompts import Prompt, fewest_prompts, replayed, timed
+from experiment.sweeps import ExpandedFile, SingleArm
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
@@ -33,7 +27,6 @@ MOST_HOURS = 168
 CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
 """Room for what a chat template adds: with one message Llama 3's date and role markers, with the nonce 46 tokens; then a role's
 markers for each message more."""
-_COUNT = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json)"
 
 
 def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -42,47 +35,47 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
 
     Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
     """
-    limit, answer, drafting = file.serving.max_model_len, file.benchmark.max_tokens, _longest_step(file)
-    step = drafting.treatment.num_speculative_tokens if drafting else 0
-    last = (
-        f" + {step} for the last step of {drafting.arm.name}, which fails beyond the context"
-        if drafting
-        else ""
-    )
-    related = ("serving.max_model_len", "benchmark.max_tokens", *([drafting.at] if drafting else []))
-    need: dict[Prompt, int] = {}
+    limit, answer = file.serving.max_model_len, file.benchmark.max_tokens
+    whole = [one for one in treated(file) if one.able and one.able.within_context]
+    drafting = max(whole, key=lambda one: one.treatment.num_speculative_tokens, default=None)
+    step, last = 0, ""
+    if drafting is not None:
+        step = drafting.treatment.num_speculative_tokens
+        last = f" + {step} for the last step of {drafting.arm.name}, which fails beyond the context"
+    needed: dict[Prompt, int] = {}
     before: Counter[str] = Counter()
     for prompt in prompts:
         own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer)
-        need[prompt] = before[prompt.conversation] + own + step
+        needed[prompt] = before[prompt.conversation] + own + step
         before[prompt.conversation] += own if prompt.conversation else 0
-    too_long = [prompt for prompt in prompts if need[prompt] > limit]
+    too_long = [prompt for prompt in prompts if needed[prompt] > limit]
     common = [prompt for prompt in too_long if prompt.max_tokens is None and not prompt.conversation]
-    if len(_by_class(common)) > 1 or 2 * len(common) > len(prompts):
-        longest = max(common, key=need.__getitem__)
-        most = answer - (need[longest] - limit)
+    if len({prompt.class_name for prompt in common}) > 1 or 2 * len(common) > len(prompts):
+        longest = max(common, key=needed.__getitem__)
+        most = answer - (needed[longest] - limit)
         why = (
             f"{len(common)} of {count(len(prompts), 'prompt')} do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
             f"up to {_bound(longest)} + {_room(longest)} for nonce and template{last}"
         )
         first = f"use {most} or less" if most > 0 else "shorten the prompts"
         remedy = f"{first}, {_counted(longest)}or raise serving.max_model_len"
-        yield Finding("benchmark.max_tokens", answer, why, remedy, rests_on=related)
+        yield Finding("benchmark.max_tokens", answer, why, remedy)
         too_long = [prompt for prompt in too_long if prompt not in common]
-    for name, group in _by_class(too_long).items():
-        prompt = max(group, key=need.__getitem__)
+    for name in dict.fromkeys(prompt.class_name for prompt in too_long):
+        group = [prompt for prompt in too_long if prompt.class_name == name]
+        prompt = max(group, key=needed.__getitem__)
         others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
-        path = "prompts.file" if file.prompts.file else f"prompts.classes.{name}"
         own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
-        turns = f" + {need[prompt] - own} in the turns before it" if need[prompt] > own else ""
+        turns = f" + {needed[prompt] - own} in the turns before it" if needed[prompt] > own else ""
         why = (
             f"up to {_bound(prompt)} of the prompt + {_room(prompt)} for nonce and template + "
-            f"{prompt.max_tokens or answer} to generate{turns}{last} = {need[prompt]}, above max_model_len {limit}{others}"
+            f"{prompt.max_tokens or answer} to generate{turns}{last} = {needed[prompt]}, above max_model_len {limit}{others}"
         )
         remedy = (
             f"shorten the prompt, {_counted(prompt)}lower benchmark.max_tokens or raise serving.max_model_len"
         )
-        yield Finding(path, prompt.id, why, remedy, rests_on=related)
+        path = "prompts.file" if file.prompts.file else f"prompts.classes.{name}"
+        yield Finding(path, prompt.id, why, remedy)
 
 
 def _bound(prompt: Prompt) -> str:
@@ -93,20 +86,8 @@ def _bound(prompt: Prompt) -> str:
 
 def _counted(prompt: Prompt) -> str:
     """A remedy where nobody counted."""
-    return f"{_COUNT}, " if prompt.tokens is None else ""
-
-
-def _by_class(prompts: list[Prompt]) -> dict[str, list[Prompt]]:
-    found: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        found.setdefault(prompt.class_name, []).append(prompt)
-    return found
-
-
-def _longest_step(file: ExpandedFile) -> Treated | None:
-    """The arm with the longest step that must fit the context."""
-    whole = [one for one in treated(file) if one.able and one.able.within_context]
-    return max(whole, key=lambda one: one.treatment.num_speculative_tokens, default=None)
+    how = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json), "
+    return how if prompt.tokens is None else ""
 
 
 def _room(prompt: Prompt) -> int:
@@ -145,7 +126,7 @@ def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
         if one.runtime and one.runtime.greedy_speculation_only and temperature > 0:
             greedily = "speculates greedily whatever a request asks for, so the arms would answer differently"
             why = f"runtime {one.runtime.name} {greedily}"
-            yield Finding("benchmark.temperature", temperature, why, "use 0", rests_on=(one.arm.runtime_at,))
+            yield Finding("benchmark.temperature", temperature, why, "use 0")
 
 
 def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -155,10 +136,10 @@ def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
         return
     if file.benchmark.endpoint != "chat":
         why = "only the chat template can switch it"
-        yield Finding(path, True, why, "use `endpoint: chat`", rests_on=("benchmark.endpoint",))
+        yield Finding(path, True, why, "use `endpoint: chat`")
     elif target is not None and not target.can_think:
         why = f"{target.name} has no such switch"
-        yield Finding(path, True, why, "use false", rests_on=("target.model",))
+        yield Finding(path, True, why, "use false")
 
 
 def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -168,13 +149,13 @@ def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Itera
         if "requests" in file.benchmark.model_fields_set and asked != len(prompts):
             why = f"cannot be chosen in a replay, where each of the {count(len(prompts), 'prompt')} is asked once in a round"
             remedy = "remove it; benchmark.rounds repeats all"
-            yield Finding("benchmark.requests", asked, why, remedy, rests_on=("prompts",))
+            yield Finding("benchmark.requests", asked, why, remedy)
         return
     for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
         if asked < largest:
             why = f"is fewer than the {count(largest, 'prompt')} of class {name!r}, so some would never be asked"
             remedy = f"use {largest} or more; multiples of it ask each prompt equally often"
-            yield Finding("benchmark.requests", asked, why, remedy, rests_on=("prompts",))
+            yield Finding("benchmark.requests", asked, why, remedy)
 
 
 def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -185,8 +166,8 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
 
 
 def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Loads are listed, searched or recorded, and a run has a number of passes or a duration."""
-    asked, path = file.benchmark, "benchmark.load"
+    """Loads are listed or recorded: what one kind has does not go with the other."""
+    asked = file.benchmark
     of_prompts = ("concurrency", "load") if timed(prompts) else ("load",) if replayed(prompts) else ()
     for key in of_prompts:
         if key in asked.model_fields_set:
@@ -196,21 +177,35 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         if key in asked.model_fields_set:
             why = "applies to loads that are held, and these prompts are replayed as recorded"
             yield Finding(f"benchmark.{key}", getattr(asked, key), why, "remove it")
+
+
+def durations(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """A run has a number of passes or a duration."""
+    asked, path = file.benchmark, "benchmark.duration"
     if asked.rounds and asked.duration:
-        why = "cannot be combined with benchmark.rounds"
-        yield Finding("benchmark.duration", asked.duration, why, "keep one of the two")
+        yield Finding(path, asked.duration, "cannot be combined with benchmark.rounds", "keep one of the two")
     if (asked.duration_s or 0) > MOST_HOURS * 3600:
         why = f"is longer than nodes of a run live, {MOST_HOURS} hours"
-        yield Finding("benchmark.duration", asked.duration, why, f"use {MOST_HOURS}h or less")
-    for path_, objectives in (
+        yield Finding(path, asked.duration, why, f"use {MOST_HOURS}h or less")
+
+
+def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """An objective names a time."""
+    asked = file.benchmark
+    for path, objective in (
         ("benchmark.slo", asked.slo),
         ("benchmark.objective", asked.objective),
-        (f"{path}.objective", asked.load and asked.load.objective),
+        ("benchmark.load.objective", asked.load and asked.load.objective),
     ):
-        if objectives and not any(value for _, value in objectives):
+        if objective and not any(value for _, value in objective):
             remedy = "write seconds for ttft_s, tpot_s or e2e_s, or remove it"
-            yield Finding(path_, None, "names no objective", remedy)
-    if (load := asked.load) is None:
+            yield Finding(path, None, "names no objective", remedy)
+
+
+def searched_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """A search chooses the loads itself, in one range, and compares arms that run together."""
+    asked, load, path = file.benchmark, file.benchmark.load, "benchmark.load"
+    if load is None:
         return
     chosen = [key for key in ("concurrency", "rounds", "duration") if key in asked.model_fields_set]
     if chosen:
@@ -227,10 +222,7 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     instance, devices = file.instance, file.serving.devices
     if instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
         why = "compares arms that run together, and cluster.max_nodes holds one arm"
-        related = ("cluster.max_nodes", "serving.devices", "cluster.instance")
-        yield Finding(
-            path, None, why, "raise cluster.max_nodes or list benchmark.concurrency", rests_on=related
-        )
+        yield Finding(path, None, why, "raise cluster.max_nodes or list benchmark.concurrency")
 
 
 def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -243,33 +235,21 @@ def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterat
         path = "benchmark.load.objective" if asked.load else "benchmark.objective"
         why = f"{need(asked.limits, known)} for an arm, so it could never be met"
         more = f"ask {needed} or more in all classes together (prompts, benchmark.requests)"
-        related = ("prompts", "benchmark.requests", "benchmark.load", "benchmark.concurrency")
-        yield Finding(path, None, why, f"{more}, or name a lower percentile", rests_on=related)
+        yield Finding(path, None, why, f"{more}, or name a lower percentile")
 
 
 def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A figure is expected of what is measured, and has a source."""
-    arms, classes = [arm.name for arm in file.arms], sorted({prompt.class_name for prompt in prompts})
+    """A figure is expected of an arm, and has one source."""
+    arms = [arm.name for arm in file.arms]
     baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
-    for number, one in enumerate(file.expect.figures if file.expect else ()):
-        path, loads = f"expect.figures[{number}]", () if timed(prompts) else _measured_at(file.benchmark)
+    for path, one in _figures(file):
         of_baseline = one.metric == "speed_up" and one.arm in baselines
         if one.arm not in arms:
             why = "is not an arm of this experiment"
-            yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}", rests_on=("arms",))
+            yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}")
         elif of_baseline:
             why = "is measured against the baseline, which this arm is"
-            yield Finding(f"{path}.metric", one.metric, why, "name another arm", rests_on=("arms",))
-        for name in dict.fromkeys(one.classes) if prompts else ():
-            if name in classes:
-                continue
-            why = "is not a class of the prompts"
-            yield Finding(f"{path}.classes", name, why, f"known: {', '.join(classes)}", rests_on=("prompts",))
-        if one.concurrency not in loads:
-            some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
-            remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
-            related = ("benchmark.concurrency", "benchmark.load")
-            yield Finding(f"{path}.concurrency", one.concurrency, "is not measured", remedy, rests_on=related)
+            yield Finding(f"{path}.metric", one.metric, why, "name another arm")
         if (one.row is None) == (one.value is None):
             yield Finding(path, None, "needs either `row` or `value`, and only one", "keep one of them")
         elif one.row is not None and figure(one.row, one.metric) is None:
@@ -282,28 +262,43 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
             yield Finding(f"{path}.source", None, why, "say where it was published")
 
 
+def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """A figure is expected of classes and loads that are measured."""
+    classes = sorted({prompt.class_name for prompt in prompts})
+    for path, one in _figures(file):
+        for name in dict.fromkeys(one.classes) if prompts else ():
+            if name not in classes:
+                known = f"known: {', '.join(classes)}"
+                yield Finding(f"{path}.classes", name, "is not a class of the prompts", known)
+        loads = () if timed(prompts) else _measured_at(file.benchmark)
+        if one.concurrency not in loads:
+            some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
+            remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
+            yield Finding(f"{path}.concurrency", one.concurrency, "is not measured", remedy)
+
+
+def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
+    for number, one in enumerate(file.expect.figures if file.expect else ()):
+        yield f"expect.figures[{number}]", one
+
+
 def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
     """A row is of one k, mode, batch and number of chips."""
     treatment, chips = arm.speculation, file.serving.devices
-    own = (
-        {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
-        if treatment
-        else {"k": 0, "mode": "plain"}
-    )
+    own: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
+    if treatment is not None:
+        own = {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
     own |= {"batch": arm.max_num_seqs} | ({"chips": chips} if chips else {})
     published = conditions(row)
     other = [name for name in published if name in own and own[name] != published[name]]
     if other:
         of_row, of_arm = (
-            ", ".join(
-                f"{name} {known[name]:g}" if name != "mode" else f"mode {known[name]}" for name in other
-            )
+            ", ".join(f"mode {known[name]}" if name == "mode" else f"{name} {known[name]:g}" for name in other)
             for known in (published, own)
         )
         why = f"was measured with {of_row}, and {arm.name} has {of_arm}"
         remedy = f"name a row with {of_arm}, give `value` and `source` instead, or remove the figure"
-        related = (arm.at, arm.window_at, "serving.max_num_seqs", "serving.devices")
-        yield Finding(path, row, why, remedy, rests_on=related)
+        yield Finding(path, row, why, remedy)
 
 
 def _measured_at(benchmark: Benchmark) -> Sequence[int]:
@@ -319,19 +314,11 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
     runtime = RUNTIMES.get(file.runtime)
     if file.benchmark.lm_eval is not None and runtime is not None and runtime.lab_only:
         why = f"runs as a pod, and runtime {runtime.name} runs in the lab only"
-        yield Finding("benchmark.lm_eval", None, why, "remove the section", rests_on=("runtime",))
+        yield Finding("benchmark.lm_eval", None, why, "remove the section")
 
 
 RULES = (
-    lengths,
-    context_buckets,
-    plan_size,
-    sampling,
-    thinking,
-    every_prompt_asked,
-    distinct_levels,
-    one_kind_of_load,
-    objective_prompts,
-    expected_figures,
-    quality_in_a_cluster,
+    *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
+    *(one_kind_of_load, durations, objectives, searched_load, objective_prompts, expected_figures),
+    *(measured_figures, quality_in_a_cluster),
 )
