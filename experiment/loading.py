@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def load(path: Path) -> Experiment:
             )
         except Unread:
             prompts, unread, prompt_format = UNREAD, (), ""
-        file, judged = judge(written, prompts, path.parent)
+        file, judged = judge(written, prompts, path.parent, complete=not misshapen)
         problems += (*judged, *unread)
         if file is not None and not problems:
             experiment = _resolved(file, prompts, prompt_format)
@@ -86,16 +86,23 @@ def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
     if ("version",) in details:
         return None, [_problem(details["version",], ("version",))]
     problems = [_problem(one, location) for location, one in reversed(details.items())]
+    unknown = [location for location, one in details.items() if one["type"] == "extra_forbidden"]
+    broken = {_key(location) for location in details if location not in unknown and location}
+    innermost_first = sorted(broken, key=len, reverse=True)
     rest = copy.deepcopy(document)
-    if len(problems) > MOST_FINDINGS or not all(_cut(rest, *one) for one in details.items()):
+    if len(problems) > MOST_FINDINGS or () in details:
         return None, problems[: MOST_FINDINGS + 1]
+    for location in (*unknown, *innermost_first):
+        _cut(rest, location)
     try:
         file = ExperimentFile.model_validate(rest)
     except ValidationError:
         return None, problems
-    for location, one in details.items():
-        if one["type"] != "extra_forbidden":
-            _mark(file, location)
+    for *parents, key in innermost_first:
+        section: Any = file
+        for step in parents:
+            section = section[step] if isinstance(step, int) else getattr(section, step)
+        section.__dict__[key] = UNREAD
     return file, problems
 
 
@@ -106,21 +113,21 @@ def _location(loc: Location, data: Any) -> Location:
         if step in UNION_TAGS:
             continue
         inside = step in data if isinstance(data, dict) else isinstance(data, list) and isinstance(step, int)
-        if not inside and not (isinstance(data, dict) and step in _known_keys(location)):
+        if not inside and not (isinstance(data, dict) and step in _fields(location)):
             break
         location.append(step)
         data = data[step] if inside else None
     return tuple(location)
 
 
-def _known_keys(location: Sequence[int | str]) -> list[str]:
-    """The keys that the section at a location accepts; empty where any key may stand."""
+def _fields(location: Iterable[int | str]) -> dict[str, Any]:
+    """The keys that the section at a location accepts, as pydantic knows them; none where any key may stand."""
     section: Any = ExperimentFile
     for step in location:
         if section is not None and isinstance(step, str):
             field = section.model_fields.get(step)
             section = _section_in(field.annotation) if field else None
-    return sorted(section.model_fields) if section else []
+    return dict(section.model_fields) if section else {}
 
 
 def _section_in(annotation: Any) -> Any:
@@ -131,30 +138,21 @@ def _section_in(annotation: Any) -> Any:
     return next((section for section in inner if section is not None), None)
 
 
-def _cut(data: Any, location: Location, detail: ErrorDetails) -> bool:
-    """Take a broken value out, or put something valid where it is required; whether that could be done."""
-    *parents, last = location or ("",)
+def _key(location: Location) -> Location:
+    """The location up to the key of the innermost section."""
+    last = max(n for n, step in enumerate(location) if n == 0 or step in _fields(location[:n]))
+    return location[: last + 1]
+
+
+def _cut(data: Any, location: Location) -> None:
+    """Take a key out of its section; where it is required, put something valid in its place if there is anything."""
+    *parents, key = location
     for step in parents:
         data = data[step]
-    if isinstance(data, list) or not location:
-        return False  # taking an item out would renumber the others
-    data.pop(last, None)
-    if last in _STAND_INS and (parents or last == "name"):
-        data[last] = _STAND_INS[str(last)]
-    return detail["type"] != "missing" or last in _STAND_INS
-
-
-def _mark(file: ExperimentFile, location: Location) -> None:
-    """Make the key of the innermost section `UNREAD`."""
-    holder: Section = file
-    found: Any = file
-    key = location[0]
-    for step in location:
-        if isinstance(found, Section):
-            holder, key, found = found, step, getattr(found, str(step), None)
-        elif isinstance(found, list | tuple):
-            found = found[int(step)]
-    holder.__dict__[str(key)] = UNREAD
+    data.pop(key, None)
+    field = _fields(parents).get(str(key))
+    if field and field.is_required() and key in _STAND_INS:
+        data[key] = _STAND_INS[str(key)]
 
 
 def _problem(detail: ErrorDetails, location: Location) -> Finding:
@@ -168,7 +166,7 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
         return Finding("", None, "the file is not a mapping of keys to values", _START)
     match kind:
         case "extra_forbidden":
-            keys = _known_keys(location[:-1])
+            keys = sorted(_fields(location[:-1]))
             close = difflib.get_close_matches(str(location[-1]), keys, n=1)
             value, why = None, "unknown key"
             remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
@@ -183,7 +181,7 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
         case "string_type" if not isinstance(value, list | dict | None):
             why, remedy = "YAML reads this as a number, a date or a truth value", "put it in quotes"
         case "model_type" | "dict_type":
-            keys = _known_keys(location)
+            keys = sorted(_fields(location))
             why, remedy = "must be a mapping", f"write its keys: {', '.join(keys)}" if keys else "write keys"
         case "list_type":
             empty = value is None or isinstance(value, dict)
@@ -202,11 +200,13 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
 
 def _dotted(location: Iterable[int | str]) -> str:
     """`("arms", 1, "name")` as `arms[1].name`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(
+        "."
+    )
 
 
 def judge(
-    written: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path
+    written: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, *, complete: bool = True
 ) -> tuple[ExpandedFile | None, list[Finding]]:
     """The file, whose paths are relative to `folder`, with sweeps expanded and its own models described; what is wrong."""
     try:
@@ -214,7 +214,7 @@ def judge(
     except Unread:
         return None, []
     file, unusable = with_own_models(expanded, folder)
-    found = [*repeated, *unusable, *checks.problems(file, prompts)]
+    found = [*repeated, *unusable, *checks.problems(file, prompts, complete=complete)]
     # Arms that one arm of the file makes share what they were written with, and what is wrong with it is said once: of the
     # first of them, whose name is the shortest.
     distinct = {
@@ -264,7 +264,9 @@ def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) ->
     if RUNTIMES[arm.runtime].dialect != "native":
         return {}
     prompt, sequence = expected_tokens(prompts, answer=file.benchmark.max_tokens)
-    step = 1 + max((one.speculation.num_speculative_tokens for one in file.arms if one.speculation), default=0)
+    step = 1 + max(
+        (one.speculation.num_speculative_tokens for one in file.arms if one.speculation), default=0
+    )
     published = file.expect is not None and bool(file.expect.figures)
     return {"prompt_tokens": prompt, "sequence_tokens": 0 if published else sequence + step}
 

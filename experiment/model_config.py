@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.findings import Finding
 from core.reading import UnreadableFile, whole_text
 from experiment.catalogue.models import FETCHED, MODELS, Model, Shape
 from experiment.catalogue.published import NOT_DENSE
-
-if TYPE_CHECKING:
-    from experiment.sweeps import ExpandedFile
+from experiment.forms import Unread
+from experiment.sweeps import ExpandedFile
 
 _KEYS = {
     "vocabulary": "vocab_size",
@@ -49,25 +49,24 @@ _OTHER = re.compile(
 
 def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, list[Finding]]:
     """The file with the models that it describes, and what is wrong with their descriptions."""
-    models, problems = dict(MODELS), []
-    for path, one in file.references:
-        try:
-            if one.config is not None and one.like is None:
-                described = model_of(one.model, read_config(folder / one.config))
-            else:
-                described = FETCHED[one.like or ""]
-        except UnreadableFile as error:
-            remedy = "give its config.json from Hugging Face (docs/adding-a-model.md)"
-            problems.append(Finding(f"{path}.config", one.config, str(error), remedy))
-        except KeyError:
-            continue  # of the catalogue, a head, or one that another rule refuses
-        else:
+    models, problems = dict(MODELS), list[Finding]()
+    with suppress(Unread):
+        for path, one in file.references:
+            try:
+                described = FETCHED.get(one.like or "")
+                if one.config is not None and one.like is None:
+                    described = model_of(one.model, read_config(folder / str(one.config)))
+            except UnreadableFile as error:
+                remedy = "give its config.json from Hugging Face (docs/adding-a-model.md)"
+                problems.append(Finding(f"{path}.config", one.config, str(error), remedy))
+                continue
+            if described is None:
+                continue  # of the catalogue, a head, or one that another rule refuses
             own = replace(described, name=one.model, gated=False)
             if models.setdefault(one.model, own) != own:
                 why = "is described with another shape, in the catalogue or elsewhere in this file"
-                problems.append(
-                    Finding(f"{path}.model", one.model, why, "remove `like` and `config`, or rename it")
-                )
+                remedy = "remove `like` and `config`, or rename it"
+                problems.append(Finding(f"{path}.model", one.model, why, remedy))
     return file.model_copy(update={"models": models}), problems
 
 

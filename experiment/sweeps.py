@@ -86,7 +86,9 @@ def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
     for number, arm in enumerate(file.arms):
         drafts, windows, path = [], [], f"arms[{number}].speculation"
         if arm.speculation is not None and arm.speculation is not UNREAD:
-            windows = _values(arm.speculation.num_speculative_tokens, f"{path}.num_speculative_tokens", problems)
+            windows = _values(
+                arm.speculation.num_speculative_tokens, f"{path}.num_speculative_tokens", problems
+            )
             drafts = _values(arm.speculation.draft, f"{path}.draft", problems)
         swept.append((arm, drafts, windows))
     singles = (
@@ -144,9 +146,7 @@ def _singles(
     names = _short_names([draft for _, draft in drafts]) if isinstance(speculation.draft, list) else [""]
     several_windows = isinstance(speculation.num_speculative_tokens, list)
     length = speculation.draft_max_model_len
-    for (short, (draft_at, draft)), (window_at, window) in product(
-        zip(names, drafts, strict=True), windows
-    ):
+    for (short, (draft_at, draft)), (window_at, window) in product(zip(names, drafts, strict=True), windows):
         added = f"-{short}" * bool(short) + (f"-k{window}" if several_windows else "") + suffix
         yield SingleArm.model_construct(
             name=f"{arm.name}{added}" if added else arm.name,

@@ -6,7 +6,7 @@ catalogue lacks is one rule's problem and silences the others. A rule that reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from core.findings import Finding
 from experiment.checks import cluster_section, hardware, names, treatments, workload
@@ -15,19 +15,19 @@ from experiment.prompts import Prompt
 from experiment.sweeps import ExpandedFile
 
 
-def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Every reason for which `file` cannot work."""
+def problems(file: ExpandedFile, prompts: tuple[Prompt, ...], *, complete: bool = True) -> Iterator[Finding]:
+    """Every reason for which `file` cannot work; where it is not `complete`, some of its values are `UNREAD`."""
+
+    def judged(rules: Iterable[Callable[..., Iterator[Finding]]], *values: object) -> Iterator[Finding]:
+        for rule in rules:
+            try:
+                yield from (found for found in rule(*values) if found.value is not UNREAD)
+            except (Unread, TypeError):  # TypeError where a function written in C gets it
+                if complete:
+                    raise
+
     for subject in (names, treatments, hardware, cluster_section):
-        for rule in subject.RULES:
-            yield from _judged(rule, file)
-    for service_rule in cluster_section.SERVICE_RULES if file.serve is not None else ():
-        yield from _judged(service_rule, file, file.serve)
-    for workload_rule in workload.RULES:
-        yield from _judged(workload_rule, file, prompts)
-
-
-def _judged(rule: Callable[..., Iterator[Finding]], *values: object) -> Iterator[Finding]:
-    try:
-        yield from (found for found in rule(*values) if found.value is not UNREAD)
-    except Unread:
-        return
+        yield from judged(subject.RULES, file)
+    if file.serve is not None:
+        yield from judged(cluster_section.SERVICE_RULES, file, file.serve)
+    yield from judged(workload.RULES, file, prompts)

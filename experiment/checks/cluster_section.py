@@ -225,7 +225,7 @@ def counts(file: ExpandedFile) -> Iterator[Finding]:
 def own_network(file: ExpandedFile) -> Iterator[Finding]:
     """Ways out are made in the experiment's own network alone."""
     network, path, most = file.cluster.network, "cluster.network", len(file.cluster.availability_zones)
-    if network.vpc is not None:
+    if network.vpc:
         for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
             why = "applies only to a network that this deployment creates"
             remedy = "remove it, or remove cluster.network.vpc and private_subnets"
@@ -243,7 +243,7 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
     """An existing VPC gives a subnet in each zone where nodes may stand, which are two at least."""
     cluster, path = file.cluster, "cluster.network.private_subnets"
     subnets = cluster.network.private_subnets
-    if cluster.network.vpc is None or not REGION.fullmatch(cluster.region):
+    if not cluster.network.vpc or not REGION.fullmatch(cluster.region):
         return
     for place, (zone, subnet) in enumerate(subnets.items()):
         if not _is_in(cluster.region, zone):
@@ -268,7 +268,7 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
 def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
     """What is said of an existing cluster, all of it and nothing that is its owner's."""
     cluster = file.cluster
-    if cluster.existing is None:
+    if not cluster.existing:
         for name in ("security_group", "provided", "nodes_of"):
             if value := getattr(cluster, name):
                 remedy = "write its name as cluster.existing, or remove this"
@@ -291,7 +291,7 @@ def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
 def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
     """Nodes of another experiment are started as that one says."""
     cluster, owner = file.cluster, file.cluster.nodes_of
-    if owner is None or cluster.existing is None:
+    if owner is None or not cluster.existing:
         return
     if owner == file.name:
         remedy = "write the name of the one whose nodes it uses, or remove this"
@@ -342,8 +342,10 @@ def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """KEDA serves the external metrics of a whole cluster, so it runs there once: an existing cluster has its owner's."""
-    if serve.scales and file.cluster.existing is not None and "keda" not in file.cluster.provided:
-        why = "needs KEDA, which runs once in a cluster, so a deployment does not install it in an existing one"
+    if serve.scales and file.cluster.existing and "keda" not in file.cluster.provided:
+        why = (
+            "needs KEDA, which runs once in a cluster, so a deployment does not install it in an existing one"
+        )
         install = "let the cluster's owner install KEDA and write keda into cluster.provided"
         yield Finding("serve.max_replicas", serve.max_replicas, why, f"{install}, or remove max_replicas")
 
@@ -366,7 +368,7 @@ def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """Beyond the cluster only named networks call it, with TLS and a key."""
     path, cidrs = "serve.client_cidrs", serve.client_cidrs
     yield from own_networks(path, cidrs, opens="the load balancer")
-    if serve.certificate_arn is None:
+    if serve.certificate_arn in (None, ""):
         if cidrs:
             why = "lists callers outside the cluster; they need a load balancer, which needs a certificate"
             yield Finding(path, list(cidrs), why, "give serve.certificate_arn, or remove it")

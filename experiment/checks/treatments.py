@@ -132,10 +132,10 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
     if file.arms and file.arms[0].speculation is not None:
         why = "the first arm is the baseline, which decodes plainly"
         yield Finding("arms[0].speculation", None, why, "put an arm without `speculation` first")
-    meanings: dict[tuple[str, Treatment | None, str], SingleArm] = {}
+    meanings: dict[tuple[object, ...], SingleArm] = {}
     for arm in arms:
-        engine = json.dumps([arm.engine, arm.scheduler], sort_keys=True)
-        twin = meanings.setdefault((arm.runtime, arm.speculation, engine), arm)
+        engine = json.dumps(dict(arm.engine), sort_keys=True)
+        twin = meanings.setdefault((arm.runtime, arm.speculation, engine, arm.scheduler), arm)
         if twin is not arm:
             why = f"is equal to {'the baseline' if twin is file.arms[0] else twin.name}"
             remedy = "give it a `speculation`, `runtime`, `engine` or `scheduler` of its own, or remove it"
@@ -243,7 +243,10 @@ def one_at_a_time(file: ExpandedFile) -> Iterator[Finding]:
     batch = [one for one in treated(file) if one.able and one.able.batch_only]
     for one in batch:
         if one.arm.max_num_seqs > 1:
-            why, size = f"{one.treatment.mode} speculation takes one request at a time", file.serving.max_num_seqs
+            why, size = (
+                f"{one.treatment.mode} speculation takes one request at a time",
+                file.serving.max_num_seqs,
+            )
             yield Finding("serving.max_num_seqs", size, why, "use 1 for the whole experiment")
         k, have = one.treatment.num_speculative_tokens, one.treatment.draft.head_layers
         if one.treatment.mode == "medusa" and k > have:
@@ -352,7 +355,9 @@ def what_a_mode_asks(file: ExpandedFile) -> Iterator[Finding]:
             why = f"a head of mode {mode} has one layer on runtime {one.arm.runtime}"
             where = f"{one.arm.draft_at}.head_layers"
             yield Finding(where, draft.head_layers, why, "use 1, or leave it out")
-        sampled = one.arm.engine.get("on_device_sampling_config", True) if able.needs_device_sampling else True
+        sampled = (
+            one.arm.engine.get("on_device_sampling_config", True) if able.needs_device_sampling else True
+        )
         if not sampled:
             why = f"mode {mode} samples on the device: its drafts are rejected there"
             yield Finding(f"{one.arm.at}.engine.on_device_sampling_config", sampled, why, "remove it")

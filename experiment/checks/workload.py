@@ -250,7 +250,7 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         elif of_baseline:
             why = "is measured against the baseline, which this arm is"
             yield Finding(f"{path}.metric", one.metric, why, "name another arm")
-        if (one.row is None) == (one.value is None):
+        if [one.row, one.value].count(None) != 1:
             yield Finding(path, None, "needs either `row` or `value`, and only one", "keep one of them")
         elif one.row is not None and figure(one.row, one.metric) is None:
             why = f"is not a row of the published results with {one.metric}"
@@ -293,7 +293,9 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
     other = [name for name in published if name in own and own[name] != published[name]]
     if other:
         of_row, of_arm = (
-            ", ".join(f"mode {known[name]}" if name == "mode" else f"{name} {known[name]:g}" for name in other)
+            ", ".join(
+                f"mode {known[name]}" if name == "mode" else f"{name} {known[name]:g}" for name in other
+            )
             for known in (published, own)
         )
         why = f"was measured with {of_row}, and {arm.name} has {of_arm}"
@@ -312,7 +314,7 @@ def _measured_at(benchmark: Benchmark) -> Sequence[int]:
 def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """lm-eval runs as a pod."""
     runtime = RUNTIMES.get(file.runtime)
-    if file.benchmark.lm_eval is not None and runtime is not None and runtime.lab_only:
+    if file.benchmark.lm_eval and runtime is not None and runtime.lab_only:
         why = f"runs as a pod, and runtime {runtime.name} runs in the lab only"
         yield Finding("benchmark.lm_eval", None, why, "remove the section")
 

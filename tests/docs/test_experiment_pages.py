@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from experiment.parsing import read
+from experiment.loading import read
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.experiment_pages import SCHEMA, WRITTEN, question, schema, sections
 from tests.experiment.edits import BALANCED, BLOCK, DFLASH, EAGLE, MEDUSA, SMALL, Edit, put, remove
@@ -67,7 +67,7 @@ def test_every_experiment_names_the_schema_asks_a_question_and_is_taken(path: Pa
 )
 def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
     data = _varied(edit)
-    assert not read(data).problems
+    assert not read(data)[1]
     VALIDATOR.validate(data)
 
 
@@ -87,7 +87,7 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
 )
 def test_what_the_model_refuses_the_schema_refuses(edit: Edit) -> None:
     data = _varied(edit)
-    assert read(data).problems
+    assert read(data)[1]
     assert not VALIDATOR.is_valid(data)
 
 
@@ -104,7 +104,7 @@ def test_model_and_schema_judge_alike_whatever_stands_at_a_key() -> None:
             for value in VALUES:
                 data = _varied(put(path, value))
                 left_to_the_checks = path in CHOSEN and isinstance(value, str)
-                if VALIDATOR.is_valid(data) != (not read(data).problems and not left_to_the_checks):
+                if VALIDATOR.is_valid(data) != (not read(data)[1] and not left_to_the_checks):
                     otherwise.append((path, value))
                 tried += 1
     assert otherwise == [("serving.logical_nc_config", True)], "which the model reads as 1"
