@@ -42,8 +42,6 @@ class Finding:
     _: KW_ONLY
     check: str = ""
     state: State = State.FINDING
-    rests_on: tuple[str, ...] = ()
-    """Further places that the judgement rests on: when one of them is broken itself, this is not reported."""
 
     def said(self, *, most: int = _MOST_VALUE) -> str:
         """Where, the value in at most so many characters, and why, as a terminal shows them; none of it longer than is read."""
