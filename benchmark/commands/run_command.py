@@ -111,9 +111,8 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.analyse.frontier import next_cell, standing
     from benchmark.commands.report_command import reported, show, summarised
     from benchmark.measure import journal
-    from benchmark.measure.before_load import before_load
-    from benchmark.measure.closer_look import look_closer
     from benchmark.measure.progress import Progress
+    from benchmark.measure.questions import before_load, look_closer
     from benchmark.measure.rounds import run, run_until_signalled
 
     progress = Progress(sys.stderr)

@@ -1,6 +1,10 @@
-"""Asking one endpoint: what it serves, and a streamed request over HTTP, an `Output` or a `Failure` with a name.
+"""A streamed request over HTTP: an `Output`, or a `Failure` with a name.
 
 Nothing is retried. The clock is read as soon as a packet is there, before anything in it is parsed.
+
+The key of the arms is sent with each request, and kept nowhere. What a server says may repeat it: a 401 that quotes the
+request, a proxy that echoes headers, a model that is shown them. So `hidden` is called on each text of a server before it
+is cut and enters a record or a message.
 """
 
 from __future__ import annotations
@@ -8,20 +12,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import html
 import json
-from collections.abc import AsyncIterator, Mapping
+import os
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
 import aiohttp
 
-from benchmark.errors import EndpointError
+from benchmark.errors import PlanError
 from benchmark.limits import by_user
-from benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
-from benchmark.plan import Arm, Plan
+from benchmark.plan import Plan
 from core.reading import json_of
 
 _IDLE_CONNECTION_S = 2.0
@@ -42,9 +50,17 @@ _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
 _LONGEST_PAUSE_S = 60.0
 _NOTHING_SAID: Mapping[str, str] = {}
-_TIMEOUT = aiohttp.ClientTimeout(total=15)
-_MOST_LISTED, _MOST_NAMED, _MOST_OWNER, _MOST_SAID = 8 << 20, 10, 100, 100
-"""Of what an endpoint says about itself: bytes, models that are named, characters of an owner, texts."""
+_MOST_FINISH_REASON = 60
+_FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
+API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
+"""Variables with the key of the arms, where they need one; the first that is set counts."""
+KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
+INSTEAD = "(API key)"
+_SHORTEST = 6
+"""A shorter key is a placeholder, such as EMPTY for a server that asks for none, and may be a word of an answer."""
+_IN_URLS = str.maketrans("+/", "-_")
+_LONGEST_ESCAPE = 8
+"""Characters that one of the key may be written with: a Unicode escape whose backslash was escaped twice."""
 
 
 @dataclass(frozen=True)
@@ -74,40 +90,42 @@ async def ask(
 ) -> Output | Failure:
     """Send `body`, which asks for `max_tokens` at most, to `url` and read the stream to its end; times count from when it
     was to be sent, `late_s` ago."""
-    tally = StreamTally(max_tokens)
-    sent = perf_counter() - late_s
+    tally, sent = StreamTally(max_tokens), perf_counter() - late_s
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             if response.status != 200:
                 return await _refusal(response)
-            _refuse_other_than_stream(response)
-            most = min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
-            await _read(response, tally, sent, most)
-        return tally.output()
-    except StreamFault as fault:
-        return Failure(fault.name, one_line(str(fault)))
-    except TimeoutError:
-        waited = perf_counter() - sent
-        return Failure("timeout", f"gave up after {waited:.1f} s; {tally.chunks} chunks with text had come")
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return _broken(error, tally)
+            _refuse_compressed(response)
+            if (type_ := response.content_type) not in _STREAMS:
+                name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
+                raise StreamFault(name, f"answered {type_} where an event stream was asked for")
+            await _read(response, tally, sent, _most_bytes(max_tokens))
+        output = tally.output()
+    except _FAULTS as error:
+        return _failure(error, sent, tally.chunks)
+    return replace(
+        output,
+        text=hidden(output.text),
+        finish_reason=hidden(output.finish_reason or "")[:_MOST_FINISH_REASON] or None,
+        spec_stats=output.spec_stats
+        and {hidden(k): hidden(v) if isinstance(v, str) else v for k, v in output.spec_stats.items()},
+    )
 
 
 async def ask_whole(http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int) -> Any | Failure:
     """Send `body`, which asks for `max_tokens` at most and no stream; the JSON that comes back."""
-    most = min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
     sent = perf_counter()
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             if response.status != 200:
                 return await _refusal(response)
-            return json_of(await read_at_most(response, most))
-    except StreamFault as fault:
-        return Failure(fault.name, one_line(str(fault)))
-    except TimeoutError:
-        return Failure("timeout", f"gave up after {perf_counter() - sent:.1f} s")
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return _broken(error, StreamTally())
+            return json_of(await read_at_most(response, _most_bytes(max_tokens)))
+    except _FAULTS as error:
+        return _failure(error, sent, 0)
+
+
+def _most_bytes(max_tokens: int) -> int:
+    return min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
 
 
 async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, most: int) -> None:
@@ -128,29 +146,20 @@ async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: floa
         received += len(packet)
         if received > most:
             raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB and has not ended")
-    if response.content.at_eof():
-        return
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError):
-        await asyncio.wait_for(response.content.readany(), _DRAIN_S)
+    if not response.content.at_eof():
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            await asyncio.wait_for(response.content.readany(), _DRAIN_S)
 
 
 async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes:
     """The whole body. Raises StreamFault where it is longer, or compressed, which was not asked for."""
     _refuse_compressed(response)
-    found = bytearray()
+    body = bytearray()
     while packet := await response.content.readany():
-        found += packet
-        if len(found) > most:
+        body += packet
+        if len(body) > most:
             raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB")
-    return bytes(found)
-
-
-def _refuse_other_than_stream(response: aiohttp.ClientResponse) -> None:
-    """Raises StreamFault for an answer with status 200 that is not read."""
-    _refuse_compressed(response)
-    if (type_ := response.content_type) not in _STREAMS:
-        name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
-        raise StreamFault(name, f"answered {type_} where an event stream was asked for")
+    return bytes(body)
 
 
 def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
@@ -177,14 +186,19 @@ async def _refusal(response: aiohttp.ClientResponse) -> Failure:
     return Failure(f"http_{response.status}", one_line(message), pause_s)
 
 
-def _broken(error: Exception, tally: StreamTally) -> Failure:
+def _failure(error: Exception, sent: float, chunks: int) -> Failure:
     text = one_line(str(error) or type(error).__name__)
+    if isinstance(error, StreamFault):
+        return Failure(error.name, text)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
         return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
+    came = f"{chunks} chunks with text had come"
+    if isinstance(error, TimeoutError):
+        return Failure("timeout", f"gave up after {perf_counter() - sent:.1f} s; {came}")
     if isinstance(error, (aiohttp.ClientResponseError, ValueError)):
         return Failure("malformed", text)
-    return Failure("reset", f"{text}; {tally.chunks} chunks with text had come")
+    return Failure("reset", f"{text}; {came}")
 
 
 def one_line(text: str, limit: int = 300) -> str:
@@ -239,65 +253,54 @@ def _messages(turn: Pair, said: Mapping[str, str]) -> list[Mapping[str, Any]]:
     return [{"role": "assistant", "content": said[turn.after.id]}, *own]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """What an endpoint says about itself."""
-
-    owner: str
-    """Of the model."""
-    cautions: tuple[str, ...] = ()
-    """Of an emulator: what its timings were not fitted to."""
-    made_up: tuple[str, ...] = ()
-    """Of an emulator: classes for which it knows no acceptance."""
-
-    @property
-    def emulated(self) -> bool:
-        return self.owner.lower().startswith("emulat")
+def authorization() -> dict[str, str]:
+    """The header with the arms' key, if one is set. Raises PlanError for one that no header can hold."""
+    name, key = _key()
+    if not (key.isascii() and key.isprintable()):
+        raise PlanError(f"{name}: holds characters that an HTTP header cannot; set it to the key alone")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
-    """By arm, what the endpoint says about itself. Raises EndpointError where the model is not served."""
-    return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
+def hidden(text: str, *, cut: bool = False) -> str:
+    """`text` without the key: plain, with its characters escaped for JSON, a URL or HTML, in base64 or as hexadecimal digits.
+
+    Of a text that was `cut` somewhere, the end is dropped where a part of the key may be.
+    """
+    _, key = _key()
+    if len(key) < _SHORTEST:
+        return text
+    found = _pattern(key).sub(INSTEAD, text)
+    return found[: -_LONGEST_ESCAPE * len(key)] if cut else found
 
 
-async def _endpoint(http: aiohttp.ClientSession, arm: Arm, model: str) -> Endpoint:
-    where = f"{arm.name}: {arm.url}/models"
-    remedy = f"is this its address? --arm {arm.name}=URL names another"
-    try:
-        async with http.get(f"{arm.url}/models", timeout=_TIMEOUT, allow_redirects=False) as response:
-            if response.status in (401, 403):
-                raise EndpointError(f"{where}: answered HTTP {response.status}; {KEY_REMEDY}")
-            if response.status != 200:  # a redirect is not followed: requests to the arm would not be either
-                to = response.headers.get("Location")
-                answered = f"HTTP {response.status}{f' (to {one_line(to, 200)})' if to else ''}"
-                raise EndpointError(f"{where}: answered {answered}; {remedy}")
-            content = await read_at_most(response, _MOST_LISTED)
-    except StreamFault as fault:
-        raise EndpointError(f"{where}: {one_line(f'{fault.name}: {fault}')}; {remedy}") from fault
-    except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-        why = one_line(str(error)) or "no answer in 15 s"
-        raise EndpointError(f"{where}: {why}; is it up, and {remedy}") from error
-    try:
-        entries = json_of(content)["data"]
-        served = {str(entry["id"]): _about(entry) for entry in entries}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = "an HTML page" if content.lstrip().startswith(b"<") else "not a list of models"
-        raise EndpointError(f"{where}: answered {what}; {remedy}") from error
-    if model not in served:
-        named = [one_line(name, 100) for name in list(served)[:_MOST_NAMED]]
-        has = ", ".join(named) + (" ..." if len(served) > _MOST_NAMED else "") or "nothing"
-        raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
-    return served[model]
+def _key() -> tuple[str, str]:
+    """The variable and what it holds; empty texts where none is set."""
+    named = ((name, os.environ.get(name, "").strip()) for name in API_KEYS)
+    return next((one for one in named if one[1]), ("", ""))
 
 
-def _about(entry: Mapping[str, Any]) -> Endpoint:
-    plain = Endpoint(owner=one_line(str(entry.get("owned_by", "")), _MOST_OWNER))
-    metadata = entry.get("metadata")
-    if not plain.emulated or not isinstance(metadata, dict):
-        return plain
-    cautions, made_up = (_texts(metadata.get(name)) for name in ("cautions", "classes_without_acceptance"))
-    return replace(plain, cautions=cautions, made_up=made_up)
+@lru_cache(maxsize=4)
+def _pattern(key: str) -> re.Pattern[str]:
+    """In any case: values of headers are often shown in lower case."""
+    encoded = [*_encoded(key.encode())]
+    either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
+    begins = "".join(map(re.escape, {key[0], *"%\\&", *(one[0] for one in encoded)}))
+    return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # looking ahead halves the time
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(one_line(str(text)) for text in value[:_MOST_SAID]) if isinstance(value, list) else ()
+def _written(character: str) -> str:
+    """A character as it is, or escaped in one of the usual ways."""
+    code = ord(character)
+    number = f"%{code:02x}|\\\\+u00{code:02x}|\\\\+x{code:02x}|&#(?:0*{code}|x0*{code:x});"
+    escaped = "" if character.isalnum() else rf"|\\+{re.escape(character)}"
+    named = html.escape(character)
+    return f"(?:{re.escape(character)}|{number}{escaped}{f'|{named}' if named != character else ''})"
+
+
+def _encoded(key: bytes) -> Iterator[str]:
+    """Hexadecimal digits, and what base64 of any text makes of the key in it, which depends on how many bytes are before it."""
+    yield key.hex()
+    for before in range(3):
+        whole = b64encode(bytes(before) + key).decode()
+        own = whole[-(-before * 8 // 6) : (before + len(key)) * 8 // 6]
+        yield from (own, own.translate(_IN_URLS))

@@ -15,10 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from benchmark.errors import ResultsError
-from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text
+from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text, answers_in
 from benchmark.plan import Plan
-from core.reading import json_of, lines_of
 
 FILE_NAME = "divergence.jsonl"
 MARGIN_NATS = 0.5
@@ -104,22 +102,13 @@ def to_json(line: Line) -> dict[str, Any]:
 
 
 def read(folder: Path, run: str) -> tuple[Line, ...]:
-    """What `folder` holds of `run`, each question once. What a damaged line held counts as never asked. Raises ResultsError."""
-    path, found = folder / FILE_NAME, dict[tuple[object, ...], Line]()
-    try:
-        for raw in lines_of(path) if path.exists() else ():
-            try:
-                content = json_of(raw or b"")
-                line: Line = _READERS[content["kind"]].validate_python(content)
-            except (ValueError, KeyError, TypeError, OverflowError):
-                continue
-            if line.run == run:
-                found.setdefault(line.key, line)
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
-        ) from error
-    return tuple(found.values())
+    """What `folder` holds of `run`, each question once. Raises ResultsError."""
+
+    def line(content: Any) -> Line:
+        known: Line = _READERS[content["kind"]].validate_python(content)
+        return known
+
+    return answers_in(folder / FILE_NAME, line, lambda line: line.run == run)
 
 
 def steps_of(content: Any) -> tuple[Step, ...]:

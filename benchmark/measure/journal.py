@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
 from benchmark.measure import divergence, sense
-from benchmark.measure.checking import Belonging
 from benchmark.measure.records import (
     REPEATED,
     BlockKey,
     BlockRecord,
+    Checker,
     Record,
     RequestRecord,
     RunRecord,
@@ -85,8 +85,9 @@ class RawRun:
         so the time of a block tells which of them it is."""
         if record.block is None:
             return True
-        load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
-        keys = ((record.arm, queue, load, record.round, record.block) for queue in (record.class_, MIXED))
+        keys = (
+            (record.arm, queue, record.load, record.round, record.block) for queue in (record.class_, MIXED)
+        )
         spans = (self._spans[key] for key in keys if key in self._spans)
         return any(begin <= record.started_unix_s <= end for begin, end in spans)
 
@@ -98,8 +99,7 @@ class RawRun:
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:
         """Measured requests by load and round, in the order in which these came."""
-        measured = (one for one in self.requests if one.phase == "measured")
-        return Counter((Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s), r.round) for r in measured)
+        return Counter((one.load, one.round) for one in self.requests if one.phase == "measured")
 
     @property
     def unanswered(self) -> bool:
@@ -142,34 +142,50 @@ def read(folder: Path) -> RawRun:
 
     Raises ResultsError where none exists or one holds no run.
     """
-    path, found = folder / FILE_NAME, list[Record]()
+    path, records = folder / FILE_NAME, list[Record]()
     if not path.exists():
         names = (path.name.removeprefix("round-") for path in folder.glob("round-*"))
         if numbers := sorted(int(name) for name in names if name.isdecimal()):
             return _together(folder, [read(folder / f"round-{number}") for number in numbers])
-    remedy, unusable, first = "give the folder that `run --out` or `import --out` wrote", 0, ""
+    remedy, unusable, first = "give the folder that `run --out` wrote", 0, ""
     try:
-        belonging = _belonging(path)
+        checker = _checker(path)
         for number, line in enumerate(lines_of(path), start=1):
             try:
                 record = _record(line)
-                if belonging is None:
+                if checker is None:
                     raise ValueError("no line before or after it begins a run")
-                found.append(belonging.checked(record))
+                records.append(checker.checked(record))
             except ValueError as error:
                 unusable, first = unusable + 1, first or f"line {number} ({error})"
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}; {remedy}") from error
-    sittings = tuple(record for record in found if isinstance(record, RunRecord))
-    requests = tuple(record for record in found if isinstance(record, RequestRecord))
-    blocks = tuple(record for record in found if isinstance(record, BlockRecord))
+    sittings = tuple(record for record in records if isinstance(record, RunRecord))
+    requests = tuple(record for record in records if isinstance(record, RequestRecord))
+    blocks = tuple(record for record in records if isinstance(record, BlockRecord))
     if not sittings:
         raise ResultsError(f"{path}: holds no run{f' ({first})' if first else ''}; {remedy}")
     several = f"{unusable} lines cannot be used and are left out: first {first}"
-    said = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
-    left_out = f"{FILE_NAME}: {said}" if unusable else ""
-    closer, sensible = divergence.read(folder, sittings[0].run), sense.read(folder, sittings[0].plan_sha256)
-    return RawRun(sittings, requests, blocks, left_out, closer, sensible)
+    some = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
+    left_out = f"{FILE_NAME}: {some}" if unusable else ""
+    closer, answers = divergence.read(folder, sittings[0].run), sense.read(folder, sittings[0].plan_sha256)
+    return RawRun(sittings, requests, blocks, left_out, closer, answers)
+
+
+def _checker(path: Path) -> Checker | None:
+    """By the first usable run of the journal; that is its first line, unless something damaged it."""
+    for line in lines_of(path):
+        with suppress(ValueError):
+            if isinstance(record := _record(line), RunRecord):
+                return Checker(record)
+    return None
+
+
+def _record(line: bytes | None) -> Record:
+    """Raises ValueError."""
+    if line is None:
+        raise ValueError(f"longer than {MOST_LINE_BYTES >> 20} MiB")
+    return from_json(json_of(line))
 
 
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
@@ -187,34 +203,15 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
         arms += (arm for arm in one.plan.arms if arm.name in new)
         requests += (record for record in one.requests if record.arm in new)
         blocks += (block for block in one.blocks if block.arm in new)
-        told = (line for line in one.closer if isinstance(line, divergence.Asked))
-        closer += (line for line in told if line.treatment in new and one is not rounds[0])
+        if one is not rounds[0]:
+            asked = (line for line in one.closer if isinstance(line, divergence.Asked))
+            closer += (line for line in asked if line.treatment in new)
         seen |= new
     plan = plan.model_copy(update={"arms": tuple(arms)})
     sittings = (replace(s, plan=plan, plan_sha256=plan.sha256()) for one in rounds for s in one.sittings)
     left_out = "; ".join(dict.fromkeys(one.left_out for one in rounds if one.left_out))
     sensible = max((one.sense for one in rounds), key=lambda answers: bool(sense.withholds(answers)))
     return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer), sensible)
-
-
-def _belonging(path: Path) -> Belonging | None:
-    """What the first usable run of the journal lets follow; that is its first line, unless something damaged it."""
-    for line in lines_of(path):
-        with suppress(ValueError):
-            record = _record(line)
-            if isinstance(record, RunRecord):
-                return Belonging(record)
-    return None
-
-
-def _record(line: bytes | None) -> Record:
-    """Raises ValueError."""
-    if line is None:
-        raise ValueError(f"longer than {MOST_LINE_BYTES >> 20} MiB")
-    try:
-        return from_json(json_of(line))
-    except (AttributeError, TypeError, OverflowError) as error:
-        raise ValueError(f"not a record: {error}") from error
 
 
 def exists(folder: Path) -> bool:
@@ -310,9 +307,7 @@ def _wanted(raw: RawRun) -> Iterator[Block]:
     plan = raw.plan
     if plan.search:
         begun = dict.fromkeys(
-            (Load(concurrency=one.concurrency, rate_per_s=one.rate_per_s), one.round, one.start)
-            for one in raw.requests
-            if one.phase in ("ramp", "measured")
+            (one.load, one.round, one.start) for one in raw.requests if one.phase in ("ramp", "measured")
         )
         for load, round_, start in begun:
             yield from chain.from_iterable(measured_turns(plan.cell(load), round_, start=start))

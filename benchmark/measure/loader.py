@@ -8,31 +8,25 @@ import asyncio
 import hashlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
 from benchmark.cell_size import block_s, sets_in_all
-from benchmark.measure.client import Failure, ask, one_line, read_at_most, request_body, request_path
-from benchmark.measure.held import HeldLoad
+from benchmark.measure import endpoints
+from benchmark.measure.client import Failure, ask, request_body, request_path
 from benchmark.measure.journal import Journal
 from benchmark.measure.progress import Progress
 from benchmark.measure.records import BlockRecord, Phase, RequestRecord
-from benchmark.measure.schedule import Block, Pair, Supply, threads
-from benchmark.measure.server_metrics import counters_in, metrics_url, started_in
-from benchmark.measure.stream import Output, StreamFault
+from benchmark.measure.schedule import STAGGER_S, Block, HeldLoad, Pair, Supply, threads
+from benchmark.measure.stream import Output
 from benchmark.plan import MIXED, Plan
 
-_TIMEOUT = aiohttp.ClientTimeout(total=5)
-_MOST_BYTES = 16 << 20
-"""Of a server's metrics."""
 _WATCH_S = 0.2
 """Seldom enough to cost nothing beside the requests themselves."""
-_STAGGER_S = 0.001
-"""Between the first requests of a block: opening many connections in one instant, a client would measure its
-own queue."""
 _DECIMALS = 6
 """Times are written down to the microsecond."""
 
@@ -57,6 +51,11 @@ class Standing:
     warmup: list[RequestRecord] = field(default_factory=list)
     warmup_block: list[BlockRecord] = field(default_factory=list)
 
+    async def rest(self) -> None:
+        """A server that refuses is left alone for a while: one that restarts is not to meet, and fail, all the requests of a
+        run within a second."""
+        await asyncio.sleep(self.rest_until - time.monotonic())
+
 
 @dataclass(frozen=True)
 class Loader:
@@ -78,9 +77,9 @@ class Loader:
         self.progress.begin(block)
         before, _ = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
-        held = self._held(block, block.supply) if block.supply else None
+        held = self._held_load(block, block.supply) if block.supply else None
         with closing(LagWatch()) as lag:
-            await (self._hold(block, block.supply, held) if block.supply and held else self._load(block))
+            await (self._hold(block, block.supply, held) if block.supply and held else self._replay(block))
         took_s = time.perf_counter() - began
         after, server_started = await self._counters(block.arm)
         record = BlockRecord(
@@ -115,22 +114,20 @@ class Loader:
             standing.light_s = medians | standing.light_s
         self.progress.end(block, lag_s=lag.worst_s)
 
-    def answer_s(self, block: Block) -> float | None:
+    def expected_s(self, block: Block) -> float:
+        """About how long a block will take; 0 where nothing is known of its answers yet."""
+        if block.supply is None or not (answer_s := self._answer_s(block)):
+            return 0.0
+        # Given, or by Little's law.
+        in_flight = block.load.concurrency or max((block.load.rate_per_s or 0.0) * answer_s, 1e-9)
+        most_s = self._most_s(answer_s)
+        return block_s(answer_s=answer_s, counted=block.supply.counted, in_flight=in_flight, most_s=most_s)
+
+    def _answer_s(self, block: Block) -> float | None:
         """What an answer to the block is expected to take: what it took under the same load, or else in the warm-up."""
         known = self.standings[block.arm].answers_s
         names = (f"{block.class_}/{block.load}", block.class_, MIXED)
         return next((known[name] for name in names if name in known), None)
-
-    def expected_s(self, block: Block) -> float:
-        """About how long it will take; 0 where nothing is known of its answers yet."""
-        if block.supply is None or not (answer_s := self.answer_s(block)):
-            return 0.0
-        return block_s(
-            answer_s=answer_s,
-            counted=block.supply.counted,
-            in_flight=_in_flight(block, answer_s),
-            most_s=self._most_s(answer_s),
-        )
 
     def _most_s(self, answer_s: float | None) -> float | None:
         """Of a block's steady window: its part of `cell_minutes`, less what is not in the window."""
@@ -140,8 +137,8 @@ class Loader:
         own_s = self.plan.cell_minutes * 60 / (sets_in_all(self.plan.starts) * in_turns)
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
-    def _held(self, block: Block, supply: Supply) -> HeldLoad:
-        answer_s, light = self.answer_s(block), self.standings[block.arm].light_s
+    def _held_load(self, block: Block, supply: Supply) -> HeldLoad:
+        answer_s, light = self._answer_s(block), self.standings[block.arm].light_s
         return HeldLoad(
             at_once=block.load.concurrency,
             counted=supply.counted,
@@ -156,18 +153,18 @@ class Loader:
         now = asyncio.get_running_loop().time
         began = now()
 
-        async def sent(phase: Phase, pair: Pair, due_s: float | None = None) -> float:
-            sent_s = now() - began
-            ok = await self._one(block, pair, due_s, began, phase=phase)
-            return held.ended(phase, took_s=now() - began - (sent_s if due_s is None else due_s), ok=ok)
+        async def send(phase: Phase, pair: Pair, due_s: float | None = None) -> float:
+            sent_s = now() - began if due_s is None else due_s
+            ok = await self._ask(block, pair, phase, due_s, began)
+            return held.ended(phase, took_s=now() - began - sent_s, ok=ok)
 
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
             while True:
-                await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
+                await self.standings[block.arm].rest()
                 if (phase := held.send(now() - began)) is None:
                     return
-                pause_s = await sent(phase, next(measured if phase == "measured" else beside))
+                pause_s = await send(phase, next(measured if phase == "measured" else beside))
                 await asyncio.sleep(pause_s)
 
         async with together() as tasks:
@@ -178,62 +175,63 @@ class Loader:
             due_s = 0.0
             while (phase := held.send(due_s)) is not None:
                 pair = next(measured if phase == "measured" else beside)
-                tasks.create_task(sent(phase, pair, due_s))
+                tasks.create_task(send(phase, pair, due_s))
                 due_s += pair.gap_s or 0.0
                 await asyncio.sleep(began + due_s - now())
 
-    async def _load(self, block: Block) -> None:
+    async def _replay(self, block: Block) -> None:
         """Send the block's requests: so many at a time, or each when it is due, however many are still in flight. The
         turns of a conversation wait for each other."""
+        now, talks = asyncio.get_running_loop().time, threads(block.pairs)
+        began, due_s, waiting = now(), 0.0, iter(talks)
+
+        async def slot(delay_s: float) -> None:
+            await asyncio.sleep(delay_s)
+            for turns in waiting:
+                for turn in turns:
+                    await asyncio.sleep(turn.prompt.think_s if turn is not turns[0] else 0)
+                    await self.standings[block.arm].rest()
+                    await self._ask(block, turn, block.phase)
+
+        async def arrival(turns: list[Pair], first_s: float) -> None:
+            """Each turn when it is due and the answer before it has been read."""
+            due_s = first_s
+            for turn in turns:
+                if turn is not turns[0]:
+                    due_s = max(first_s + (turn.gap_s or 0.0), now() - began + turn.prompt.think_s)
+                    await asyncio.sleep(began + due_s - now())
+                await self._ask(block, turn, block.phase, due_s, began)
+
         async with together() as tasks:
-            found = threads(block.pairs)
             if block.load.concurrency is not None:
-                waiting = iter(found)
-                for index in range(min(block.load.concurrency, len(found))):
-                    tasks.create_task(self._slot(block, waiting, index * _STAGGER_S))
+                for index in range(min(block.load.concurrency, len(talks))):
+                    tasks.create_task(slot(index * STAGGER_S))
                 return
-            now = asyncio.get_running_loop().time
-            began, due_s = now(), 0.0
-            for thread in found:
-                if thread[0].after is None:
-                    due_s += thread[0].gap_s or 0.0
+            for turns in talks:
+                if turns[0].after is None:
+                    due_s += turns[0].gap_s or 0.0
                 await asyncio.sleep(began + due_s - now())
-                tasks.create_task(self._thread(block, thread, began, due_s))
+                tasks.create_task(arrival(turns, due_s))
 
-    async def _slot(self, block: Block, waiting: Iterator[list[Pair]], delay_s: float) -> None:
-        """One request after another. A server that refuses is left alone for a while: one that restarts is not
-        to meet, and fail, all the requests of a run within a second."""
-        await asyncio.sleep(delay_s)
-        for first, *later in waiting:
-            for pair in (first, *later):
-                await asyncio.sleep(pair.prompt.think_s if pair is not first else 0)
-                await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
-                await self._one(block, pair)
-
-    async def _thread(self, block: Block, turns: list[Pair], began: float, due_s: float) -> None:
-        """An arrival, and the turns that follow it: each when it is due and the answer before it has been read."""
-        now = asyncio.get_running_loop().time
-        first_s = due_s - (turns[0].gap_s or 0.0 if turns[0].after else 0.0)
-        for turn in turns:
-            if turn is not turns[0]:
-                due_s = max(first_s + (turn.gap_s or 0.0), now() - began + turn.prompt.think_s)
-                await asyncio.sleep(began + due_s - now())
-            await self._one(block, turn, due_s, began)
-
-    async def _one(
-        self,
-        block: Block,
-        pair: Pair,
-        due_s: float | None = None,
-        began: float = 0.0,
-        *,
-        phase: Phase | None = None,
+    async def _ask(
+        self, block: Block, pair: Pair, phase: Phase, due_s: float | None = None, began: float = 0.0
     ) -> bool:
         """Send one request and record it; whether it was answered. What was due `due_s` after `began` counts its times from
         then: how late the client was is part of what a user would have waited."""
-        phase = phase or block.phase
-        url = self.plan.arm(block.arm).url + request_path(pair)
-        asked = RequestRecord(
+        started_unix_s = round(time.time(), 3)
+        result: Output | Failure
+        try:
+            body = request_body(self.plan, pair, self.said)
+        except LookupError:
+            result = Failure("no_turn_before", "there is no answer to the turn before it")
+        else:
+            url = self.plan.arm(block.arm).url + request_path(pair)
+            late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
+            most = self.plan.most_tokens(pair.prompt)
+            result = await ask(self.http, url, body, max_tokens=most, late_s=late_s)
+        if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
+            self.said.setdefault(pair.id, result.text)
+        record = RequestRecord(
             run=self.run,
             arm=block.arm,
             class_=pair.class_,
@@ -242,30 +240,18 @@ class Loader:
             nonce=pair.nonce,
             pair_id=pair.id,
             phase=phase,
-            started_unix_s=round(time.time(), 3),
+            started_unix_s=started_unix_s,
             round=block.round,
             block=block.number,
             start=block.start,
             rate_per_s=block.load.rate_per_s,
-            scheduled_s=None if due_s is None else round(due_s, _DECIMALS),
+            scheduled_s=_rounded(due_s),
             forced_length=self.plan.ignore_eos,
             api="completions" if pair.prompt.messages is None else "chat",
+            **outcome(result),
         )
-        result: Output | Failure
-        try:
-            body = request_body(self.plan, pair, self.said)
-        except LookupError:
-            result = Failure("no_turn_before", "there is no answer to the turn before it")
-        else:
-            late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-            most = self.plan.most_tokens(pair.prompt)
-            result = await ask(self.http, url, body, max_tokens=most, late_s=late_s)
-        if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
-            self.said.setdefault(pair.id, result.text)
-        record = completed(asked, result)
         self.book.append(record)
-        failed = isinstance(result, Failure)
-        standing = self.standings[block.arm]
+        standing, failed = self.standings[block.arm], isinstance(result, Failure)
         if phase == "measured":
             standing.ended += 1
             standing.failed += failed
@@ -283,24 +269,13 @@ class Loader:
         standing = self.standings[arm]
         if not standing.counts or (text := await self.metrics(arm)) is None:
             return None, None
-        found, started = counters_in(text), started_in(text)
-        standing.counts = found is not None or started is not None
-        return found, started
+        counters, started = endpoints.counters_in(text), endpoints.started_in(text)
+        standing.counts = counters is not None or started is not None
+        return counters, started
 
     async def metrics(self, arm: str) -> str | None:
         """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
-        url, content = metrics_url(self.plan.arm(arm).url), b""
-        try:
-            async with self.http.get(url, timeout=_TIMEOUT, allow_redirects=False) as response:
-                if response.status == 200:
-                    content = await read_at_most(response, _MOST_BYTES)
-        except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
-            return None
-        except StreamFault as fault:
-            self.progress.warn(f"{url}: {fault.name}: {one_line(str(fault))}; its counters are left out")
-        except (aiohttp.ClientError, OSError, ValueError):
-            pass
-        return content.decode(errors="replace")
+        return await endpoints.counters_page(self.http, self.plan.arm(arm), self.progress.warn)
 
 
 @asynccontextmanager
@@ -334,23 +309,18 @@ class LagWatch:
         self._set()
 
 
-def completed(asked: RequestRecord, result: Output | Failure) -> RequestRecord:
-    """`asked` with what came of it: numbers or a named error, never both."""
+def outcome(result: Output | Failure) -> dict[str, Any]:
+    """What came of a request, by field of its record: numbers or a named error, never both."""
     if isinstance(result, Failure):
-        return replace(asked, error=result.name, message=result.message)
+        return {"error": result.name, "message": result.message}
     chunk_s = tuple(round(at_s, _DECIMALS) for at_s in result.chunk_s)
     digest = hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest()
-    said = vars(result) | {"chunk_s": chunk_s}
-    return replace(asked, **said, ttft_s=chunk_s[0], e2e_s=chunk_s[-1], text_sha256=digest)
+    times = {"ttft_s": chunk_s[0], "e2e_s": chunk_s[-1], "chunk_s": chunk_s}
+    return vars(result) | times | {"text_sha256": digest}
 
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, _DECIMALS)
-
-
-def _in_flight(block: Block, answer_s: float) -> float:
-    """Requests under way: given, or by Little's law."""
-    return block.load.concurrency or max((block.load.rate_per_s or 0.0) * answer_s, 1e-9)
 
 
 def _medians(records: Sequence[RequestRecord]) -> dict[str, float]:

@@ -4,20 +4,25 @@ Three kinds: `run`, written each time the run is started or resumed; `request`, 
 what was seen around a block of requests to one arm once it has ended.
 Times are seconds; `started_unix_s` is wall time, everything else is taken from a monotonic clock.
 
-The types of the fields are what a line is held to when it is read. An answer with impossible numbers is another
-matter: it was asked, and counts as failed (`benchmark.measure.checking`).
+A line that has a wrong type, or is not of its run, is not used. A request with numbers that no answer can have counts as
+failed, since an average over one impossible count is an impossible average.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import islice
+from operator import gt
+from pathlib import Path
 from reprlib import repr as shown
 from sys import intern
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -30,8 +35,10 @@ from pydantic import (
     ValidationError,
 )
 
-from benchmark.errors import PlanError
+from benchmark.errors import PlanError, ResultsError
+from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of, tokens_in
 from benchmark.plan import Load, Plan, from_dict
+from core.reading import json_of, lines_of
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
 """Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.values`)."""
@@ -65,18 +72,20 @@ def _packed(code: str) -> PlainValidator:
 def _plan(content: Any) -> Plan:
     """Without user names and passwords in the addresses of arms, as older runs may hold them."""
     if isinstance(content, dict) and isinstance(arms := content.get("arms"), list):
-        known = [a | {"url": _without_credentials(a.get("url"))} if isinstance(a, dict) else a for a in arms]
-        content = {**content, "arms": known}
+        without = [
+            a | {"url": re.sub(r"^(\w+://)[^/]*@", r"\1", a["url"])} if _has_url(a) else a for a in arms
+        ]
+        content = {**content, "arms": without}
     return from_dict(content)
 
 
-def _without_credentials(url: Any) -> Any:
-    return re.sub(r"^(\w+://)[^/]*@", r"\1", url) if isinstance(url, str) else url
+def _has_url(arm: Any) -> bool:
+    return isinstance(arm, dict) and isinstance(arm.get("url"), str)
 
 
 Phase = Literal["warmup", "ramp", "measured", "drain"]
 """Only `measured` requests are in figures: `ramp` and `drain` were sent while a load built up, and after the last that counts
-(`benchmark.measure.held`)."""
+(`HeldLoad`)."""
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]
@@ -154,7 +163,7 @@ class RequestRecord:
     text: Text | None = None
     error: Name | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large, no_turn_before; implausible_times is a reader's (`benchmark.measure.checking`)."""
+    zero_tokens, implausible_usage, too_large, no_turn_before; implausible_times is found by the reader."""
     message: Text | None = None
     round: Ordinal = 1
     """Which pass over all cells it belongs to, from 1."""
@@ -169,6 +178,10 @@ class RequestRecord:
     """Which block of its cell and round it was sent in, from 1, the same for each arm; None where the load was not held."""
     start: Ordinal = 1
     """Which start of the servers answered it."""
+
+    @property
+    def load(self) -> Load:
+        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +199,7 @@ class BlockRecord:
     client_lag_s: Seconds
     """The longest that the client's event loop was late meanwhile: measured times may be too long by it."""
     counters_before: Counters | None = None
-    """The server's counters of speculation, summed over label sets (`benchmark.measure.loader`)."""
+    """The server's counters of speculation, summed over label sets."""
     counters_after: Counters | None = None
     block: Ordinal | None = None
     start: Ordinal = 1
@@ -199,10 +212,13 @@ class BlockRecord:
     """And before this."""
 
     @property
+    def load(self) -> Load:
+        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
+
+    @property
     def key(self) -> BlockKey:
         """What it is known by."""
-        load = Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
-        return self.arm, self.class_, load, self.round, self.block
+        return self.arm, self.class_, self.load, self.round, self.block
 
 
 BlockKey = tuple[str, str, Load, int, int | None]
@@ -223,21 +239,156 @@ def to_json(record: Record) -> dict[str, Any]:
     return {"kind": _KIND_OF[type(record)], **values}
 
 
-def from_json(content: Mapping[str, Any]) -> Record:
+def from_json(content: Any) -> Record:
     """The record of one line; keys that this version does not know are dropped, those that an older one did
-    not write have their defaults. Raises ValueError, and TypeError or OverflowError for numbers that are none.
+    not write have their defaults. Raises ValueError.
     """
-    if content.get("kind") not in _KINDS:
-        raise ValueError(f"kind {content.get('kind')!r} is not one of {', '.join(_KINDS)}")
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
     try:
-        return _reader(content["kind"]).validate_python(content)
+        return _reader(kind).validate_python(content)
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
         raise ValueError(f"{name} is {shown(content[name]) if name in content else 'missing'}") from error
     except PlanError as error:
         raise ValueError(f"plan: {str(error)[:200]}") from error
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"not a record: {error}") from error
 
 
 @cache
 def _reader(kind: str) -> TypeAdapter[Record]:
     return TypeAdapter(_KINDS[kind])
+
+
+class Checker:
+    """Holds the records of a journal to the run that it begins with."""
+
+    def __init__(self, opening: RunRecord) -> None:
+        plan = opening.plan
+        self._opening, self._identity = opening, plan.sha256()
+        self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
+        self._rounds = MOST_ROUNDS if plan.search or plan.duration_s is not None else plan.rounds
+        self._limits = {prompt.id: plan.most_tokens(prompt) for prompt in plan.prompts}
+        self._most_tokens = max(self._limits.values())
+        self._seen: set[int] = set()
+
+    def checked(self, record: Record) -> Record:
+        """`record` as it is used. Raises ValueError where it is not of the run, or is there already."""
+        if record.run != self._opening.run:
+            raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
+        if isinstance(record, RunRecord):
+            if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
+                raise ValueError("a sitting with another plan or provenance")
+            return record
+        for name, known in self._known.items():
+            if (value := getattr(record, name)) not in known:
+                raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
+        if isinstance(record, RequestRecord):
+            most_tokens = self._limits.get(record.prompt_id, self._most_tokens)
+            if record.error is None and (wrong := impossible(record, most_tokens)):
+                record = replace(record, **_NOTHING, error=wrong[0], message=wrong[1])
+            if record.phase == "warmup":
+                return record
+        plan = self._opening.plan
+        if not plan.admits(record.load):
+            raise ValueError(f"the load is {record.load}, which the plan does not have")
+        if record.round > self._rounds and not (plan.held and record.round == REPEATED):
+            raise ValueError(f"round is {record.round}, of {self._rounds}")
+        if isinstance(record, RequestRecord):
+            if (identity := hash((record.arm, record.pair_id))) in self._seen:
+                raise ValueError(f"pair_id is {shown(record.pair_id)}, which the arm was asked already")
+            self._seen.add(identity)
+        return record
+
+
+_NOTHING: dict[str, Any] = dict.fromkeys(
+    [
+        "ttft_s",
+        "e2e_s",
+        "chunk_tokens",
+        "stream_chunks",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "spec_stats",
+        "finish_reason",
+        "token_source",
+        "text_sha256",
+        "text",
+    ]
+) | {"chunk_s": ()}
+"""What a failed request has instead of numbers."""
+_LONGEST_S = 1e7
+_LEAST_S = 5e-7
+"""Times are written down to the microsecond: a shorter one is 0."""
+
+
+def impossible(record: RequestRecord, most_tokens: int = MOST_TOKENS) -> tuple[str, str] | None:
+    """Name of the error and message where the numbers cannot be true of an answer of `most_tokens` at most."""
+    if wrong := _times(record):
+        return "implausible_times", wrong
+    tokens, chunks = record.completion_tokens, record.chunk_tokens
+    try:
+        for name in ("prompt_tokens", "cached_tokens", "stream_chunks"):
+            tokens_in({name: getattr(record, name)}, name)
+        tokens_in({"completion_tokens": tokens}, "completion_tokens", most=most_tokens)
+        statistics_of(record.spec_stats or {}, most_tokens=most_tokens)
+    except (ImplausibleCount, AttributeError, TypeError) as error:
+        return "implausible_usage", str(error)
+    if tokens == 0 and record.chunk_s:
+        return "implausible_usage", "completion_tokens = 0 for an answer with output"
+    if chunks is None or (len(chunks) == len(record.chunk_s) and sum(chunks) == tokens):
+        return None
+    return "implausible_usage", f"chunk_tokens do not come to completion_tokens = {tokens}"
+
+
+def _times(record: RequestRecord) -> str:
+    first_s, last_s, chunk_s = record.ttft_s, record.e2e_s, record.chunk_s
+    if first_s is None or last_s is None:
+        return "neither an error nor the times of an answer"
+    all_s = (first_s, last_s, *chunk_s)
+    try:
+        possible = min(all_s) >= 0 and math.fsum(all_s) <= len(all_s) * _LONGEST_S  # a sum with NaN is not
+    except (TypeError, OverflowError):
+        possible = False
+    if not possible:
+        return f"ttft_s = {shown(first_s)}, e2e_s = {shown(last_s)} or a time of a chunk is impossible"
+    if any(map(gt, chunk_s, islice(chunk_s, 1, None))):
+        return "chunk_s falls: a chunk came before the one before it"
+    if first_s > last_s:
+        return f"ttft_s = {first_s:g} is after the end, e2e_s = {last_s:g}"
+    span_s = chunk_s[-1] - chunk_s[0] if len(chunk_s) else 0.0
+    if any(0 < time_s < _LEAST_S for time_s in (first_s, last_s, span_s)):
+        return "a time is shorter than a microsecond"
+    return ""
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> object: ...
+
+
+_Line = TypeVar("_Line", bound=_Keyed)
+
+
+def answers_in(
+    path: Path, read: Callable[[Any], _Line], of_run: Callable[[_Line], bool]
+) -> tuple[_Line, ...]:
+    """What the file at `path` has of a run, each question once; what a damaged line held counts as never asked.
+
+    Raises ResultsError.
+    """
+    answers: dict[object, _Line] = {}
+    try:
+        for raw in lines_of(path) if path.exists() else ():
+            with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                line = read(json_of(raw or b""))
+                if of_run(line):
+                    answers.setdefault(line.key, line)
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
+        ) from error
+    return tuple(answers.values())

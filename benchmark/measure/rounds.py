@@ -23,13 +23,13 @@ from typing import Any
 from benchmark import __version__
 from benchmark.errors import EndpointError, ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
-from benchmark.measure.client import Endpoint, endpoints, session
+from benchmark.measure.client import session
+from benchmark.measure.endpoints import Endpoint, counters_in, endpoints, started_in
 from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import Loader, Standing, together
 from benchmark.measure.progress import Progress, duration
 from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Block, Turn, measured_turns, more_warmup, warmup_turns
-from benchmark.measure.server_metrics import counters_in, started_in
 from benchmark.plan import MIXED, Load, Plan
 from core.words import count as in_words
 
@@ -65,44 +65,37 @@ class Earlier:
     def turns(self, start: int, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[Turn]:
         """What is left of one start of the servers: of the plan's number of rounds, or of as many as begin before its part of the
         duration is over, and behind the last start the first cell once more."""
-        plan = self.plan
-        for round_ in self._rounds(start, loaded_now_s):
-            yield from self._left(plan, round_, start=start)
-        if plan.held and start == plan.starts:
-            yield from self._left(plan, REPEATED, start=start)
-
-    def _rounds(self, start: int, loaded_now_s: Callable[[], float]) -> Iterator[int]:
-        plan = self.plan
-        if plan.duration_s is None:
-            yield from range(1, plan.rounds + 1)
-            return
-        before_s = plan.loading_s(
-            one.duration_s for one in self.blocks.values() if one.start == start and one.round != REPEATED
-        )
+        plan, before_s = self.plan, 0.0
+        if plan.duration_s is not None:
+            own = (one for one in self.blocks.values() if one.start == start and one.round != REPEATED)
+            before_s = plan.loading_s(one.duration_s for one in own)
         for round_ in count(1):
-            over = before_s + loaded_now_s() >= plan.duration_s / plan.starts
-            if over and round_ > self.begun.get(start, 0):
-                return
-            yield round_
+            if plan.duration_s is None:
+                over = round_ > plan.rounds
+            else:
+                over = before_s + loaded_now_s() >= plan.duration_s / plan.starts
+                over = over and round_ > self.begun.get(start, 0)
+            if over:
+                break
+            yield from self.left(plan, round_, start=start)
+        if plan.held and start == plan.starts:
+            yield from self.left(plan, REPEATED, start=start)
 
-    def _left(self, plan: Plan, round_: int, before: int = 0, *, start: int = 1) -> Iterator[Turn]:
-        sets: list[Turn] = []
-        again = len(self.sittings) + 1
-        for turn in measured_turns(plan, round_, before, start=start, again=again):
-            sets.append(turn)
-            if plan.held and sum(map(len, sets)) < len(plan.arms):
-                continue
-            yield from self._whole(sets) if plan.held else filter(None, map(self._left_of, sets))
-            sets = []
-
-    def cell(self, plan: Plan, round_: int, before: int, start: int) -> Iterator[Turn]:
-        """What is left of a cell of a search."""
-        return self._left(plan, round_, before, start=start)
-
-    def _whole(self, sets: list[Turn]) -> list[Turn]:
-        """The blocks of a set, unless all arms have ended theirs in one sitting: only then they were asked the same."""
-        ended = [self.blocks.get(block.key) for turn in sets for block in turn]
-        return [] if None not in ended and len({one.sitting for one in ended if one}) == 1 else sets
+    def left(self, plan: Plan, round_: int, before: int = 0, start: int = 1) -> Iterator[Turn]:
+        """What is left of a round, or of the cell of a search whose plan this is."""
+        turns = measured_turns(plan, round_, before, start=start, again=len(self.sittings) + 1)
+        if not plan.held:
+            yield from filter(None, map(self._left_of, turns))
+            return
+        of_set: list[Turn] = []
+        for turn in turns:
+            of_set.append(turn)
+            if sum(map(len, of_set)) == len(plan.arms):
+                # Only where all arms have ended their block in one sitting they were asked the same.
+                ended = [self.blocks.get(block.key) for turn in of_set for block in turn]
+                if None in ended or len({one.sitting for one in ended if one}) > 1:
+                    yield from of_set
+                of_set = []
 
     def _left_of(self, turn: Turn) -> Turn:
         """A turn of a replay without what is recorded; nothing where all of it is."""
@@ -118,13 +111,12 @@ def earlier(plan: Plan, out: Path) -> Earlier:
     if not journal.exists(out):
         return Earlier(plan)
     raw = journal.read(out)
-    # The plan itself is compared: an earlier version's hash held the prices too.
-    if raw.sittings[0].plan.sha256() != plan.sha256():
+    first = raw.sittings[0]
+    if first.plan.sha256() != plan.sha256():  # not its own hash: an earlier version's held the prices too
         raise ResultsError(
-            f"{out}: holds run {raw.sittings[0].run} of another plan or other options; choose another --out, or repeat "
+            f"{out}: holds run {first.run} of another plan or other options; choose another --out, or repeat "
             "the command that began it"
         )
-    first = raw.sittings[0]
     if (first.client, first.held) != (__version__, plan.held):
         raise ResultsError(
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
@@ -166,7 +158,7 @@ async def run(
     """
     async with session(timeout_s) as http:
         # Before there is a folder: a wrong address leaves nothing behind.
-        found = None if journal.exists(out) else await endpoints(http, plan)
+        served = None if journal.exists(out) else await endpoints(http, plan)
         with Journal(out) as book:
             before = earlier(plan, out)  # with the lock: another run may have ended a moment ago
             if before.left_out:
@@ -181,7 +173,7 @@ async def run(
                     now = round(time.time(), 3)
                     book.append(replace(last, sitting=last.sitting + 1, started_unix_s=now, plan=plan))
                 return
-            opening = _opening(before, found or await endpoints(http, plan), timeout_s)
+            opening = _opening(before, served or await endpoints(http, plan), timeout_s)
             book.append(opening)
             standings = {arm.name: Standing() for arm in plan.arms}
             loader = Loader(plan, opening.run, http, book, progress, standings, before.said)
@@ -208,87 +200,63 @@ class _Sitting:
     async def listed(self) -> None:
         """The loads of the plan, start by start."""
         plan, before, progress = self.loader.plan, self.before, self.loader.progress
-        blocks = (
-            None if plan.duration_s else sum(len(turn) for s in _starts(plan) for turn in before.turns(s))
-        )
-        if blocks and plan.warmup:
-            blocks += len(plan.arms) * sum(next(before.turns(s), None) is not None for s in _starts(plan))
+        starts = [start for start in _starts(plan) if next(before.turns(start), None) is not None]
+        blocks = None
+        if not plan.duration_s:
+            blocks = sum(len(turn) for start in starts for turn in before.turns(start))
+            blocks += len(plan.arms) * len(starts) if plan.warmup else 0
         progress.expect(blocks, rounds=plan.rounds > 1 or plan.duration_s is not None)
-        for start in _starts(plan):
-            if next(before.turns(start), None) is None:
-                continue
+        for start in starts:
             await self._meet(start)
-            left = _Left(() if plan.duration_s else chain.from_iterable(before.turns(start)))
-            self._announce(left)
-            loaded_before_s = self._loaded_s()
-            await self._carry_out(before.turns(start, lambda: self._loaded_s() - loaded_before_s), left)  # noqa: B023
+            loaded_s = self._loaded_s()
+            turns = before.turns(start, lambda: self._loaded_s() - loaded_s)  # noqa: B023
+            await self._carry_out(turns, () if plan.duration_s else before.turns(start))
 
     async def search(self, choose: Choose, standing: Callable[[RawRun], str]) -> None:
         """Cell after cell, each chosen from all that the journal holds."""
-        plan, progress, folder, asked = (
-            self.loader.plan,
-            self.loader.progress,
-            self.loader.book.path.parent,
-            set(),
-        )
+        plan, progress, folder = self.loader.plan, self.loader.progress, self.loader.book.path.parent
         assert plan.search
         progress.expect(None)
         progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")
+        asked = set[object]()
         while (cell := choose(journal.read(folder))) is not None and cell not in asked:
             asked.add(cell)
-            load, *place = cell
-            await self._meet(place[-1])
-            turns = list(self.before.cell(plan.cell(load), *place))
-            left = _Left(chain.from_iterable(turns))
-            self._announce(left)
-            await self._carry_out(turns, left)
+            load, round_, cells_before, start = cell
+            await self._meet(start)
+            turns = list(self.before.left(plan.cell(load), round_, cells_before, start))
+            await self._carry_out(turns, turns)
             progress.tell(standing(journal.read(folder)))
 
     def _loaded_s(self) -> float:
         return self.loader.plan.loading_s(one.loaded_s for one in self.loader.standings.values())
 
-    def _announce(self, left: _Left) -> None:
-        """Say what is to be loaded, and how long that takes."""
-        if seconds := left.expected_s(self.loader):
-            again = "the first cell once more" * any(round_ == REPEATED for *_, round_ in left.cells)
-            cells, blocks = len(left.cells) - bool(again), left.number.total()
-            size = (
-                in_words(cells, "cell") if cells else "",
-                again,
-                in_words(blocks, "block"),
-            )
-            told = ", ".join(filter(None, size))
-            self.loader.progress.tell(f"{told}: about {duration(seconds)} of loading")
-
     async def _meet(self, start: int) -> None:
-        """Wait for this start of the servers where the run has measured an earlier one, and warm them up once."""
+        """Wait for this start of the servers where the run has measured an earlier one, and warm them up once: at the largest
+        load; where that is a rate, with more and more in flight until it is what the rate keeps under way."""
         if start == self.start:
             return
-        loader = self.loader
+        loader, at_once = self.loader, None
         if 0 < (self.start or self.before.met) < start:
             await new_starts(loader, start)
-        await self._warm_up(start)
-        if not self.start:
-            self.after_warmup(loader)
-        self.start = start
-
-    async def _warm_up(self, start: int) -> None:
-        """At the largest load; where that is a rate, with more and more in flight until it is what the rate keeps under way."""
-        loader, at_once = self.loader, None
         for _ in range(_WARMUPS):
             turns = list(warmup_turns(loader.plan, self.number, start=start, at_once=at_once))
             if at_once:
                 loader.progress.expect_more(len(turns))
-            await self._carry_out(turns, _Left(()))
+            await self._carry_out(turns, ())
             slowest_s = max(one.answers_s.get(MIXED, 0.0) for one in loader.standings.values())
             reached = max((block.load.concurrency or 0 for turn in turns for block in turn), default=0)
             at_once = more_warmup(loader.plan, reached, slowest_s) if turns else None
             if at_once is None:
-                return
+                break
+        if not self.start:
+            self.after_warmup(loader)
+        self.start = start
 
-    async def _carry_out(self, turns: Iterable[Turn], left: _Left) -> None:
-        """Block after block; of those that are `left` the time is told."""
-        loader = self.loader
+    async def _carry_out(self, turns: Iterable[Turn], announced: Iterable[Turn]) -> None:
+        """Block after block; how long those that are `announced` take is said."""
+        loader, left = self.loader, _Left(chain.from_iterable(announced))
+        if seconds := left.expected_s(loader):
+            loader.progress.tell(f"{left}: about {duration(seconds)} of loading")
         for turn in turns:
             loader.progress.left_s = left.expected_s(loader) or None
             async with together() as blocks:
@@ -307,27 +275,30 @@ class _Left:
     """Blocks that are still to be carried out, by what decides how long they take."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
-        self.number: Counter[tuple[str, str, Load]] = Counter()
-        self.cells: set[tuple[str, Load, int]] = set()
+        self._number: Counter[tuple[str, str, Load]] = Counter()
         self._like: dict[tuple[str, str, Load], Block] = {}
-        for one in blocks:
-            kind = one.arm, one.class_, one.load
-            self.number[kind] += 1
-            self._like[kind] = one
-            self.cells.add((one.class_, one.load, one.round))
+        self._cells: set[tuple[str, Load, int]] = set()
+        for block in blocks:
+            kind = block.arm, block.class_, block.load
+            self._number[kind] += 1
+            self._like[kind] = block
+            self._cells.add((block.class_, block.load, block.round))
+
+    def __str__(self) -> str:
+        again = any(round_ == REPEATED for *_, round_ in self._cells)
+        cells = len(self._cells) - again
+        size = [in_words(cells, "cell")] * (cells > 0) + ["the first cell once more"] * again
+        return ", ".join([*size, in_words(self._number.total(), "block")])
 
     def ended(self, turn: Turn) -> None:
-        self.number.subtract((one.arm, one.class_, one.load) for one in turn)
+        self._number.subtract((block.arm, block.class_, block.load) for block in turn)
 
     def expected_s(self, loader: Loader) -> float:
         """About how long they take, by what answers took so far; 0 where nothing is known of some of them."""
-        each = [
-            (number, loader.expected_s(self._like[kind]))
-            for kind, number in self.number.items()
-            if number > 0
-        ]
-        seconds = sum(number * one_s for number, one_s in each) if all(one_s for _, one_s in each) else 0.0
-        return loader.plan.loading_s([seconds])
+        left = [(number, kind) for kind, number in self._number.items() if number > 0]
+        each = [(number, loader.expected_s(self._like[kind])) for number, kind in left]
+        known = all(one_s for _, one_s in each)
+        return loader.plan.loading_s([sum(number * one_s for number, one_s in each)]) if known else 0.0
 
 
 async def new_starts(loader: Loader, start: int) -> None:
@@ -343,9 +314,13 @@ async def new_starts(loader: Loader, start: int) -> None:
             if (text := await loader.metrics(arm)) is None:
                 gone.add(arm)
                 continue
-            (started, counted), now, found = known.get(arm, (None, 0.0)), started_in(text), counters_in(text)
-            fewer = found is not None and sum(found.values()) < counted
-            if now > started if now and started else fewer or arm in gone:
+            (before, counted), now, counters = (
+                known.get(arm, (None, 0.0)),
+                started_in(text),
+                counters_in(text),
+            )
+            fewer = counters is not None and sum(counters.values()) < counted
+            if now > before if now and before else fewer or arm in gone:
                 with suppress(EndpointError):  # it answers, and does not serve the model yet
                     await endpoints(loader.http, plan.with_arms([arm]))
                     waiting.discard(arm)
@@ -359,13 +334,13 @@ async def new_starts(loader: Loader, start: int) -> None:
     loader.progress.tell(f"start {start} of {plan.starts}: all servers were started again")
 
 
-def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:
+def _opening(before: Earlier, served: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:
     """The record that opens this sitting; `measured` only if no arm says of itself that its timings come from a model.
 
     Raises ResultsError where new requests would mix with others of another kind.
     """
     plan, first, now = before.plan, next(iter(before.sittings), None), time.time()
-    origin: Provenance = "emulated" if any(one.emulated for one in found.values()) else "measured"
+    origin: Provenance = "emulated" if any(one.emulated for one in served.values()) else "measured"
     if first is not None and first.provenance != origin:
         raise ResultsError(
             f"run {first.run}: its requests are {first.provenance}, the arms are now {origin}; choose another --out"
@@ -378,9 +353,9 @@ def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -
         provenance=origin,
         plan=plan,
         plan_sha256=first.plan_sha256 if first else plan.sha256(),
-        owned_by={arm: endpoint.owner for arm, endpoint in found.items()},
-        cautions=[text for endpoint in found.values() for text in endpoint.cautions] or None,
-        made_up={arm: list(one.made_up) for arm, one in found.items() if one.made_up} or None,
+        owned_by={arm: endpoint.owner for arm, endpoint in served.items()},
+        cautions=[text for endpoint in served.values() for text in endpoint.cautions] or None,
+        made_up={arm: list(one.made_up) for arm, one in served.items() if one.made_up} or None,
         timeout_s=timeout_s,
         client=__version__,
         python=platform.python_version(),
@@ -390,26 +365,25 @@ def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -
 
 def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
     """Run `work` to its end or to the first signal, and say which signal it was. Main thread only."""
-    return asyncio.run(_guarded(work))
 
+    async def guarded() -> signal.Signals | None:
+        task, received = asyncio.ensure_future(work), list[signal.Signals]()
 
-async def _guarded(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
-    task = asyncio.ensure_future(work)
-    received: list[signal.Signals] = []
+        def stop(number: signal.Signals) -> None:
+            received.append(number)
+            task.cancel()
 
-    def stop(number: signal.Signals) -> None:
-        received.append(number)
-        task.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop, number)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not received:
-            raise
-    finally:
+        loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-    return received[0] if received else None
+            loop.add_signal_handler(number, stop, number)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not received:
+                raise
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+        return received[0] if received else None
+
+    return asyncio.run(guarded())

@@ -5,7 +5,7 @@ the cell says, while the other arms idle. From set to set the order of the arms 
 what drifts with time falls on each arm alike. A round is one pass over all cells; a run with a held load repeats its
 first cell at the end, in fewer sets, to show drift.
 
-A load is held (`benchmark.measure.held`): a block has no last pair, since its load is refilled until its requests have
+A load is held (`HeldLoad`): a block has no last pair, since its load is refilled until its requests have
 ended. The requests that count come in the same order to each arm, so that they are pairs as far as both arms got.
 
 Prompts with arrival times, and conversations, are replayed: all classes together, each prompt once in a round, in the
@@ -19,12 +19,15 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain, count, islice, product
+from typing import TypeVar
 
-from benchmark.cell_size import SETS, SETS_A_START, set_size, sets_in_all
+from benchmark.cell_size import ANSWERS_A_BLOCK, SETS, SETS_A_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.objectives import counted, planned
 from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
@@ -37,6 +40,12 @@ _OPEN_LOOP_WARMUP = 4
 """Requests in flight in the first warm-up of a run whose cells have a rate instead."""
 _MOST_WARMUP = 256
 """In flight in a warm-up for a rate: one that a server cannot answer would ask for more and more."""
+_OVERLOADED = 3 * ANSWERS_A_BLOCK
+"""Answers that a window takes at most at a rate, each as long as under a light load: at a rate that a server cannot answer, each answer
+takes longer than the one before, and so does each block's median. A window of so many of those would never be over, or take longer from
+block to block."""
+STAGGER_S = 0.001
+"""Between first requests, at least: opening many connections in one instant, a client would measure its own queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +148,7 @@ def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
         yield from (mean_s * gap for gap in drawn)
 
 
+_Any = TypeVar("_Any")
 Turn = tuple[Block, ...]
 """Blocks that run at the same time: one, unless the plan loads its arms simultaneously."""
 
@@ -148,58 +158,48 @@ def measured_turns(
 ) -> Iterator[Turn]:
     """All measured blocks of a round under one start of the servers, in the order in which they run; of a search's cell, after
     so many cells `before`. `again` is the sitting, which names pairs that a set cut short had sent already."""
-    if plan.replayed:
-        yield from _replayed_turns(plan, round_)
-        return
+    each = sets_in_all(plan.starts) // plan.starts
+    sets = range((start - 1) * each + 1, start * each + 1)
     cells = list(product(plan.loads, plan.loaded_with))
-    for number, (load, class_) in enumerate(cells if round_ != REPEATED else cells[:1]):
-        # The order of the arms goes on from one cell to the next.
-        shift = (before + number) * SETS_A_START
-        for set_ in sets_of(plan, round_, start):
-            blocks = [
-                held_block(
-                    plan, plan.arm(name), class_, load, round_=round_, number=set_, start=start, again=again
-                )
-                for name in arm_order([arm.name for arm in plan.arms], shift + set_ - 1)
-            ]
-            yield from [tuple(blocks)] if plan.simultaneous else [(block,) for block in blocks]
+    if round_ == REPEATED:
+        sets, cells = range(1, SETS_A_START + 1), cells[:1]
+    for number, (load, class_) in enumerate(cells):
+        block = partial(Block, class_=class_, load=load, phase="measured", round=round_)
+        first = 0 if plan.replayed else (before + number) * SETS_A_START + sets[0] - 1
+        if plan.replayed:
+            talks = replay(plan, load, round_)
+            parts = (tuple(chain.from_iterable(islice(talks, size))) for size in set_sizes(plan, load))
+            turns = (
+                [block(arm=arm.name, pairs=_for_arm(plan, arm, part)) for arm in plan.arms] for part in parts
+            )
+        else:
+            turns = (
+                [
+                    block(arm=supply.arm.name, supply=supply, number=set_, start=start, sitting=again)
+                    for supply in _supplies(plan, load, class_, round_, set_, again)
+                ]
+                for set_ in sets
+            )
+        for index, blocks in enumerate(turns, start=first):  # the order of the arms goes on from cell to cell
+            ordered = arm_order(blocks, index)
+            yield from [tuple(ordered)] if plan.simultaneous else [(block,) for block in ordered]
 
 
-def held_block(
-    plan: Plan, arm: Arm, class_: str, load: Load, *, round_: int, number: int, start: int, again: int = 1
-) -> Block:
-    """A block of a held load. Of the cell that is repeated it has the prompts that it had at first."""
+def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int) -> Iterator[Supply]:
+    """What each arm's block of a set is made of. Of the cell that is repeated it has the prompts that it had at first."""
     sizes = set_sizes(plan, load)
     pass_ = 1 if round_ == REPEATED else round_
-    supply = Supply(
-        plan=plan,
-        arm=arm,
-        class_=class_,
-        load=load,
-        name=f"{load}/{round_}.{number}" + (f".{again}" if again > 1 else ""),
-        arrivals=f"{load}/{pass_}.{number}",
-        first=(pass_ - 1) * sum(sizes) + sum(sizes[: number - 1]),
-        counted=sizes[number - 1],
-    )
-    return Block(
-        arm=arm.name,
-        class_=class_,
-        load=load,
-        phase="measured",
-        round=round_,
-        number=number,
-        start=start,
-        sitting=again,
-        supply=supply,
-    )
-
-
-def sets_of(plan: Plan, round_: int, start: int) -> range:
-    """The numbers of the sets of a cell under one start of the servers."""
-    each = sets_in_all(plan.starts) // plan.starts
-    if round_ == REPEATED:
-        return range(1, SETS_A_START + 1)
-    return range((start - 1) * each + 1, start * each + 1)
+    for arm in plan.arms:
+        yield Supply(
+            plan=plan,
+            arm=arm,
+            class_=class_,
+            load=load,
+            name=f"{load}/{round_}.{set_}" + (f".{again}" if again > 1 else ""),
+            arrivals=f"{load}/{pass_}.{set_}",
+            first=(pass_ - 1) * sum(sizes) + sum(sizes[: set_ - 1]),
+            counted=sizes[set_ - 1],
+        )
 
 
 def set_sizes(plan: Plan, load: Load) -> list[int]:
@@ -244,25 +244,6 @@ def _parts_of_replay(plan: Plan, load: Load) -> list[int]:
     return [parts[number] for number in sorted(parts)]
 
 
-def _replayed_turns(plan: Plan, round_: int) -> Iterator[Turn]:
-    for load, class_ in product(plan.loads, plan.loaded_with):
-        asked = replay(plan, load, round_)
-        for index, size in enumerate(set_sizes(plan, load)):
-            chosen = tuple(chain.from_iterable(islice(asked, size)))
-            blocks = [
-                Block(
-                    arm=name,
-                    class_=class_,
-                    load=load,
-                    phase="measured",
-                    pairs=_for_arm(plan, plan.arm(name), chosen),
-                    round=round_,
-                )
-                for name in arm_order([arm.name for arm in plan.arms], index)
-            ]
-            yield from [tuple(blocks)] if plan.simultaneous else [(block,) for block in blocks]
-
-
 def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
     """The conversations of one round in the order in which they begin; nearly all prompts are one by themselves."""
     chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
@@ -285,11 +266,8 @@ def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
 def asked_as(plan: Plan, record: RequestRecord) -> Pair:
     """The pair of a record, with the nonce that the arm got."""
     if plan.replayed and record.phase == "measured":
-        load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
-        arm = plan.arm(record.arm)
-        asked = chain.from_iterable(
-            _for_arm(plan, arm, tuple(one)) for one in replay(plan, load, record.round)
-        )
+        talks = replay(plan, record.load, record.round)
+        asked = (pair for talk in talks for pair in _for_arm(plan, plan.arm(record.arm), tuple(talk)))
         return next(pair for pair in asked if pair.id == record.pair_id)
     prompt = next(one for one in plan.prompts if one.id == record.prompt_id)
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
@@ -324,7 +302,7 @@ def more_warmup(plan: Plan, at_once: int, answer_s: float) -> int | None:
     return needed if plan.held and needed > at_once else None
 
 
-def arm_order(arms: list[str], set_index: int) -> list[str]:
+def arm_order(arms: list[_Any], set_index: int) -> list[_Any]:
     """The order of the arms in one set: every second set reversed, every second pair of sets rotated."""
     turn = set_index // 2 % len(arms)
     order = arms[turn:] + arms[:turn]
@@ -370,3 +348,97 @@ def _pair(id_: str, prompt: Prompt, seed: int) -> Pair:
 
 def _nonce(seed: int, id_: str, prompt: Prompt) -> str:
     return hashlib.sha256(f"{seed}/{id_}/{prompt.id}".encode()).hexdigest()[:6]
+
+
+class HeldLoad:
+    """A load that is held while it is measured: which requests one block sends, and which of them count.
+
+    So many requests are kept in flight by sending the next one as soon as one has ended. The first ones start one after the
+    other over the length of one answer, so that they do not run in lockstep. Requests count that are sent in the steady window:
+    it opens when all have started and one answer's time has passed, and closes when enough were sent and the window is at least
+    ANSWERS_A_BLOCK times as long as a median answer. Sending goes on until the last one that counts has ended, so that each of
+    them met the whole load. What is sent before the window is called `ramp`, what is sent after it `drain`: both are recorded,
+    neither is in a figure.
+
+    Counting by the time of sending, and waiting for each answer, gives long answers and short ones the same chance. Requests at
+    a rate are counted alike; they arrive when they are due, however many are in flight.
+
+    It has no clock and does no input or output: the client drives it, and so does a simulation. All times are seconds since the
+    block began.
+    """
+
+    def __init__(
+        self,
+        *,
+        at_once: int | None,
+        counted: int,
+        answer_s: float | None,
+        light_s: float | None = None,
+        most_s: float | None = None,
+    ) -> None:
+        """`at_once` requests in flight, None where they arrive at a rate; `counted` of them count at least, fewer only where
+        the window may last `most_s` at most. `answer_s` is what an answer is expected to take, None where that is not known:
+        then the ramp ends once as many requests have ended as are in flight. `light_s` is what it takes where few are in flight."""
+        self.at_once, self.counted, self.answer_s = at_once, counted, answer_s
+        slots = at_once or 1
+        self._spread_s = max(answer_s or 0.0, slots * STAGGER_S)
+        self.starts_s = [slot * self._spread_s / slots for slot in range(slots)]
+        """When each slot sends its first request, spread over one answer."""
+        self._most_s = math.inf if most_s is None else most_s
+        self._sent = self._open = self._ended = 0
+        self._answers_s: list[float] = []
+        self._enough_s = _OVERLOADED * (light_s or 0.0)
+        self.steady_from_s: float | None = None
+        self.steady_until_s: float | None = None
+
+    def send(self, now_s: float) -> Phase | None:
+        """Which kind of request is sent now; None where nothing is sent any more."""
+        if self.steady_from_s is None:
+            if not self._built_up(now_s):
+                return "ramp"
+            self.steady_from_s = now_s
+            self._enough_s = self._enough_s or _OVERLOADED * (self.median_s or 0.0)
+        if self.steady_until_s is None:
+            if not self._enough(now_s):
+                self._sent += 1
+                self._open += 1
+                return "measured"
+            self.steady_until_s = now_s
+        return "drain" if self._open and not self._given_up(now_s) else None
+
+    def _given_up(self, now_s: float) -> bool:
+        """Above what a server can answer, requests at a rate that are sent behind the window only lengthen its queue: they are sent
+        for as long as the window was."""
+        begin, end = self.steady_from_s or 0.0, self.steady_until_s or 0.0
+        return self.at_once is None and now_s - end >= end - begin
+
+    def ended(self, phase: Phase, *, took_s: float, ok: bool) -> float:
+        """A request has ended after `took_s`; how long its slot waits before the next one. After a failure it waits as long as
+        an answer would have taken: a server that refuses at once would be flooded, and the journal with it."""
+        self._ended += 1
+        self._open -= phase == "measured"
+        if ok:
+            insort(self._answers_s, took_s)
+            return 0.0
+        return max(0.0, (self.median_s or self._spread_s) - took_s)
+
+    @property
+    def median_s(self) -> float | None:
+        """What an answer took in this block, or is expected to take."""
+        known = self._answers_s
+        return known[len(known) // 2] if known else self.answer_s
+
+    def _built_up(self, now_s: float) -> bool:
+        if self.answer_s is None and self._ended < (self.at_once or 1):
+            return False
+        return now_s >= max(self.answer_s or 0.0, self.starts_s[-1])
+
+    def _enough(self, now_s: float) -> bool:
+        lasted_s = now_s - (self.steady_from_s or 0.0)
+        if lasted_s >= self._most_s:
+            return self._sent > 0
+        if self._sent < self.counted:
+            return False
+        if self.at_once is None and lasted_s >= self._enough_s > 0:
+            return True
+        return lasted_s >= ANSWERS_A_BLOCK * (self.median_s or 0.0)

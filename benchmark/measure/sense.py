@@ -17,9 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from benchmark.errors import ResultsError
-from benchmark.measure.records import Moment, Name, Text
-from core.reading import json_of, lines_of
+from benchmark.measure.records import Moment, Name, Text, answers_in
 
 FILE_NAME = "sense.jsonl"
 
@@ -78,10 +76,18 @@ class Answer:
     message: Text | None = None
 
     @property
+    def key(self) -> str:
+        return self.question
+
+    @property
     def judgement(self) -> Judgement:
         if self.text is None:
             return "no answer"
-        return _fault(self.text) or ("right" if holds(self.text, self.accepted) else "wrong")
+        if loops(self.text):
+            return "loop"
+        if is_noise(self.text):
+            return "noise"
+        return "right" if holds(self.text, self.accepted) else "wrong"
 
 
 _READER = TypeAdapter(Answer)
@@ -93,64 +99,58 @@ def to_json(answer: Answer) -> dict[str, Any]:
 
 
 def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
-    """What `folder` holds of the run of a plan, each question once. What a damaged line held counts as never asked.
+    """What `folder` holds of the run of a plan, each question once. Raises ResultsError."""
 
-    Raises ResultsError.
-    """
-    path, found = folder / FILE_NAME, dict[str, Answer]()
-    try:
-        for raw in lines_of(path) if path.exists() else ():
-            try:
-                content = json_of(raw or b"")
-                answer = _READER.validate_python({k: v for k, v in content.items() if k != "kind"})
-            except (ValueError, TypeError, AttributeError, OverflowError):
-                continue
-            if answer.plan_sha256 == plan_sha256:
-                found.setdefault(answer.question, answer)
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
-        ) from error
-    return tuple(found.values())
+    def answer(content: Any) -> Answer:
+        return _READER.validate_python({k: v for k, v in content.items() if k != "kind"})
+
+    return answers_in(folder / FILE_NAME, answer, lambda line: line.plan_sha256 == plan_sha256)
 
 
 def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
     """`sense` of a summary; None where nothing was asked."""
     if not answers:
         return None
-    judged = [(one, one.judgement) for one in answers]
-    wrong = [(one, judgement) for one, judgement in judged if judgement != "right"]
+    judged = [(answer, answer.judgement) for answer in answers]
+    wrong = [(answer, judgement) for answer, judgement in judged if judgement != "right"]
     looping = any(judgement == "loop" for _, judgement in wrong)
     withheld = looping or len(wrong) > len(QUESTIONS) - NEEDED
-    right = f"{answers[0].arm} answered {len(judged) - len(wrong)} of {len(judged)} simple questions rightly"
-    why = f"{right}{' and repeats itself without end' * looping}: {'; '.join(_named(*one) for one in wrong)}"
+    right = len(judged) - len(wrong)
+    text = f"{answers[0].arm} answered {right} of {len(judged)} simple questions rightly"
+    if withheld:
+        text += f"{' and repeats itself without end' * looping}: {'; '.join(_named(*each) for each in wrong)}"
     return {
         "arm": answers[0].arm,
         "asked": len(judged),
-        "right": len(judged) - len(wrong),
+        "right": right,
         "needed": NEEDED,
         "withheld": withheld,
-        "text": why if withheld else right,
+        "text": text,
         "questions": [
-            {"question": one.question, "answer": one.text, "error": one.error, "judgement": judgement}
-            for one, judgement in judged
+            {
+                "question": answer.question,
+                "answer": answer.text,
+                "error": answer.error,
+                "judgement": judgement,
+            }
+            for answer, judgement in judged
         ],
     }
 
 
 def withholds(answers: Sequence[Answer]) -> str:
     """Why these answers withhold every verdict of their run, in words; empty where they do not."""
-    found = outcome(answers)
-    return str(found["text"]) if found and found["withheld"] else ""
+    summary = outcome(answers)
+    return str(summary["text"]) if summary and summary["withheld"] else ""
 
 
 def _named(answer: Answer, judgement: Judgement) -> str:
     """A question that was not answered rightly, with the answer."""
     if answer.text is None:
         return f"{answer.question} no answer ({answer.error})"
-    said = " ".join(answer.text.split())
-    said = said if len(said) <= _MOST_SHOWN else f"{said[:_MOST_SHOWN]}..."
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in said)
+    text = " ".join(answer.text.split())
+    text = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return f'{answer.question} "{printable}"{f" ({judgement})" if judgement != "wrong" else ""}'
 
 
@@ -158,12 +158,6 @@ def holds(text: str, accepted: Sequence[str]) -> bool:
     """Whether a text has one of these as a word or number of its own, whatever is around it."""
     either = "|".join(map(re.escape, accepted))
     return re.search(rf"(?i)(?<!\w)(?<!\d[.,])(?:{either})(?!\w|[.,]\d)", text) is not None
-
-
-def _fault(text: str) -> Literal["loop", "noise"] | None:
-    if loops(text):
-        return "loop"
-    return "noise" if is_noise(text) else None
 
 
 def loops(text: str) -> bool:

@@ -7,17 +7,15 @@ Counts that cannot be true are refused here, before anything is computed from th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as shown
 from typing import Any, Literal, NamedTuple
 
-from benchmark.measure.api_key import hidden
 from core.reading import json_of
 
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
-_MOST_FINISH_REASON = 60
 MOST_TOKENS = 1 << 24
 """Of a prompt or an answer. No model takes as many."""
 _OVERSHOOT_TOKENS = 64
@@ -30,7 +28,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StreamFault(Exception):
-    """The stream cannot be used; `name` is the record's error name."""
+    """The stream cannot be used; `name` is the record's error name. The message may be long, and hold the API key."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -146,8 +144,7 @@ class StreamTally:
     def __init__(self, max_tokens: int = MOST_TOKENS) -> None:
         self.done = False
         self._max_tokens = max_tokens
-        self._most_chunks = 1024 + 8 * max_tokens
-        self._most_chars = (1 << 20) + 64 * max_tokens
+        self._most_chunks, self._most_chars = 1024 + 8 * max_tokens, (1 << 20) + 64 * max_tokens
         self._chars = 0
         self._chunks: list[_Chunk] = []
         self._usage = _Usage()
@@ -167,61 +164,57 @@ class StreamTally:
             self.done = True
             return
         event = _event(data)
-        usage = self._counted(event)
-        if not event["choices"]:
+        has_usage = self._take_usage(event)
+        choices = event.get("choices", [])
+        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+            raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
+        if not choices:
             return
-        choice = event["choices"][0]
-        if len(event["choices"]) > 1 or choice.get("index"):
-            raise StreamFault("malformed", f"one choice was asked for, index 0: {hidden(data)[:80]!r}")
-        self._finish_reason = (
-            hidden(_string(choice.get("finish_reason")))[:_MOST_FINISH_REASON] or self._finish_reason
-        )
+        choice = choices[0]
+        if len(choices) > 1 or choice.get("index"):
+            raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
+        self._finish_reason = _string(choice.get("finish_reason")) or self._finish_reason
         text = _text(choice)
-        self._chunks.append(_Chunk(at_s, text, usage and usage.completion))
+        self._chunks.append(_Chunk(at_s, text, self._usage.completion if has_usage else None))
         self._chars += len(text)
         if len(self._chunks) > self._most_chunks or self._chars > self._most_chars:
-            raise StreamFault(
-                "too_large",
-                f"{len(self._chunks)} chunks with {self._chars} characters for at most {self._max_tokens} tokens",
-            )
+            size = f"{len(self._chunks)} chunks with {self._chars} characters"
+            raise StreamFault("too_large", f"{size} for at most {self._max_tokens} tokens")
 
-    def _counted(self, event: Mapping[str, Any]) -> _Usage | None:
-        """What the server says of tokens in this event. Raises StreamFault where that cannot be true."""
-        said, metrics = event.get("usage"), event.get("metrics")
+    def _take_usage(self, event: Mapping[str, Any]) -> bool:
+        """What the server says of tokens in this event, if anything. Raises StreamFault where that cannot be true."""
+        usage, metrics = event.get("usage"), event.get("metrics")
         try:
             drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
             if isinstance(drafts, dict):
                 self._spec_stats = statistics_of(drafts, most_tokens=self._max_tokens)
-            if said is None:
-                return None
-            if not isinstance(said, dict):
-                raise ImplausibleCount(f"it is of type {type(said).__name__}; must be a JSON object")
-            prompt, details = tokens_in(said, "prompt_tokens"), said.get("prompt_tokens_details")
+            if usage is None:
+                return False
+            if not isinstance(usage, dict):
+                raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
+            prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
             most_cached = MOST_TOKENS if prompt is None else prompt
             self._usage = _Usage(
-                tokens_in(said, "completion_tokens", most=self._max_tokens),
+                tokens_in(usage, "completion_tokens", most=self._max_tokens),
                 prompt,
                 tokens_in(details, "cached_tokens", most=most_cached) if isinstance(details, dict) else None,
             )
         except ImplausibleCount as error:
-            raise StreamFault("implausible_usage", f"the server's usage cannot be true: {error}") from error
-        return self._usage
+            raise _untrue(str(error)) from error
+        return True
 
     def output(self) -> Output:
         """The whole answer. Raises StreamFault where the stream carried no output or never ended."""
         if not self.done:
             raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
-        tokens = self._tokens_per_chunk()
+        tokens, total = self._tokens_per_chunk(), self._usage.completion
         counts = tokens or [0] * len(self._chunks)
         carrying = [(c, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
         if not carrying:
-            said = self._usage.completion
-            raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {said}")
-        total = self._usage.completion
+            raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {total}")
         most = max(chunk.cumulative or 0 for chunk in self._chunks)
         if total is not None and total < max(most, 1):
-            why = f"{total} tokens at the end, {most} before, {self._chars} characters"
-            raise StreamFault("implausible_usage", f"the server's usage cannot be true: {why}")
+            raise _untrue(f"{total} tokens at the end, {most} before, {self._chars} characters")
         text = "".join(chunk.text for chunk in self._chunks)
         return Output(
             chunk_s=tuple(chunk.at_s for chunk, _ in carrying),
@@ -232,14 +225,13 @@ class StreamTally:
             completion_tokens=total,
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
-            spec_stats=self._spec_stats
-            and {hidden(key): _hidden(one) for key, one in self._spec_stats.items()},
+            spec_stats=self._spec_stats,
             # JSON may cut a character outside the basic plane into two escapes.
-            text=hidden(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")),
+            text=text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
         )
 
     def _tokens_per_chunk(self) -> list[int] | None:
-        """New tokens of each chunk by cumulative usage; None where that is absent or not to be believed."""
+        """New tokens of each chunk by cumulative usage; None where that is absent or contradicts itself."""
         if any(chunk.text and chunk.cumulative is None for chunk in self._chunks):
             return None
         known = 0
@@ -248,22 +240,19 @@ class StreamTally:
             cumulative = known if chunk.cumulative is None else chunk.cumulative
             tokens.append(cumulative - known)
             known = cumulative
-        believable = known > 0 and min(tokens) >= 0 and known == self._usage.completion
-        return tokens if believable else None
+        sound = known > 0 and min(tokens) >= 0 and known == self._usage.completion
+        return tokens if sound else None
 
 
 def _event(data: str) -> dict[str, Any]:
     try:
         event = json_of(data)
     except ValueError as error:
-        raise StreamFault("malformed", f"an event is not JSON ({error}): {hidden(data)[:80]!r}") from error
+        raise StreamFault("malformed", f"an event is not JSON ({error}): {data!r}") from error
     if not isinstance(event, dict):
-        raise StreamFault("malformed", f"an event is not a JSON object: {hidden(data)[:80]!r}")
+        raise StreamFault("malformed", f"an event is not a JSON object: {data!r}")
     if event.get("error") or event.get("object") == "error":
-        raise StreamFault("stream_error", f"the server reported within the stream: {hidden(data)[:200]}")
-    choices = event.setdefault("choices", [])
-    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise StreamFault("malformed", f"`choices` is not a list of objects: {hidden(data)[:80]!r}")
+        raise StreamFault("stream_error", f"the server reported within the stream: {data}")
     return event
 
 
@@ -276,10 +265,6 @@ def _text(choice: dict[str, Any]) -> str:
     return reasoning + _string(delta.get("content"))
 
 
-def _hidden(value: Any) -> Any:
-    return hidden(value) if isinstance(value, str) else value
-
-
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -288,48 +273,39 @@ class ImplausibleCount(ValueError):
     """A count that cannot be true."""
 
 
-def tokens_in(said: Mapping[str, Any], key: str, *, most: int = MOST_TOKENS) -> int | None:
+def _untrue(what: str) -> StreamFault:
+    return StreamFault("implausible_usage", f"the server's usage cannot be true: {what}")
+
+
+def tokens_in(usage: Mapping[str, Any], key: str, *, most: int = MOST_TOKENS) -> int | None:
     """The count of tokens under `key`, from 0 to `most`; None where the key is absent. Raises ImplausibleCount."""
-    value = said.get(key)
+    value = usage.get(key)
     if value is None or (type(value) is int and 0 <= value <= most):
         return value
-    raise ImplausibleCount(f"{key} is {_shown(value)}; must be a whole number from 0 to {most}")
+    raise ImplausibleCount(f"{key} is {shown(value)}; must be a whole number from 0 to {most}")
 
 
-def statistics_of(said: Mapping[str, Any], *, most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
+def statistics_of(drafts: Mapping[str, Any], *, most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
     """Statistics of speculation without what is nested or long. Raises ImplausibleCount."""
     most = most_tokens + _OVERSHOOT_TOKENS
     for key in ("num_spec_steps", "num_accepted_draft_tokens"):
-        tokens_in(said, key, most=most)
-    histogram = said.get("acceptance_histogram")
-    if histogram is not None and not _histogram(histogram, most):
-        raise ImplausibleCount(
-            f"acceptance_histogram is {_shown(histogram)}; must be a list of at most {_MOST_ENTRIES} counts"
-        )
-    return {key: value for key, value in said.items() if len(key) <= _MOST_CHARS and _plain(value)}
+        tokens_in(drafts, key, most=most)
+    histogram = drafts.get("acceptance_histogram")
+    if histogram is not None and not _are_counts(histogram, most):
+        wanted = f"a list of at most {_MOST_ENTRIES} counts"
+        raise ImplausibleCount(f"acceptance_histogram is {shown(histogram)}; must be {wanted}")
+    return {key: value for key, value in drafts.items() if len(key) <= _MOST_CHARS and _is_simple(value)}
 
 
-def _histogram(value: Any, most: int) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) <= _MOST_ENTRIES
-        and all(type(n) is int and 0 <= n <= most for n in value)
-    )
+def _are_counts(value: Any, most: int) -> bool:
+    counts = isinstance(value, list) and len(value) <= _MOST_ENTRIES
+    return counts and all(type(n) is int and 0 <= n <= most for n in value)
 
 
-def _plain(value: Any) -> bool:
+def _is_simple(value: Any) -> bool:
     """Whether a value is one of JSON's simple ones, of usual size, or a list of counts."""
     if isinstance(value, str):
         return len(value) <= _MOST_CHARS
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, int):
+    if isinstance(value, (int, float)):
         return abs(value) < 1 << 63
-    return value is None or _histogram(value, MOST_TOKENS)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message. Python refuses to write out the longest whole numbers."""
-    if isinstance(value, int) and abs(value) >= 1 << 63:
-        return f"a number of {value.bit_length()} bits"
-    return repr(value)[:40] if isinstance(value, (int, float, str)) else f"of type {type(value).__name__}"
+    return value is None or _are_counts(value, MOST_TOKENS)

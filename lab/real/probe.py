@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmark.measure.client import request_body
+from benchmark.measure.endpoints import OF_DRAFTS, counters_in, metrics_url
 from benchmark.measure.schedule import Pair
-from benchmark.measure.server_metrics import OF_DRAFTS, counters_in, metrics_url
 from benchmark.measure.stream import Output, StreamTally
 from benchmark.plan import Plan
 from core.findings import Refusal

@@ -15,10 +15,9 @@ from statistics import median
 from typing import Any
 
 from benchmark.analyse.frontier import next_cell
-from benchmark.measure.held import HeldLoad
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, Phase, RequestRecord, RunRecord
-from benchmark.measure.schedule import Block, Pair, measured_turns, warmup_turns
+from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_turns, warmup_turns
 from benchmark.plan import Plan, from_dict
 from lab.emulator.h200 import conditional, drawn_factor
 from lab.emulator.joined import JoinedBatch, Place

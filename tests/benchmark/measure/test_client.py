@@ -6,8 +6,7 @@ from time import monotonic
 
 import pytest
 
-from benchmark.measure.api_key import API_KEYS
-from benchmark.measure.client import ask, session
+from benchmark.measure.client import API_KEYS, ask, session
 from benchmark.measure.stream import Output
 from tests.benchmark.endpoint import MODEL, Endpoint
 

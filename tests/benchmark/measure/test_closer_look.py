@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from benchmark.__main__ import main
-from benchmark.measure import closer_look, divergence, journal
+from benchmark.measure import divergence, journal, questions
 from benchmark.measure.divergence import DUMMY, MARGIN_NATS, NONE_GIVEN, NOT_GREEDY
 from benchmark.measure.progress import Progress
 from tests.benchmark.conftest import plan_content
@@ -234,7 +234,7 @@ def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured
     assert run(server, out, "--closer-look", "0.000001", rounds=8) == 0
     assert "stopped looking at differing answers" in capsys.readouterr().err
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
-    asyncio.run(closer_look.look_closer(journal.read(out), **given, most=3, repeats=2))
+    asyncio.run(questions.look_closer(journal.read(out), **given, most=3, repeats=2))
     assert main(["report", str(out)]) == 0
     assert len(server.asked) == 2 * 3
     assert len(server.seen) == 2 * 8 + 2
@@ -300,10 +300,10 @@ def test_everything_is_made_again_from_the_two_raw_files_without_their_damaged_l
 
 def test_the_place_to_go_on_from_is_between_words_and_not_far_back() -> None:
     text = "Ann saw the old mill by the river"
-    assert text[: closer_look.beginning(text, len("Ann saw the old mi"))] == "Ann saw the"
-    assert closer_look.beginning(text, 3) == 0
-    assert closer_look.beginning("1,2,3,4,5,6,7,8", 12) == 0
-    assert closer_look.beginning("a b " + "x" * 60, 60) == 0
+    assert text[: questions.beginning(text, len("Ann saw the old mi"))] == "Ann saw the"
+    assert questions.beginning(text, 3) == 0
+    assert questions.beginning("1,2,3,4,5,6,7,8", 12) == 0
+    assert questions.beginning("a b " + "x" * 60, 60) == 0
 
 
 def test_five_tokens_that_are_really_as_likely_are_not_taken_for_dummies() -> None:

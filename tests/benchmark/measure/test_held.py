@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from benchmark.cell_size import ANSWERS_A_BLOCK, block_s
-from benchmark.measure.held import HeldLoad
 from benchmark.measure.records import Phase
+from benchmark.measure.schedule import HeldLoad
 
 
 class Sent(NamedTuple):

@@ -11,9 +11,9 @@ import pytest
 
 from benchmark.cell_size import SETS, SETS_A_START
 from benchmark.measure import journal
+from benchmark.measure.endpoints import counters_in
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import REPEATED
-from benchmark.measure.server_metrics import counters_in
 from tests.benchmark.conftest import Run
 from tests.benchmark.endpoint import Endpoint, Timing
 from tests.benchmark.measure.test_run import summary, together

@@ -28,7 +28,7 @@ import aiohttp
 from aiohttp import web
 
 from benchmark.analyse.losslessness import Judged, judged, losslessness
-from benchmark.measure import closer_look, journal
+from benchmark.measure import journal, questions
 from benchmark.measure.divergence import MARGIN_NATS
 from benchmark.measure.progress import Progress
 from benchmark.measure.rounds import run
@@ -160,7 +160,7 @@ async def _measured(plan: Plan, urls: Mapping[str, str], out: Path, *, repeats: 
     progress = Progress(sys.stderr)
     await run(asked, out=out, timeout_s=120, progress=progress)
     given: dict[str, Any] = {"out": out, "timeout_s": 120, "progress": progress, "limit_s": 24 * 3600.0}
-    await closer_look.look_closer(journal.read(out), **given, most=10_000, repeats=repeats)
+    await questions.look_closer(journal.read(out), **given, most=10_000, repeats=repeats)
     return judged(journal.read(out))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.server_metrics import OF_DRAFTS
+from benchmark.measure.endpoints import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
 from benchmark.plan import from_dict
 from core.findings import Refusal

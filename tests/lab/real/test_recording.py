@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.server_metrics import OF_DRAFTS, counters_in
+from benchmark.measure.endpoints import OF_DRAFTS, counters_in
 from benchmark.measure.stream import Output, StreamTally
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.openai_api import Dialect, event, usage

@@ -1,8 +1,10 @@
-"""After the load, outside its times: where greedy answers differ, both servers are asked for log-probabilities there, and
-the baseline is asked some of its requests again, which shows how often it differs from itself.
+"""What servers are asked beside the load, outside its times.
 
-Everything is written to `divergence.jsonl` as it comes; what is there is not asked again. A server that refuses, breaks
-off or ends here costs lines of that file and nothing of the run.
+Before it: whether the baseline answers sensibly (`benchmark.measure.sense`), and what the servers say that is different between
+them beside what the plan says. After it, where greedy answers differ: both servers are asked for log-probabilities there
+(`benchmark.measure.divergence`), and the baseline is asked some of its requests again, which shows how often it differs from
+itself. Each answer is written down as it comes; what is there is not asked again. A server that refuses, breaks off or ends
+here costs lines of these files and nothing of the run.
 """
 
 from __future__ import annotations
@@ -12,18 +14,27 @@ import json
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
 from benchmark.errors import EndpointError
-from benchmark.measure import divergence
-from benchmark.measure.api_key import hidden
-from benchmark.measure.client import Failure, ask, ask_whole, one_line, request_body, request_path, session
+from benchmark.measure import divergence, journal, sense
+from benchmark.measure.client import (
+    Failure,
+    ask,
+    ask_whole,
+    hidden,
+    one_line,
+    request_body,
+    request_path,
+    session,
+)
 from benchmark.measure.divergence import Again, Asked, Case, Line
+from benchmark.measure.endpoints import Endpoint, endpoints, with_differences
 from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import together
 from benchmark.measure.progress import Progress
@@ -32,13 +43,79 @@ from benchmark.measure.schedule import asked_as
 from benchmark.plan import Plan
 from core.words import count
 
+_Line = TypeVar("_Line", bound=Line)
 MOST_CASES, REPEATS = 64, 32
 """Pairs that are asked about, and requests that the baseline gets again; chosen by chance."""
+_MAX_TOKENS = 256
+"""Of an answer to a simple question: enough for a model that reasons first, and for a loop to be seen."""
+_BRIEFLY = "Answer with one word or number only."
 _AT_ONCE = 4
 _BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
 """Tokenizers begin a new token there."""
 _NEAR = 48
 """The most characters before a difference that are written again."""
+
+
+async def before_load(
+    plan: Plan, *, out: Path, timeout_s: float, progress: Progress, sense_check: bool = True
+) -> Plan:
+    """Ask what has to be known before the load, and give the plan with what the servers say of themselves.
+
+    A run that goes on is not asked again. Nothing is written before the endpoints have answered. Raises EndpointError,
+    StorageError.
+    """
+    async with session(timeout_s) as http:
+        if not journal.exists(out):
+            served = await endpoints(http, plan)
+            if reason := _skipped(plan, served, sense_check=sense_check):
+                progress.tell(f"sense check skipped: {reason}")
+            else:
+                await _ask_baseline(http, plan, out, progress)
+        return await with_differences(http, plan)
+
+
+def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, sense_check: bool) -> str:
+    """Why the baseline is not asked; empty where it is."""
+    if not sense_check:
+        return "--no-sense-check was given"
+    if any(endpoint.emulated for endpoint in served.values()):
+        return "the endpoints are emulated, and their answers mean nothing"
+    if all(prompt.messages is None for prompt in plan.prompts):
+        return "the plan's prompts are raw text, not messages: a base model does not answer questions"
+    return ""
+
+
+async def _ask_baseline(http: aiohttp.ClientSession, plan: Plan, out: Path, progress: Progress) -> None:
+    """One question after the other, so that the answers do not depend on a batch. Greedy; of what the plan merges into its
+    requests, only how the chat is written: the rest may force an answer's form."""
+    arm, sha = plan.arm(plan.baseline), plan.sha256()
+    template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
+    asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
+    known = {answer.question: answer for answer in sense.read(out, sha)}
+    with Journal(out, sense.FILE_NAME) as book:
+        for question in (one for one in sense.QUESTIONS if one.text not in known):
+            messages = [{"role": "user", "content": f"{question.text} {_BRIEFLY}"}]
+            body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
+            answer = sense.Answer(
+                plan_sha256=sha,
+                arm=arm.name,
+                question=question.text,
+                accepted=question.accepted,
+                asked_unix_s=round(time.time(), 3),
+            )
+            result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
+            if isinstance(result, Failure):
+                answer = replace(answer, error=result.name, message=result.message)
+            else:
+                answer = replace(answer, text=result.text)
+            known[question.text] = answer
+            book.write(sense.to_json(answer))
+    if outcome := sense.outcome(list(known.values())):
+        if outcome["withheld"]:
+            gone = "this run gets no verdict. --no-sense-check leaves the questions out"
+            progress.warn(f"{outcome['text']}; {gone}")
+        else:
+            progress.tell(f"sense check: {outcome['text']}")
 
 
 async def look_closer(
@@ -69,8 +146,8 @@ async def look_closer(
                 look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.said)
                 await look.at(differing, most)
                 await look.repeat(raw.requests, repeats)
-                found = divergence.cases(raw.requests, known.values(), plan)
-                await look.at([case for case in found if case.treatment == plan.baseline], most)
+                cases = divergence.cases(raw.requests, known.values(), plan)
+                await look.at([case for case in cases if case.treatment == plan.baseline], most)
     except TimeoutError:
         progress.warn(f"stopped looking at differing answers after {limit_s:.0f} s; {again}")
     except EndpointError as error:
@@ -87,18 +164,16 @@ class _Look:
     chance: random.Random
     said: dict[str, str]
 
-    async def at(self, found: Sequence[Case], most: int) -> None:
+    async def at(self, cases: Sequence[Case], most: int) -> None:
         """Ask about the cases."""
-        await _in_turn(self.chance.sample(found, min(most, len(found))), self._case, _AT_ONCE)
+        await _in_turn(self.chance.sample(cases, min(most, len(cases))), self._case, _AT_ONCE)
 
     async def repeat(self, requests: Iterable[RequestRecord], most: int) -> None:
         """Ask the baseline some of its requests once more, under the load that they had."""
         answers = list(divergence.answers_of(self.plan.baseline, requests).values())
         chosen = self.chance.sample(answers, min(most, len(answers)))
         for load in self.plan.loads:
-            of_load = [
-                r for r in chosen if (r.concurrency, r.rate_per_s) == (load.concurrency, load.rate_per_s)
-            ]
+            of_load = [record for record in chosen if record.load == load]
             await _in_turn(of_load, self._again, load.concurrency or _AT_ONCE)
 
     async def _again(self, record: RequestRecord) -> None:
@@ -109,8 +184,10 @@ class _Look:
         url, most = self.plan.arm(record.arm).url + request_path(pair), self.plan.most_tokens(pair.prompt)
         result = await ask(self.http, url, request_body(self.plan, pair, self.said), max_tokens=most)
         names = ("text", "completion_tokens", "cached_tokens")
-        said = result if isinstance(result, Failure) else {name: getattr(result, name) for name in names}
-        self._keep(replace(line, **_said(said)))
+        self._keep(
+            line,
+            result if isinstance(result, Failure) else {name: getattr(result, name) for name in names},
+        )
 
     async def _case(self, case: Case) -> None:
         """First from shortly before the difference. What does not show a near-tie is asked again from the beginning of the
@@ -124,8 +201,8 @@ class _Look:
             ours, theirs = await self._asked(case, case.ours.arm, given, max_tokens), None
             if case.treatment != case.ours.arm and not (ours.error or divergence.unreal(ours.steps)):
                 theirs = await self._asked(case, case.treatment, given, max_tokens)
-            found = divergence.judge(case, ours, theirs)
-            if found.name == "near-tie" or found.why in divergence.UNREAL:
+            verdict = divergence.judge(case, ours, theirs)
+            if verdict.name == "near-tie" or verdict.why in divergence.UNREAL:
                 return
 
     async def _asked(self, case: Case, arm: str, given: int, max_tokens: int) -> Asked:
@@ -143,19 +220,24 @@ class _Look:
         pair = asked_as(self.plan, case.ours)
         body = question(request_body(self.plan, pair, self.said), case.text[:given], max_tokens)
         url = self.plan.arm(arm).url + request_path(pair)
-        said = await ask_whole(self.http, url, body, max_tokens=max_tokens)
-        if not isinstance(said, Failure):
+        answer = await ask_whole(self.http, url, body, max_tokens=max_tokens)
+        if not isinstance(answer, Failure):
             try:
-                said = {"steps": _without_key(divergence.steps_of(said))}
+                answer = {"steps": _without_key(divergence.steps_of(answer))}
             except ValueError as error:
-                said = Failure("malformed", one_line(str(error)))
-        done = replace(line, **_said(said))
-        self._keep(done)
-        return done
+                answer = Failure("malformed", one_line(str(error)))
+        return self._keep(line, answer)
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: _Line, answer: Failure | dict[str, Any]) -> _Line:
+        """Write the line with its answer. Raises EndpointError where the server is gone, which is not written: it may come back."""
+        if isinstance(answer, Failure):
+            if answer.name.startswith("connect_"):
+                raise EndpointError(f"{answer.name}: {answer.message}")
+            answer = {"error": answer.name, "message": answer.message}
+        line = replace(line, **answer)
         self.known[line.key] = line
         self.book.write(divergence.to_json(line))
+        return line
 
 
 def _without_key(steps: tuple[divergence.Step, ...]) -> tuple[divergence.Step, ...]:
@@ -166,18 +248,9 @@ def _without_key(steps: tuple[divergence.Step, ...]) -> tuple[divergence.Step, .
     return steps
 
 
-def _said(said: Failure | dict[str, Any]) -> dict[str, Any]:
-    """For the line. Raises EndpointError where the server is gone, which is not written: it may come back."""
-    if not isinstance(said, Failure):
-        return said
-    if said.name.startswith("connect_"):
-        raise EndpointError(f"{said.name}: {said.message}")
-    return {"error": said.name, "message": said.message}
-
-
 def beginning(text: str, common: int) -> int:
     """How much of an answer to give so that its last words before `common` are written again; 0 where no place is fit."""
-    places = [found.start() for found in _BETWEEN_WORDS.finditer(text[:common])][-2:]
+    places = [match.start() for match in _BETWEEN_WORDS.finditer(text[:common])][-2:]
     return places[0] if len(places) == 2 and common - places[0] <= _NEAR else 0
 
 

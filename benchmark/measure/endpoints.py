@@ -1,0 +1,196 @@
+"""What a server says about itself: at `/models` what it serves, at `/metrics` what it counts and when it was started, and its version.
+
+vLLM counts per engine and model since its start, so the difference over a block is the block's, as long as nobody else asks
+the server meanwhile. https://docs.vllm.ai/en/latest/usage/metrics.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+
+from benchmark.errors import EndpointError
+from benchmark.measure.client import KEY_REMEDY, one_line, read_at_most
+from benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTED,
+    COUNTED_DRAFTS,
+    COUNTED_GENERATED,
+    COUNTED_PER_POSITION,
+    LAST_MOMENT,
+    MOST_COUNTED,
+)
+from benchmark.measure.stream import StreamFault
+from benchmark.plan import Arm, Plan
+from core.reading import json_of
+
+OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
+_STARTED = "process_start_time_seconds"
+"""Of the Prometheus client's process collector, seconds since 1970."""
+_COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
+_LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
+_INFO, _LABEL = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE), re.compile(r'(\w+)="([^"]*)"')
+_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
+"""Of vLLM's key-value cache, what changes a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
+(vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
+_MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
+_MOST_LISTED, _MOST_COUNTERS, _MOST_ABOUT = 8 << 20, 16 << 20, 2 << 20
+"""Bytes of a list of models, of a server's metrics, and of a page that is read for what it says about the server."""
+_MOST_NAMED, _MOST_TEXTS, _MOST_VALUE = 10, 100, 100
+"""Models that a message names, texts of an emulator, characters of an owner or of a setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """What an endpoint says about itself."""
+
+    owner: str
+    """Of the model."""
+    cautions: tuple[str, ...] = ()
+    """Of an emulator: what its timings were not fitted to."""
+    made_up: tuple[str, ...] = ()
+    """Of an emulator: classes for which it knows no acceptance."""
+
+    @property
+    def emulated(self) -> bool:
+        return self.owner.lower().startswith("emulat")
+
+
+async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
+    """By arm, what the endpoint says about itself. Raises EndpointError where the model is not served."""
+    return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
+
+
+async def _endpoint(http: aiohttp.ClientSession, arm: Arm, model: str) -> Endpoint:
+    where = f"{arm.name}: {arm.url}/models"
+    remedy = f"is this its address? --arm {arm.name}=URL names another"
+    try:
+        async with http.get(f"{arm.url}/models", timeout=_MODELS_TIMEOUT, allow_redirects=False) as response:
+            if response.status in (401, 403):
+                raise EndpointError(f"{where}: answered HTTP {response.status}; {KEY_REMEDY}")
+            if response.status != 200:  # a redirect is not followed: requests to the arm would not be either
+                to = response.headers.get("Location")
+                answered = f"HTTP {response.status}{f' (to {one_line(to, 200)})' if to else ''}"
+                raise EndpointError(f"{where}: answered {answered}; {remedy}")
+            content = await read_at_most(response, _MOST_LISTED)
+    except StreamFault as fault:
+        raise EndpointError(f"{where}: {one_line(f'{fault.name}: {fault}')}; {remedy}") from fault
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+        reason = one_line(str(error)) or "no answer in 15 s"
+        raise EndpointError(f"{where}: {reason}; is it up, and {remedy}") from error
+    try:
+        served = {str(entry["id"]): _about(entry) for entry in json_of(content)["data"]}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = "an HTML page" if content.lstrip().startswith(b"<") else "not a list of models"
+        raise EndpointError(f"{where}: answered {what}; {remedy}") from error
+    if model not in served:
+        named = [one_line(name, 100) for name in list(served)[:_MOST_NAMED]]
+        has = ", ".join(named) + (" ..." if len(served) > _MOST_NAMED else "") or "nothing"
+        raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
+    return served[model]
+
+
+def _about(entry: Mapping[str, Any]) -> Endpoint:
+    plain = Endpoint(owner=one_line(str(entry.get("owned_by", "")), _MOST_VALUE))
+    metadata = entry.get("metadata")
+    if not plain.emulated or not isinstance(metadata, dict):
+        return plain
+    cautions, made_up = (
+        tuple(one_line(str(text)) for text in texts[:_MOST_TEXTS]) if isinstance(texts, list) else ()
+        for texts in map(metadata.get, ("cautions", "classes_without_acceptance"))
+    )
+    return replace(plain, cautions=cautions, made_up=made_up)
+
+
+async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
+    """The plan with what the server of an arm says that its baseline's says otherwise: its version, settings of its cache."""
+    said = dict(
+        zip(plan.baselines, await asyncio.gather(*(_settings(http, arm) for arm in plan.arms)), strict=True)
+    )
+    arms = []
+    for arm in plan.arms:
+        base = plan.baselines[arm.name]
+        own, other = said[arm.name], said[base]
+        new = (
+            f"{name} is {own[name]}, of {base} {other[name]}"
+            for name in own
+            if other.get(name, own[name]) != own[name]
+        )
+        changes = dict.fromkeys((*arm.also_changes, *new))
+        arms.append(arm.model_copy(update={"also_changes": tuple(changes)}))
+    return plan.model_copy(update={"arms": tuple(arms)})
+
+
+async def _settings(http: aiohttp.ClientSession, arm: Arm) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
+        version = await _page(http, metrics_url(arm.url).removesuffix("/metrics") + "/version", _MOST_ABOUT)
+        settings["version"] = one_line(str(json_of(version)["version"]), _MOST_VALUE)
+    with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError):
+        if match := _INFO.search(await _page(http, metrics_url(arm.url), _MOST_ABOUT)):
+            labels = dict(_LABEL.findall(match[1]))
+            settings |= {name: one_line(labels[name], _MOST_VALUE) for name in _SETTINGS if name in labels}
+    return settings
+
+
+async def counters_page(http: aiohttp.ClientSession, arm: Arm, warn: Callable[[str], None]) -> str | None:
+    """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
+    url = metrics_url(arm.url)
+    try:
+        return await _page(http, url, _MOST_COUNTERS)
+    except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
+        return None
+    except StreamFault as fault:
+        warn(f"{url}: {fault.name}: {one_line(str(fault))}; its counters are left out")
+    except (aiohttp.ClientError, OSError, ValueError):
+        pass
+    return ""
+
+
+async def _page(http: aiohttp.ClientSession, url: str, most: int) -> str:
+    async with http.get(url, timeout=_PAGE_TIMEOUT, allow_redirects=False) as response:
+        return (await read_at_most(response, most)).decode(errors="replace") if response.status == 200 else ""
+
+
+def metrics_url(base_url: str) -> str:
+    """Where vLLM shows its metrics: beside /v1, not below it."""
+    return base_url.removesuffix("/v1") + "/metrics"
+
+
+def started_in(text: str) -> float | None:
+    """When the server's process was started, where it says so."""
+    found = (_LINE.match(line) for line in text.splitlines() if line.startswith(_STARTED))
+    said = next((_number(match["value"]) for match in found if match), None)
+    return said if said is not None and said <= LAST_MOMENT else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value >= 0 and math.isfinite(value) else None
+
+
+def counters_in(text: str) -> dict[str, float] | None:
+    """The counters in Prometheus' text format, summed over label sets; None without any."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith(_COUNTED) or (match := _LINE.match(line)) is None:
+            continue
+        name = match["name"]
+        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
+            name = f"{name}/{position[1]}"
+        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
+            continue
+        if (value := _number(match["value"])) is not None:
+            found[name] = min(found.get(name, 0.0) + value, MOST_COUNTED)
+    return found or None
