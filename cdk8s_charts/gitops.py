@@ -27,7 +27,7 @@ Argo CD applies a wave once every object of the one before is healthy; only behi
 (gitops-engine/pkg/health/health_job.go), and `run` releases a Job only where its artifact is missing: in any wave but the last,
 Jobs would keep the arms from ever being applied. Unsuspended, a compile Job would wait for devices that an arm holds while that
 arm waits for it. So order among fetch, compile and arms is kept by what starts them: `run` releases one after the other, arms
-stand at 0, and a promoted one is written only once its artifact is complete (`operations/resolving.py`)."""
+stand at 0, and a promoted one is written only once its artifact is complete (`operations/rendering.py`)."""
 
 
 def folder(

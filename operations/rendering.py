@@ -1,29 +1,54 @@
-"""`render`: the Kubernetes objects that reviewers read, or the same with their placeholders filled."""
+"""`render`: the Kubernetes objects that reviewers read, or the same with their placeholders filled, also as a folder of a team's own
+GitOps repository.
+
+Each file of such a folder says in its first line what it was rendered from and the hash of the rest, so that a later rendering
+knows its own files, those that somebody edited, and those of others, without a list beside them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 import yaml
 
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
-from cdk8s_charts.gitops import folder
-from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
+from cdk8s_charts.gitops import KUSTOMIZATION, folder
+from cdk8s_charts.manifests import (
+    PLACEHOLDERS,
+    TAG,
+    ManifestFile,
+    fill,
+    names_in,
+    output_of,
+    read,
+    replace,
+    with_tags,
+)
 from core.console import print_json
-from core.findings import Misuse
+from core.findings import Misuse, Refusal
 from core.words import count
 from experiment import Experiment
-from operations.cloud import markers
+from experiment.naming import stack_name
+from operations.cloud import cloudformation, markers
 from operations.cloud.aws import aws_of
 from operations.options import FILE, experiment_of, manifests_option, on_aws
-from operations.resolving import deployed_images, place_in_repository, write_folder
+from operations.review.reviewing import git
+
+if TYPE_CHECKING:
+    from operations.cloud.aws import Aws
 
 _GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
 """What somebody must know; what names of Jobs carry follows from it."""
 _PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})")
+_MARK = re.compile(r"# trnspec render --resolved: experiment (?P<of>\S+), sha256 (?P<digest>[0-9a-f]{64})\n")
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -83,23 +108,53 @@ def command(
     """
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
+    if prometheus and (check or everything or resolved or out or given):
+        raise Misuse(
+            "--prometheus: writes files of its own; leave --check, --all, --resolved, --out and --set out"
+        )
     if prometheus:
-        if check or everything or resolved or out or given:
-            raise Misuse(
-                "--prometheus: writes files of its own; leave --check, --all, --resolved, --out and --set out"
-            )
         return _for_prometheus(experiment_of(path, verb="render"), prometheus, as_json=as_json)
     if resolved:
         experiment = experiment_of(path, verb="render")
-        return _resolved(
-            experiment, read(experiment, manifests), out, dict(given), account=account, as_json=as_json
-        )
-    found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
+        files = read(experiment, manifests)
+        return _resolved(experiment, files, out, dict(given), account=account, as_json=as_json)
+    folders = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
     if not as_json:
-        return said(found, check=check)
-    told = [{**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in found]
-    print_json({"rendered": told})
-    return int(check and any(one["changed"] for one in told))
+        return said(folders, check=check)
+    listed = [
+        {**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in folders
+    ]
+    print_json({"rendered": listed})
+    return int(check and any(one["changed"] for one in listed))
+
+
+def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> int:
+    from cdk8s_charts.render import render_for_prometheus  # jsii takes a second to start
+    from infra.monitoring.alarms import alert_groups
+    from infra.monitoring.grafana import grafana_dashboard
+
+    if experiment.cluster.prometheus is None:
+        raise Misuse(
+            f"{experiment.name}: cluster.prometheus is not set, so its pods would let no Prometheus read them; write "
+            "`prometheus: {namespace: monitoring}` under `cluster`, with the namespace of yours"
+        )
+    groups = alert_groups(experiment)
+    texts = {
+        "prometheus.yaml": render_for_prometheus(experiment, groups).yaml(),
+        "rules.yaml": yaml.safe_dump({"groups": groups}, sort_keys=False, width=1000),
+        "dashboard.json": grafana_dashboard(experiment),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Misuse(f"--prometheus {folder}: {error.strerror}; give a folder that can be written") from None
+    if as_json:
+        print_json({"written": [str(folder / name) for name in texts]})
+    else:
+        print(f"{folder}: {', '.join(texts)}")
+    return 0
 
 
 def _resolved(
@@ -114,59 +169,12 @@ def _resolved(
     """Fill the placeholders; into a folder from what is deployed, else from what was given."""
     aws = aws_of(experiment, account)
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
-    if out is not None:
-        repository, place = place_in_repository(out)
-        if images := needed - values.keys() - {"AWS_ACCOUNT"}:
-            values |= deployed_images(experiment, aws, sorted(images))
+    repository, place = place_in_repository(out) if out else ("", "")
+    if out:
+        values |= _deployed_images(experiment, aws, sorted(needed - values.keys() - {"AWS_ACCOUNT"}))
         markers.refuse_uncompiled(experiment, aws)
     if "AWS_ACCOUNT" not in values:
         values["AWS_ACCOUNT"] = account or aws.account
-    _refuse_incomplete(needed, values)
-    values = with_tags(values)
-    filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
-    if out is not None:
-        texts = folder(experiment, filled, repository=repository, path=place)
-        written = [str(path) for path in write_folder(experiment, texts, out)]
-        told = {"folder": str(out), "files": len(texts), "changed": written}
-        print_json(told) if as_json else print(f"{out}: {count(len(texts), 'file')}, {len(written)} changed")
-    elif as_json:
-        items = [item for file in filled for item in file.objects]
-        print_json({"apiVersion": "v1", "kind": "List", "items": items})
-    else:
-        sys.stdout.write("".join(file.yaml() for file in filled))
-    return 0
-
-
-def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> int:
-    from cdk8s_charts.render import render_for_prometheus  # jsii takes a second to start
-    from infra.monitoring.alarms import alert_groups
-    from infra.monitoring.grafana import grafana_dashboard
-
-    if experiment.cluster.prometheus is None:
-        raise Misuse(
-            f"{experiment.name}: cluster.prometheus is not set, so its pods would let no Prometheus read them; write "
-            "`prometheus: {namespace: monitoring}` under `cluster`, with the namespace of yours"
-        )
-    groups = alert_groups(experiment)
-    written = {
-        "prometheus.yaml": render_for_prometheus(experiment, groups).yaml(),
-        "rules.yaml": yaml.safe_dump({"groups": groups}, sort_keys=False, width=1000),
-        "dashboard.json": grafana_dashboard(experiment),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in written.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Misuse(f"--prometheus {folder}: {error.strerror}; give a folder that can be written") from None
-    if as_json:
-        print_json({"written": [str(folder / name) for name in written]})
-    else:
-        print(f"{folder}: {', '.join(written)}")
-    return 0
-
-
-def _refuse_incomplete(needed: set[str], values: dict[str, str]) -> None:
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:
@@ -174,3 +182,95 @@ def _refuse_incomplete(needed: set[str], values: dict[str, str]) -> None:
             raise Misuse(
                 f"{name} = {values[name]!r}: is not a pinned image; write registry/repository:tag (not latest) or @sha256:..."
             )
+    values = with_tags(values)
+    filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
+    if out:
+        texts = folder(experiment, filled, repository=repository, path=place)
+        changed = [str(path) for path in _write_folder(experiment, texts, out)]
+        if as_json:
+            print_json({"folder": str(out), "files": len(texts), "changed": changed})
+        else:
+            print(f"{out}: {count(len(texts), 'file')}, {len(changed)} changed")
+    elif as_json:
+        items: list[Any] = [item for file in filled for item in file.objects]
+        print_json({"apiVersion": "v1", "kind": "List", "items": items})
+    else:
+        sys.stdout.write("".join(file.yaml() for file in filled))
+    return 0
+
+
+def _deployed_images(experiment: Experiment, aws: Aws, placeholders: Iterable[str]) -> dict[str, str]:
+    """What the stack built, by placeholder. Raises `Refusal` where it is not deployed, half deployed, or applies the manifests
+    itself."""
+    if not placeholders:
+        return {}
+    stack = cloudformation.one(stack_name(experiment, "workloads"), aws)
+    if not stack.made:
+        raise cloudformation.not_deployed(f"stack {stack.name}", experiment, aws)
+    if not stack.complete:
+        raise Refusal(f"stack {stack.name}: is {stack.status}; ./trnspec status says what to do")
+    if missing := {output_of(name) for name in placeholders} - stack.outputs.keys():
+        raise Refusal(
+            f"stack {stack.name}: has no output {', '.join(sorted(missing))}, so it applies the manifests itself or is older than "
+            "they are; set workloads: gitops in deployment.yaml (a pipeline's stage: in pipeline.yaml), then "
+            f"{cloudformation.deploy_command(experiment.name)}"
+        )
+    return {name: stack.outputs[output_of(name)] for name in placeholders}
+
+
+def place_in_repository(out: Path) -> tuple[str, str]:
+    """Address of the repository in whose clone a folder lies, without a password, and the folder's path in it."""
+    real = Path(os.path.realpath(out))  # which takes a loop of links as it is
+    there = next(one for one in (real, *real.parents) if one.is_dir())
+    answers = git(there, "rev-parse", "--show-toplevel"), git(there, "config", "--get", "remote.origin.url")
+    top, address = ((answer or b"").decode().strip() for answer in answers)
+    if not top or not address:
+        raise Misuse(
+            f"--out {out}: is not in a clone of a git repository with a remote origin, which the Application names; clone the "
+            "repository that your GitOps tool reads, and give a folder in it"
+        )
+    parts = urlsplit(address)
+    if parts.scheme and parts.netloc:  # unlike git@host:path; the user of ssh stays, for who else reads it
+        user, _, host = parts.netloc.rpartition("@")
+        name = "" if parts.scheme in ("http", "https") else user.partition(":")[0]
+        netloc = f"{name}@{host}" if name else host
+        address = parts._replace(netloc=netloc, query="", fragment="").geturl()
+    return address, real.relative_to(Path(top).resolve()).as_posix()
+
+
+def _write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) -> list[Path]:
+    """Write what changed of `texts`, by name, and remove what an earlier rendering left; returns what changed.
+
+    Raises `Misuse` before anything is written for a file that somebody edited, and for one of others in the place of ours.
+    """
+    head = f"# trnspec render --resolved: experiment {experiment.name}, sha256"
+    wanted = {out / name: f"{head} {_digest(text)}\n{text}" for name, text in texts.items()}
+    try:
+        present = {path: path.read_text(encoding="utf-8", errors="replace") for path in out.glob("*.yaml")}
+        foreign = {path: why for path, text in sorted(present.items()) if (why := _foreign(experiment, text))}
+        if problems := [
+            f"{path}: {why}" for path, why in foreign.items() if path in wanted or _MARK.match(present[path])
+        ]:
+            raise Misuse(*problems)
+        changed = [path for path in sorted(present) if path not in foreign and path not in wanted]
+        changed += [path for path, text in wanted.items() if present.get(path) != text]
+        replace({path: wanted.get(path) for path in changed}, out, last=KUSTOMIZATION)
+    except OSError as error:
+        raise Refusal(f"--out {out}: cannot be written ({error.strerror}); give another folder") from None
+    return changed
+
+
+def _foreign(experiment: Experiment, text: str) -> str:
+    """Why a file may not be overwritten or removed, with what to do; empty where it may."""
+    mark = _MARK.match(text)
+    if mark is None:
+        return "was not rendered by this verb; move it, or give another --out"
+    if mark["of"] != experiment.name:
+        return f"was rendered from {mark['of']}; give each experiment a folder of its own"
+    if mark["digest"] != _digest(text[mark.end() :]):
+        return "was edited since it was rendered; keep the edit elsewhere (an overlay, a copy), delete the file, then run this again"
+    return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

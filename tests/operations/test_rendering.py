@@ -15,7 +15,7 @@ from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION
 from cdk8s_charts.manifests import output_of, texts, with_tags, write
 from cdk8s_charts.render import render
 from experiment import load
-from operations.resolving import place_in_repository
+from operations.rendering import place_in_repository
 from tests.conftest import REFERENCE
 from tests.operations.clients import make_stacks
 from tests.operations.conftest import Say
