@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import ceil, floor
+from typing import Any
 
+from core.screen import table
 from core.words import count
 from experiment.catalogue.models import BYTES_PER_VALUE, Shape
-from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain
+from experiment.catalogue.published import DRAFTED, LISTED, NOT_DENSE, PLAIN, Drafted, Handicap, Plain
 
 BANDWIDTH = 2.9e12
 """Bytes a second of one Trainium2 chip's memory
@@ -135,12 +137,12 @@ def fit(rows: Sequence[Plain]) -> Fit:
 
     An error counts by its size, not by its square, down to `_NOISE`, so that one odd row moves little.
     """
-    count = Counter(row.model.shape for row in rows)
+    of_shape = Counter(row.model.shape for row in rows)
     lines = []  # each row in parts of its own time: layers, cache, what the two have to explain, and its weight
     for row in rows:
-        own, weight = of_row(row), 1 / count[row.model.shape]
+        own, t = of_row(row), row.tpot_s
         lines.append(
-            (own.shape.layers / row.tpot_s, own.cache_s / row.tpot_s, 1 - own.bound_s / row.tpot_s, weight)
+            (own.shape.layers / t, own.cache_s / t, 1 - own.bound_s / t, 1 / of_shape[row.model.shape])
         )
     layer_s, cache_factor = 0.0, 0.0
     for _ in range(_ROUNDS):
@@ -149,8 +151,7 @@ def fit(rows: Sequence[Plain]) -> Fit:
             share = weight / max(abs(x * layer_s + y * cache_factor - z), _NOISE)
             xx, xy, yy = xx + share * x * x, xy + share * x * y, yy + share * y * y
             xz, yz = xz + share * x * z, yz + share * y * z
-        determinant = xx * yy - xy * xy
-        before = layer_s
+        determinant, before = xx * yy - xy * xy, layer_s
         layer_s, cache_factor = (xz * yy - yz * xy) / determinant, (yz * xx - xz * xy) / determinant
         if math.isclose(before, layer_s, rel_tol=1e-9):
             break
@@ -162,9 +163,8 @@ def left_out(rows: Sequence[Plain]) -> dict[str, float]:
     found: dict[str, float] = {}
     for shape in dict.fromkeys(row.model.shape for row in rows):
         others = fit([row for row in rows if row.model.shape != shape])
-        found |= {
-            row.row: row.tpot_s / others.step_s(of_row(row)) for row in rows if row.model.shape == shape
-        }
+        own = (row for row in rows if row.model.shape == shape)
+        found |= {row.row: row.tpot_s / others.step_s(of_row(row)) for row in own}
     return found
 
 
@@ -177,23 +177,22 @@ class Forecaster:
     high: float
     rows: tuple[str, ...]
 
-    def plain(self, configuration: Configuration, handicap: Handicap | None = None) -> PlainStep:
+    def plain(self, own: Configuration, handicap: Handicap | None = None) -> PlainStep:
         """A range inside what is published, a bound outside."""
-        beyond = [handicap] if handicap else list(_beyond(configuration))
+        beyond: list[Handicap] = [handicap] if handicap else []
+        if not handicap:
+            beyond += ["large batch"] if own.batch > LARGEST_BATCH else []
+            beyond += ["long context"] if own.compiled_tokens > LONGEST_CONTEXT else []
         if beyond:
-            return PlainStep(
-                bound_s=configuration.bound_s,
-                likely_s=None,
-                low_s=configuration.bound_s,
-                high_s=None,
-                why="; ".join(f"{BEYOND[one]}: {self._measured_beyond(one)}" for one in beyond),
-                rows=tuple(row.row for row in PLAIN if row.handicap in beyond),
-            )
-        likely = self.fit.step_s(configuration)
+            why = "; ".join(f"{BEYOND[one]}: {self._measured_beyond(one)}" for one in beyond)
+            rows = tuple(row.row for row in PLAIN if row.handicap in beyond)
+            bound_s = own.bound_s
+            return PlainStep(bound_s=bound_s, likely_s=None, low_s=bound_s, high_s=None, why=why, rows=rows)
+        likely = self.fit.step_s(own)
         return PlainStep(
-            bound_s=configuration.bound_s,
+            bound_s=own.bound_s,
             likely_s=likely,
-            low_s=max(configuration.bound_s, likely * self.low),
+            low_s=max(own.bound_s, likely * self.low),
             high_s=likely * self.high,
             rows=self.rows,
         )
@@ -203,12 +202,13 @@ class Forecaster:
         rows = [row for row in PLAIN if row.handicap == handicap]
         if not rows:
             return "no result is published"
-        excess = sorted((row.tpot_s - self.fit.step_s(of_row(row))) * 1000 for row in rows)
-        times = sorted(row.tpot_s / self.fit.step_s(of_row(row)) for row in rows)
-        span = f"{times[0]:.1f}" if len(rows) == 1 else f"{times[0]:.1f} to {times[-1]:.1f}"
-        ms = f"{excess[0]:+.0f}" if len(rows) == 1 else f"{excess[0]:+.0f} to {excess[-1]:+.0f}"
+        formula = [(row.tpot_s, self.fit.step_s(of_row(row))) for row in rows]
+        times, ms = sorted(t / f for t, f in formula), sorted((t - f) * 1000 for t, f in formula)
+        ends = [0] if len(rows) == 1 else [0, -1]
+        span = " to ".join(f"{times[end]:.1f}" for end in ends)
+        excess = " to ".join(f"{ms[end]:+.0f}" for end in ends)
         named = ", ".join(dict.fromkeys(f"{row.model.name} at TP {row.tensor_parallel}" for row in rows))
-        return f"{count(len(rows), 'published result')}: {span} times the formula ({ms} ms; {named}); too few for a range"
+        return f"{count(len(rows), 'published result')}: {span} times the formula ({excess} ms; {named}); too few for a range"
 
     def drafted(
         self,
@@ -221,11 +221,10 @@ class Forecaster:
         handicap: Handicap | None = None,
     ) -> DraftedStep:
         """What a drafted step costs in plain steps, with `at_once` requests under way."""
-        k = num_speculative_tokens
+        k, plain = num_speculative_tokens, self.plain(target, handicap)
         if mode == "fused":
-            return self._fused(target, draft, k, at_once, handicap)
+            return self._fused(target, plain, draft, k, at_once, handicap)
         unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k + 1)
-        plain = self.plain(target, handicap)
         if plain.likely_s is None:
             return replace(unknown, why=plain.why, rows=plain.rows)
         least, most, groups, caution = _HEADS.get(mode, (1, 0, {}, ""))
@@ -238,33 +237,33 @@ class Forecaster:
             return replace(unknown, why=f"mode {mode} is published {where}")
         ratios = sorted(row.most_step_ratio for row in rows)
         low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
-        return DraftedStep(
-            likely=(low + high) / 2,
-            low=low,
-            high=high,
-            most_tokens=k + 1,
-            why=f"mode {mode}: the middle of a range {caution}".rstrip() if caution else "",
-            rows=tuple(row.row for row in rows),
-        )
+        why = f"mode {mode}: the middle of a range {caution}".rstrip() if caution else ""
+        used = tuple(row.row for row in rows)
+        return replace(unknown, likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
 
     def _fused(
-        self, target: Configuration, draft: Shape, k: int, at_once: int, handicap: Handicap | None
+        self,
+        target: Configuration,
+        plain: PlainStep,
+        draft: Shape,
+        k: int,
+        at_once: int,
+        handicap: Handicap | None,
     ) -> DraftedStep:
         """k passes of the draft and one of the target: a pass costs at least its weights, likely what it would cost alone."""
-        pass_of = Configuration(
-            shape=draft, chips=target.chips, batch=target.batch, compiled_tokens=target.compiled_tokens
-        )
-        plain, alone = self.plain(target, handicap), self.plain(pass_of, handicap)
+        unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k)
+        pass_of = replace(target, shape=draft)
+        alone = self.plain(pass_of, handicap)
         if plain.likely_s is None or alone.likely_s is None or alone.high_s is None:
-            return DraftedStep(likely=None, low=1.0, high=None, most_tokens=k, why=plain.why, rows=plain.rows)
+            return replace(unknown, why=plain.why, rows=plain.rows)
         if at_once > _MOST_FUSED_AT_ONCE or k > _MOST_FUSED_WINDOW:
             why = f"mode fused is published for k up to {_MOST_FUSED_WINDOW} and up to {_MOST_FUSED_AT_ONCE} requests at once only"
-            return DraftedStep(likely=None, low=1.0, high=None, most_tokens=k, why=why)
-        return DraftedStep(
+            return replace(unknown, why=why)
+        return replace(
+            unknown,
             likely=1 + k * alone.likely_s / plain.likely_s,
             low=1 + k * pass_of.bound_s / plain.likely_s,
             high=1 + k * alone.high_s / plain.likely_s,
-            most_tokens=k,
             rows=tuple(r.row for r in DRAFTED if r.mode == "fused") + plain.rows,
         )
 
@@ -284,8 +283,108 @@ def published_forecaster() -> Forecaster:
     return forecaster()
 
 
-def _beyond(configuration: Configuration) -> Iterator[Handicap]:
-    if configuration.batch > LARGEST_BATCH:
-        yield "large batch"
-    if configuration.compiled_tokens > LONGEST_CONTEXT:
-        yield "long context"
+_INSIDE = [row for row in PLAIN if row.handicap is None]
+"""The rows that the forecast is fitted to."""
+
+
+def ledger() -> dict[str, Any]:
+    """Every published row with its source; plain rows with the forecast of the other models."""
+    by, ratios = published_forecaster(), left_out(_INSIDE)
+    return {
+        "schema": 1,
+        "origin": "quoted",
+        "fit": {
+            "seconds_a_layer": by.fit.layer_s,
+            "cache_factor": by.fit.cache_factor,
+            "range": [by.low, by.high],
+            "rows": list(by.rows),
+        },
+        "plain": [
+            asdict(row)
+            | {
+                "model": row.model.name,
+                "shape": None if row.model.confirmed == LISTED else asdict(row.model.shape),
+                "shape_confirmed": row.model.confirmed,
+                "chips": row.chips,
+                "bound_s": of_row(row).bound_s,
+                "measured_over_forecast_of_others": ratios.get(row.row),
+            }
+            for row in PLAIN
+        ],
+        "drafted": [
+            asdict(row) | {"step_ratio": row.step_ratio, "most_step_ratio": row.most_step_ratio}
+            for row in DRAFTED
+        ],
+        "not_dense": [asdict(row) for row in NOT_DENSE],
+    }
+
+
+def ledger_lines() -> Iterator[str]:
+    """The same for a person; sources come last, by row."""
+    by, ratios = published_forecaster(), left_out(_INSIDE)
+    folds = {
+        shape: forecaster(other for other in PLAIN if other.model.shape != shape)
+        for shape in dict.fromkeys(row.model.shape for row in _INSIDE)
+    }
+    missed = []
+    for row in _INSIDE:
+        forecast = folds[row.model.shape].plain(of_row(row))
+        if not forecast.low_s <= row.tpot_s <= (forecast.high_s or 0):
+            missed.append(row.row)
+    yield "QUOTED: published results of decoding on Trainium2; none was measured here."
+    yield ""
+    yield from table(
+        ("row", "model", "TP", "chips", "batch", "tokens", "ms", "bound", "measured / forecast"),
+        [
+            (
+                *(row.row, row.model.name, str(row.tensor_parallel), f"{row.chips:g}", str(row.batch)),
+                *(str(row.compiled_tokens), f"{row.tpot_s * 1000:.2f}", f"{of_row(row).bound_s * 1000:.2f}"),
+                f"{ratios[row.row]:.2f}" if row.handicap is None else row.handicap,
+            )
+            for row in PLAIN
+        ],
+        names={0, 1},
+    )
+    yield ""
+    yield (
+        f"step = weights / bandwidth + {by.fit.layer_s * 1000:.3f} ms x layers + {by.fit.cache_factor:.1f} x compiled "
+        "key-value cache / bandwidth"
+    )
+    rows, widest = len(_INSIDE), max(fold.high / fold.low for fold in folds.values())
+    yield (
+        f"Fitted to {rows} rows; the range is {by.low:.2f} to {by.high:.2f} of the forecast. Forecast by the models of "
+        f"other shapes, {rows - len(missed)} of {rows} rows lie in the range that those give (not {', '.join(missed)}), which is "
+        f"{widest:.2f} wide at most."
+    )
+    for kind, text in BEYOND.items():
+        beyond = ", ".join(row.row for row in PLAIN if row.handicap == kind)
+        yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."
+    yield ""
+    yield from table(
+        ("row", "beside", "mode", "k", "at once", "plain ms", "ms", "tok/step", "step / plain"),
+        [
+            (
+                *(one.row, one.base or "-", one.mode, str(one.num_speculative_tokens), str(one.concurrency)),
+                *(f"{one.plain_tpot_s * 1000:.2f}", f"{one.tpot_s * 1000:.2f}"),
+                "-" if one.tokens_per_step is None else f"{one.tokens_per_step:.2f}",
+                f"at most {one.most_step_ratio:.2f}" if one.step_ratio is None else f"{one.step_ratio:.2f}",
+            )
+            for one in DRAFTED
+        ],
+        names={0, 1, 2, 8},
+    )
+    yield ""
+    yield "No forecast for models with experts or layers without attention; published for them:"
+    yield from (f"  {other.model}: {other.figures}" for other in NOT_DENSE)
+    yield ""
+    yield "Sources; * a part was derived from the source's figures, ! the model's shape was not compared with a configuration"
+    by_source: dict[str, list[str]] = {}
+    everything: list[Plain | Drafted] = [*PLAIN, *DRAFTED]
+    for published in everything:
+        by_source.setdefault(published.source, []).append(_marked(published))
+    yield from (f"  {', '.join(rows)}: {source}" for source, rows in by_source.items())
+
+
+def _marked(row: Plain | Drafted) -> str:
+    unsure = isinstance(row, Plain) and row.model.confirmed is None
+    return row.row + "*" * bool(row.derived) + "!" * unsure

@@ -1,14 +1,20 @@
-"""What published results predict for each arm: time and dollars of a token, and when drafting would pay."""
+"""What published results predict: for each arm of an experiment time and dollars of a token, and when drafting would pay; and for
+one engine (`step`)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from core.findings import Misuse
+from core.reading import UnreadableFile
 from core.screen import table, wrapped
-from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, figure
+from experiment.arms import Arm, Experiment
+from experiment.catalogue.models import MODELS, Shape
+from experiment.catalogue.published import DRAFTED, NOT_DENSE, PLAIN, Handicap, Plain, figure
 from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
 from experiment.decoding import (
@@ -19,11 +25,9 @@ from experiment.decoding import (
     of_row,
     published_forecaster,
 )
+from experiment.model_config import read_config
+from experiment.model_config import shape_of as shape_of_config
 from experiment.prompts import expected_tokens
-
-if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
-    from experiment.catalogue.published import Plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +75,18 @@ def expected_of(experiment: Experiment, arm: Arm) -> Expected:
     With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
     (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
     """
-    by, own = published_forecaster(), configuration(arm)
+    own, treatment = configuration(arm), arm.speculation
     if own.compiled_tokens > LONGEST_CONTEXT:
         own = replace(own, compiled_tokens=_bucket(experiment, arm))
     known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
-    plain = by.plain(own, known)
-    drafted = None
-    if arm.speculation is not None:
-        drafted = by.drafted(
-            own,
-            mode=arm.speculation.mode,
-            draft=arm.speculation.draft.model.shape,
-            num_speculative_tokens=arm.num_speculative_tokens,
-            at_once=at_once,
-            handicap=known,
-        )
+    plain, drafted = step(
+        own,
+        handicap=known,
+        mode=treatment.mode if treatment else None,
+        draft=treatment.draft.model.shape if treatment else None,
+        window=arm.num_speculative_tokens,
+        at_once=at_once,
+    )
     alike = (row for row in PLAIN if of_row(row) == own and row.handicap in (None, known, "unexplained"))
     odd = (row for row in alike if plain.high_s and row.tpot_s > plain.high_s)
     return Expected(
@@ -302,3 +303,67 @@ def _notes(one: Expected) -> Iterator[str]:
             f"$/M: decoding alone; the demo emulates the published {one.published.tpot_s * 1000:.0f} ms "
             f"(${one.usd_per_million(one.published.tpot_s):.2f}) and adds prompts and waiting"
         )
+
+
+def step(
+    own: Configuration,
+    *,
+    handicap: Handicap | None,
+    mode: str | None,
+    draft: Shape | None,
+    window: int,
+    at_once: int,
+) -> tuple[PlainStep, DraftedStep | None]:
+    """A plain step of one engine, and a drafted one where a mode is given."""
+    by, drafted = published_forecaster(), None
+    if mode is not None:
+        drafted = by.drafted(
+            own,
+            mode=mode,
+            draft=draft or own.shape,
+            num_speculative_tokens=window,
+            at_once=at_once,
+            handicap=handicap,
+        )
+    return by.plain(own, handicap), drafted
+
+
+def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
+    """The same for a person."""
+    bound_ms = plain.bound_s * 1000
+    if plain.likely_s is None or plain.high_s is None:
+        yield f"PREDICTED: a plain step takes at least {bound_ms:.2f} ms; no value: {plain.why}"
+    else:
+        yield (
+            f"PREDICTED: a plain step takes {plain.likely_s * 1000:.2f} ms ({plain.low_s * 1000:.2f} to {plain.high_s * 1000:.2f}), "
+            f"{plain.likely_s / plain.bound_s:.1f} times the {bound_ms:.2f} ms that reading the weights takes"
+        )
+    if drafted is None:
+        return
+    if drafted.likely is None or drafted.high is None:
+        yield f"PREDICTED: nothing is known of the drafted step: {drafted.why}"
+    else:
+        yield (
+            f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
+            f"tokens a step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"
+        )
+
+
+def shape_of(name: str, option: str) -> Shape:
+    """The matrices of a model, by name or by its `config.json`. Raises Misuse for one that is not known, not dense or not
+    described."""
+    if name in MODELS:
+        return MODELS[name].shape
+    if shape := next((row.model.shape for row in PLAIN if row.model.name == name), None):
+        return shape
+    for other in NOT_DENSE:
+        if name == other.model:
+            kind = {"experts": "experts", "hybrid": "layers without attention"}[other.kind]
+            raise Misuse(
+                f"{option} {name}: nothing is forecast for models with {kind}; published: {other.figures}"
+            )
+    try:
+        return shape_of_config(read_config(Path(name)))
+    except UnreadableFile as error:
+        known = f"{option} {name[:80]}: is not a model that is known"
+        raise Misuse(f"{known}, and as a file it {error}; give its config.json") from None

@@ -1,25 +1,27 @@
-"""The prompts of an experiment: classes in the experiment's own file, or a file of prompts."""
+"""The prompts of an experiment: classes in the experiment's own file, or a file of prompts; and how many tokens they have.
+
+An estimate of tokens, by script, chooses what is compiled and forecast. What must fit is held against a bound: a prompt that is
+longer than believed ends a server of NxD Inference.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmark.cell_size import cell_requests
 from benchmark.objectives import counted, planned
 from benchmark.prompt_files import MOST_PROBLEMS, read_file
 from core.edge import shortened
-from core.findings import Finding
+from core.findings import Finding, Misuse
 from core.labels import WANTED, is_label
+from core.reading import UnreadableFile, whole_text
 from core.words import count
-from experiment.tokens import estimated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from experiment.model import Benchmark, PromptsSection
+from experiment.model import Benchmark, PromptsSection
 
 MIN_PROMPTS_PER_CLASS = 8
 """Below about six distinct prompts an interval over prompts says nothing; eight leaves room for two failures."""
@@ -67,6 +69,7 @@ class Prompt:
         return self.tokens or sum(map(estimated, self.contents))
 
 
+_OPTIONAL = ("max_tokens", "tokens", "at_s", "conversation", "think_s", "made_up")
 _AROUND_TOKENS = 48
 """What the benchmark and a chat template put around a prompt."""
 
@@ -104,24 +107,16 @@ def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Rea
         return (), (Finding("prompts", None, why, "keep one of them"),), ""
     if section.file is not None:
         return _from_file(section.file, endpoint, folder)
-    return _inline(section.classes or {}, endpoint)
-
-
-def _inline(classes: dict[str, list[str]], endpoint: str) -> Read:
-    problems = [
-        Finding(
-            f"prompts.classes.{name}[{number}]", text, "the prompt is empty", "write a prompt or remove it"
+    classes, problems = section.classes or {}, list[Finding]()
+    for name, texts in classes.items():
+        path = f"prompts.classes.{name}"
+        if not is_label(name):
+            problems.append(Finding(path, name, "cannot be the name of a class", f"use {WANTED}"))
+        problems += (
+            Finding(f"{path}[{number}]", text, "the prompt is empty", "write a prompt or remove it")
+            for number, text in enumerate(texts)
+            if not text.strip()
         )
-        for name, texts in classes.items()
-        for number, text in enumerate(texts)
-        if not text.strip()
-    ]
-    remedy = f"use {WANTED}"
-    problems += [
-        Finding(f"prompts.classes.{name}", name, "cannot be the name of a class", remedy)
-        for name in classes
-        if not is_label(name)
-    ]
     prompts = tuple(
         Prompt(id=f"{name}-{number}", class_name=name, **_asked(text, endpoint))
         for name, texts in classes.items()
@@ -138,8 +133,7 @@ def _asked(text: str, endpoint: str) -> dict[str, Any]:
 
 def _from_file(name: str, endpoint: str, folder: Path) -> Read:
     file = read_file(folder / name, name=name)
-    prompts: list[Prompt] = []
-    problems = list(file.problems)
+    prompts, problems = list[Prompt](), list(file.problems)
     for place, content in file.lines:
         try:
             prompts.append(_prompt(content, endpoint))
@@ -157,29 +151,24 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
 
 def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
     """A line as the experiment's endpoint takes it. Raises ValueError where it is empty or malformed."""
-    common = {"id": content["id"], "class_name": content["class"]}
-    common |= {
-        key: content[key]
-        for key in ("max_tokens", "tokens", "at_s", "conversation", "think_s", "made_up")
-        if key in content
-    }
+    own = {"id": content["id"], "class_name": content["class"]}
+    own |= {key: content[key] for key in _OPTIONAL if key in content}
     if "conversation" in content and endpoint != "chat":
         raise ValueError
     match content:
         case {"prompt": str(text)} | {"messages": [{"role": "user", "content": str(text)}]} if text.strip():
-            return Prompt(**common, **_asked(text, endpoint))
+            return Prompt(**own, **_asked(text, endpoint))
         case {"messages": [*messages]} if endpoint == "chat":
-            pairs = tuple((message["role"], message["content"]) for message in messages if _is_text(message))
-            if len(pairs) == len(messages) and "user" in dict(pairs):
-                return Prompt(**common, messages=pairs)
+            pairs = []
+            for message in messages:
+                match message:
+                    case {"role": str(role), "content": str(said)} if said:
+                        pairs.append((role, said))
+                    case _:
+                        raise ValueError
+            if "user" in dict(pairs):
+                return Prompt(**own, messages=tuple(pairs))
     raise ValueError
-
-
-def _is_text(message: Any) -> bool:
-    match message:
-        case {"role": str(), "content": str(content)}:
-            return bool(content)
-    return False
 
 
 def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
@@ -208,3 +197,63 @@ def fewest_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
         at_once=min(levels) if levels else None,
         passes=asked.rounds or 1,
     )
+
+
+_LARGEST_TOKENIZER_BYTES = 64 * 2**20
+_SCRIPTS = (
+    (0x0000, 3.0),  # Latin
+    (0x0370, 1.1),  # Greek
+    (0x0400, 1.7),  # Cyrillic
+    (0x0530, 0.6),  # Armenian
+    (0x0590, 1.0),  # Hebrew
+    (0x0600, 1.6),  # Arabic
+    (0x0900, 1.0),  # Devanagari
+    (0x0980, 0.6),  # other scripts of India
+    (0x0E00, 1.6),  # Thai
+    (0x0E80, 0.6),  # Lao, Myanmar, Georgian, Khmer and others
+    (0x1E00, 3.0),  # Latin of Vietnamese
+    (0x1F00, 1.0),  # old Greek, punctuation, symbols
+    (0x2E80, 1.2),  # Chinese and Japanese
+    (0xA000, 0.6),
+    (0xAC00, 1.4),  # Korean
+    (0xD800, 1.0),
+    (0xF900, 1.2),
+    (0xFB00, 1.0),
+    (0x10000, 0.4),  # emoji and rare characters
+)
+"""Characters of one token, from this code point on. Measured on 2026-11-23 on the translated texts of Django 6.1.3 in 90 languages
+with the vocabularies of Qwen (`qwen.tiktoken` of dashscope 2.0.2) and of Llama 3 (`tokenizer.model` of llama-models 0.3.0): of
+each language the vocabulary that needs more tokens, of each script about the median of its languages. Latin is 1.9 to 4.2 there,
+English the most; symbols and rare characters are guessed."""
+_BEGINS, _PER_TOKEN = zip(*_SCRIPTS, strict=True)
+
+
+def estimated(text: str) -> int:
+    """About how many tokens `text` has."""
+    if text.isascii():
+        return int(len(text) / _PER_TOKEN[0])
+    counts = Counter(text)
+    return int(sum(n / _PER_TOKEN[bisect_right(_BEGINS, ord(char)) - 1] for char, n in counts.items()))
+
+
+def counter(path: Path) -> Callable[[str], int]:
+    """Counts the tokens of a text, with the tokenizer.json at `path`. Raises `Misuse`."""
+    try:
+        from tokenizers import Tokenizer  # not installed with this project
+    except ImportError:
+        raise Misuse(
+            "--tokenizer: the Python package `tokenizers` is not installed; type `.venv/bin/pip install tokenizers`, or write "
+            "`tokens`, the most tokens that a prompt has, into the lines of the file"
+        ) from None
+    try:
+        tokenizer = Tokenizer.from_str(whole_text(path, most_bytes=_LARGEST_TOKENIZER_BYTES))
+    except UnreadableFile as error:
+        raise Misuse(f"--tokenizer: {path} {error}; give the tokenizer.json of the target") from None
+    except Exception as error:  # it raises no class of its own
+        why = shortened(str(error), 200)
+        raise Misuse(
+            f"--tokenizer: {path} is not a tokenizer ({why}); give the tokenizer.json of the target"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)

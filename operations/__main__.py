@@ -20,10 +20,10 @@ VERBS = {
         "operations.forecast", "speed-up and cost on Trn2, from acceptance measured anywhere", HERE
     ),
     "published": Verb(
-        "operations.handed_on:published", "results that others published, and what they imply", HERE
+        "experiment.__main__:published", "results that others published, and what they imply", HERE
     ),
     "prompts": Verb("operations.access_log", "prompts or an access log as lines that a run takes", HERE),
-    "step": Verb("operations.handed_on:step", "what published results predict for one engine", HERE),
+    "step": Verb("experiment.__main__:step", "what published results predict for one engine", HERE),
     "benchmark": Verb(
         "operations.handed_on:benchmark", "run, report, compare ... for any two endpoints", HERE
     ),

@@ -23,8 +23,7 @@ from core.findings import Finding, Misuse
 from core.labels import is_label
 from core.reading import UnreadableFile, whole_text
 from core.words import count
-from experiment.__main__ import main as prompts_of
-from experiment.__main__ import print_lines
+from experiment.__main__ import print_lines, print_prompts
 from operations.options import FILE
 
 _MOST_BYTES = 64 * 2**20
@@ -91,11 +90,12 @@ def command(path: Path, tokenizer: Path | None, log: bool, texts: bool, class_ke
     if log:
         lines, remarks = converted(path, texts=texts, class_key=class_key, seed=seed)
         print("\n".join(remarks), file=sys.stderr)
-        return print_lines(lines)
+        print_lines(lines)
+        return 0
     if texts or class_key:
         raise Misuse("--texts and --class go with --log; add it, or leave them out")
-    counted = ["--tokenizer", str(tokenizer)] if tokenizer else []
-    return prompts_of(["prompts", str(path), *counted], prog="trnspec")
+    print_prompts(path, tokenizer)
+    return 0
 
 
 def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[list[str], list[str]]:

@@ -73,8 +73,6 @@ lab = Process("lab", module="lab.real.__main__")
 rehearse = Process("rehearse", module="lab.rehearse")
 benchmark = Process("benchmark", module="benchmark.__main__")
 results = _Here("results", module="benchmark.__main__", words=("results",))
-published = _Here("published", module="experiment.__main__", words=("published",))
-step = _Here("step", module="experiment.__main__", words=("step",))
 
 
 @click.command()
@@ -82,6 +80,6 @@ step = _Here("step", module="experiment.__main__", words=("step",))
 @json_option
 def check(path: Path, as_json: bool) -> int:
     """Say what an experiment file resolves to, or everything that is wrong with it (exit 2)."""
-    from experiment.__main__ import main
+    from experiment.__main__ import checked
 
-    return main(["check", str(path), *(["--json"] if as_json else [])], prog="trnspec")
+    return checked(path, as_json)

@@ -19,7 +19,7 @@ from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.description import as_json, as_text
 from experiment.expected import expected
-from experiment.tokens import estimated
+from experiment.prompts import estimated
 from tests.experiment.edits import Variation
 
 _CONVERSATION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
@@ -407,7 +407,7 @@ def test_what_cannot_be_printed_as_lines_is_refused_in_lines_of_its_own(
     assert main(["prompts", str(tmp_path / "mine.jsonl")]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert [line.partition(":")[0] for line in err.splitlines()] == [
+    assert [line.split(": ")[1] for line in err.splitlines()] == [
         "line 2 of mine.jsonl",
         "line 3 of mine.jsonl",
     ]

@@ -52,7 +52,7 @@ def test_a_drafted_step_is_a_range_for_a_machine(capsys: pytest.CaptureFixture[s
             "--at-once 4: a step of --batch 1 takes no more",
         ),
         (["Qwen/Qwen3-8B", "--mode", "fused", "--draft", "nowhere"], "--draft nowhere: is not a model"),
-        (["Qwen/Qwen3-8B", "--batch", "0"], "--batch: must be a whole number from 1 to 4,096"),
+        (["Qwen/Qwen3-8B", "--batch", "0"], "'--batch': 0 is not in the range 1<=x<=4096"),
     ],
 )
 def test_wrong_words_are_refused(capsys: pytest.CaptureFixture[str], more: list[str], words: str) -> None:
