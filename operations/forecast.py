@@ -132,9 +132,8 @@ def command(
             predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
         except Refusal as error:
             raise Misuse(str(error)) from None
-        predictions, doubts = of_experiment(
-            predictions, experiment, raw.plan if raw else None, mixed=bool(mix)
-        )
+        plan = raw.plan if raw else None
+        predictions, doubts = of_experiment(predictions, experiment, plan, mixed=bool(mix))
     needed = break_even(experiment, arm, steps)
     plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     decision = (
@@ -143,7 +142,15 @@ def command(
         else without_acceptance(needed, rental, usd_per_million=plain_usd)
     )
     if as_json:
-        told = {
+        classes = [
+            {
+                **asdict(one),
+                "verdict": one.verdict,
+                "repaid_after_million_tokens": one.repaid_after_million_tokens(rental.usd),
+            }
+            for one in predictions
+        ]
+        answer = {
             "schema": 1,
             "origin": "predicted",
             "experiment": experiment.name,
@@ -154,19 +161,15 @@ def command(
             "rental_usd": round(rental.usd, 2),
             "decision": asdict(decision),
             "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
-            "classes": [
-                {
-                    **asdict(one),
-                    "verdict": one.verdict,
-                    "repaid_after_million_tokens": one.repaid_after_million_tokens(rental.usd),
-                }
-                for one in predictions
-            ],
+            "classes": classes,
         }
-        print_json(told)
+        print_json(answer)
     else:
-        print("\n".join(wrapped(decision.sentence)))
-        print("\n".join(_text(experiment, own, steps, predictions or needed, doubts)))
+        print(
+            "\n".join(
+                [*wrapped(decision.sentence), *_text(experiment, own, steps, predictions or needed, doubts)]
+            )
+        )
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
 
@@ -251,7 +254,7 @@ def published(one: Expected) -> Steps:
 
 
 def of_file(path: Path) -> Advice:
-    """Acceptance as a file has it. Raises `Refusal` for one that cannot be read."""
+    """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
     return partial(forecast, survivals(path), basis=str(path))
 
 
@@ -260,14 +263,18 @@ def predict(
 ) -> tuple[Prediction, ...]:
     """Every class of the evidence and, last, their mixture as `all classes` where there are several.
 
-    Raises Misuse, and `Refusal` for a mixture of classes that nothing is known of.
+    Raises `Misuse`, also for a mixture of classes of which nothing is known.
     """
     likely, slow, fast = (_rows(arm, advice, mix, times) for times in (steps.likely, steps.slow, steps.fast))
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
-    weights, found = mix or dict.fromkeys(likely, 1.0), []
+    weights = mix or dict.fromkeys(likely, 1.0)
     total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
+    found = []
     for class_name, row in likely.items():
-        low, high = _bound(slow[class_name], "ci_low"), _bound(fast[class_name], "ci_high")
+        low, high = (
+            float(one["speed_up"] if one[end] is None else one[end])
+            for one, end in ((slow[class_name], "ci_low"), (fast[class_name], "ci_high"))
+        )
         found.append(
             Prediction(
                 class_name=class_name,
@@ -285,12 +292,41 @@ def predict(
     return tuple(found)
 
 
+def _rows(
+    arm: Arm, advice: Advice, mix: Mapping[str, float] | None, times: StepTimes
+) -> dict[str, Mapping[str, Any]]:
+    """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
+    k = arm.num_speculative_tokens
+    found = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+
+    def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
+        return [e for e in entries if best and all(e[key] == best[key] for key in ("arm", "concurrency"))]
+
+    def at_k(by_k: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
+        if row := next((row for row in by_k if row["k"] == k), None):
+            return row
+        raise Misuse(
+            f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; measure with k = {k} or more, or "
+            "forecast an arm with a smaller window"
+        )
+
+    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(found["cells"])}
+    mixes = one_load(found["mixes"])
+    if mixes and len(rows) > 1:
+        # Tokens per step of mixed traffic: steps add up, weighted by tokens.
+        weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
+        steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
+        rows[WHOLE] = {**at_k(mixes[0]["by_k"], "the mixture"), "tokens_per_step": 1 / steps}
+    return rows
+
+
 def of_experiment(
     predictions: tuple[Prediction, ...], experiment: Experiment, plan: Plan | None, *, mixed: bool
 ) -> tuple[tuple[Prediction, ...], list[str]]:
     """The predictions as far as they are about the experiment, and what is not known, in sentences.
 
-    A run tells of a class whose prompts it asked, whatever it calls them; a file of shares is taken at its word. Unless shares of
+    A run is about a class whose prompts it asked, whatever it calls them; a file of shares is taken at its word. Unless shares of
     the classes were given (`mixed`), they are taken together only where all of them are known.
     """
     mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
@@ -317,57 +353,16 @@ def of_experiment(
 
 
 def _by_class(prompts: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, set[tuple[str, ...]]]:
-    found: dict[str, set[tuple[str, ...]]] = {}
+    classes: dict[str, set[tuple[str, ...]]] = {}
     for name, texts in prompts:
-        found.setdefault(name, set()).add(texts)
-    return found
+        classes.setdefault(name, set()).add(texts)
+    return classes
 
 
 def _contents(prompt: PlannedPrompt) -> tuple[str, ...]:
     return (
         (prompt.prompt,) if prompt.prompt else tuple(str(one.get("content")) for one in prompt.messages or ())
     )
-
-
-def _bound(row: Mapping[str, Any], end: str) -> float:
-    return float(row["speed_up"] if row[end] is None else row[end])
-
-
-def _rows(
-    arm: Arm, advice: Advice, mix: Mapping[str, float] | None, times: StepTimes
-) -> dict[str, Mapping[str, Any]]:
-    """The row of the arm's window, by class."""
-    k = arm.num_speculative_tokens
-    said = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
-    rows = {
-        cell["class"]: _of_window(cell["by_k"], k, where=cell["class"]) for cell in _one_load(said["cells"])
-    }
-    mixes = _one_load(said["mixes"])
-    if mixes and len(rows) > 1:
-        # Tokens per step of mixed traffic: steps add up, weighted by tokens.
-        weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
-        steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
-        row = _of_window(mixes[0]["by_k"], k, where="the mixture")
-        rows[WHOLE] = {**row, "tokens_per_step": 1 / steps}
-    return rows
-
-
-def _one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of the arm that looked furthest ahead, at its lowest load."""
-    if not entries:
-        return []
-    best = max(entries, key=lambda entry: (len(entry["by_k"]), -(entry["concurrency"] or 0)))
-    return [e for e in entries if (e["arm"], e["concurrency"]) == (best["arm"], best["concurrency"])]
-
-
-def _of_window(by_k: Sequence[Mapping[str, Any]], k: int, *, where: str) -> Mapping[str, Any]:
-    found = next((row for row in by_k if row["k"] == k), None)
-    if found is None:
-        raise Misuse(
-            f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; measure with k = {k} or more, or "
-            "forecast an arm with a smaller window"
-        )
-    return found
 
 
 def _text(
@@ -382,43 +377,41 @@ def _text(
         f"PREDICTED for arm {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
         f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
     )
-    yield ""
-    yield from folded(as_lines(expected(experiment)))
-    yield ""
+    yield from ("", *folded(as_lines(expected(experiment))), "")
     if needed := [one for one in rows if isinstance(one, BreakEven)]:
-        yield from table(
-            ("class", "break-even tok/step", "at most", "drafts accepted"), map(_needed, needed), names=(0,)
-        )
+        cells = [
+            (
+                one.class_name,
+                f"{one.tokens_per_step:.1f} [{one.low:.1f}, {one.high:.1f}]",
+                str(one.most_tokens_per_step),
+                f"{one.accepted:.0%}",
+            )
+            for one in needed
+        ]
+        yield from table(("class", "break-even tok/step", "at most", "drafts accepted"), cells, names=(0,))
         note = (
             "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
             "draft, once those before it are right. Acceptance can be measured on a GPU (docs/forecast.md): --run DIR, --acceptance FILE."
         )
     else:
         headings = ("class", "tok/step", "speed-up", "$/M tokens", "baseline $/M", "verdict")
-        yield from table(
-            headings, [_predicted(one) for one in rows if isinstance(one, Prediction)], names=(0, 5)
-        )
+        of_classes = [
+            (
+                one.class_name,
+                f"{one.tokens_per_step:.2f}",
+                f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]",
+                f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]",
+                f"{one.baseline_usd_per_million:.2f}",
+                one.verdict,
+            )
+            for one in rows
+            if isinstance(one, Prediction)
+        ]
+        yield from table(headings, of_classes, names=(0, 5))
         note = (
             "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
             "alone at list prices, dated in `./trnspec check`; prompts and waiting come on top."
         )
     yield ""
-    for doubt in doubts:
-        yield from wrapped(doubt)
-    yield from wrapped(note)
-
-
-def _needed(one: BreakEven) -> tuple[str, ...]:
-    tokens = f"{one.tokens_per_step:.1f} [{one.low:.1f}, {one.high:.1f}]"
-    return one.class_name, tokens, str(one.most_tokens_per_step), f"{one.accepted:.0%}"
-
-
-def _predicted(one: Prediction) -> tuple[str, ...]:
-    return (
-        one.class_name,
-        f"{one.tokens_per_step:.2f}",
-        f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]",
-        f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]",
-        f"{one.baseline_usd_per_million:.2f}",
-        one.verdict,
-    )
+    for text in (*doubts, note):
+        yield from wrapped(text)
