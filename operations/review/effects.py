@@ -114,49 +114,47 @@ class Review:
 
 def compare(base: State, head: State) -> Review:
     """What `head` does to somebody who deployed `base`; both are snapshots without problems."""
-    grants = [
-        template_grants(state["templates"])
-        | template_grants(state["delivery"])
-        | object_grants(
-            {key: item for files in state["objects"].values() for key, item in by_key(files).items()}
-        )
-        for state in (base, head)
-    ]
+    before, after = _grants(base), _grants(head)
     return Review(
         experiments=(
-            *_owner(base, head),
+            *_applier_changes(base, head),
             *_experiments(base, head),
-            *_pipeline(base["delivery"], head["delivery"]),
+            *_pipeline_changes(base, head),
         ),
-        granted=tuple(sorted(grants[1] - grants[0])),
-        withdrawn=tuple(sorted(grants[0] - grants[1])),
+        granted=tuple(sorted(after - before)),
+        withdrawn=tuple(sorted(before - after)),
         diffs=tuple(_diffs(base, head)),
     )
 
 
+def _grants(state: State) -> set[str]:
+    objects = [by_key(files) for files in state["objects"].values()]
+    grants = template_grants(state["templates"]) | template_grants(state["delivery"])
+    return grants.union(*map(object_grants, objects))
+
+
 def _applier(state: State) -> str:
+    """Who applies the objects; the stacks or GitOps."""
     return str(state.get("workloads", "stack"))
 
 
-def _owner(base: State, head: State) -> Iterator[ExperimentReview]:
-    """Who applies the objects; the stacks or GitOps."""
+def _applier_changes(base: State, head: State) -> Iterator[ExperimentReview]:
     before, after = _applier(base), _applier(head)
     if before != after:
-        yield ExperimentReview(
-            "deployment.yaml", (), (Note("apply", f"workloads: {before} -> {after}: {_OWNERS[after]}"),)
-        )
+        note = Note("apply", f"workloads: {before} -> {after}: {_OWNERS[after]}")
+        yield ExperimentReview("deployment.yaml", (), (note,))
 
 
-def _pipeline(before: State, after: State) -> Iterator[ExperimentReview]:
+def _pipeline_changes(base: State, head: State) -> Iterator[ExperimentReview]:
     """Whoever changes the pipeline changes what happens before anybody approves it."""
-    found = []
-    for name in sorted(before.keys() | after.keys()):
-        places = [change.path for change in changes(before.get(name, {}), after.get(name, {}))]
+    notes, sides = [], (base["delivery"], head["delivery"])
+    for name in sorted(sides[0].keys() | sides[1].keys()):
+        places = [change.path for change in changes(*(side.get(name, {}) for side in sides))]
         if places:
             more = f" and {count(len(places) - 1, 'more place')}" if len(places) > 1 else ""
-            found.append(Note("delivery", f"{name} changes: {places[0]}{more}"))
-    if found:
-        yield ExperimentReview("pipeline", (), tuple(found))
+            notes.append(Note("delivery", f"{name} changes: {places[0]}{more}"))
+    if notes:
+        yield ExperimentReview("pipeline", (), tuple(notes))
 
 
 def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:

@@ -5,26 +5,41 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from jinja2 import Environment, FileSystemLoader
 
 from core.console import print_json, progress, warn
 from core.findings import Misuse, Outside
+from core.words import count
 from operations.options import ROOT, json_option
-from operations.review.effects import compare
-from operations.review.markdown import markdown
+from operations.review.effects import Diff, Review, compare
 
 _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
 _INDEX = ".review-index"
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
+MOST_LINES = 400
+"""Of one diff; GitHub takes 65,536 characters in a comment."""
+MOST_CHARACTERS = 60_000
+_REASONS = {
+    "arms": "experiments added",
+    "cost": "cost",
+    "fairness": "fairness of the comparison",
+    "comparability": "comparability with earlier runs",
+    "apply": "objects that applying does not settle",
+    "cluster": "cluster",
+    "delivery": "the pipeline itself",
+}
+"""Why a note of that kind needs a human."""
 
 
 @click.command()
@@ -156,3 +171,61 @@ def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
             f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what is said above{or_else}"
         )
         raise Misuse(*lines)
+
+
+def markdown(review: Review, *, base: str) -> str:
+    """The page: findings first, diffs folded at the end."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # it is not HTML: `cell` and `code` keep a table whole
+    )
+    environment.filters |= {"cell": _cell, "code": _code}
+    page = environment.get_template("review.md.jinja").render(
+        review=review, base=base, reasons=[*_reasons(review)], most_lines=MOST_LINES
+    )
+    body = page.rstrip() + "\n"
+    return body + _folded(review.diffs, room=MOST_CHARACTERS - len(body))
+
+
+def _reasons(review: Review) -> Iterator[str]:
+    rows = [row for experiment in review.experiments for row in experiment.arms]
+    compiling = sum(row.compiles is not None for row in rows)
+    restarting = sum(bool(row.restarts_for) for row in rows)
+    removed = sum(row.removed for row in rows)
+    for number, what in ((compiling, "to compile"), (restarting, "restarted"), (removed, "removed")):
+        if number:
+            yield f"{count(number, 'arm')} {what}"
+    if not compiling and not restarting and any(row.reuses for row in rows):
+        yield "an arm takes another artifact"
+    kinds = {note.kind for one in review.experiments for note in one.notes if note.needs_human}
+    yield from (text for kind, text in _REASONS.items() if kind in kinds)
+    if review.granted or review.withdrawn:
+        yield "access"
+
+
+def _folded(diffs: Sequence[Diff], *, room: int) -> str:
+    text = "\n### Diffs\n" if diffs else ""
+    for number, diff in enumerate(diffs):
+        lines = diff.text.splitlines()
+        shown = lines[:MOST_LINES]
+        if len(lines) > MOST_LINES:
+            shown.append(f"... {count(len(lines) - MOST_LINES, 'more line')}")
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", diff.text)), default=0))
+        summary = f"<summary>{diff.title}: {count(len(lines), 'line')}</summary>"
+        folded = "\n".join(["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""])
+        if len(text) + len(folded) > room:
+            left = ", ".join(diff.title for diff in diffs[number:])
+            return f"{text}\nNot shown, for their length: {left}. Run `./trnspec review` for them.\n"
+        text += folded
+    return text
+
+
+def _cell(text: str) -> str:
+    """What may stand in a table: somebody's prompt must not break out of it."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', chr(39))}`"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operations.review.effects import ExperimentReview, compare
-from operations.review.markdown import markdown
+from operations.review.reviewing import markdown
 from tests.conftest import NODE_USD
 from tests.operations.review.conftest import Edit, State
 
