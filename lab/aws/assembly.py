@@ -1,9 +1,7 @@
-"""A CDK cloud assembly as data: its stacks in the order in which they can be created, their templates untouched.
+"""A CDK cloud assembly: its stacks in the order in which they can be created, and their creation without the command line.
 
 Only what a deployment reads is read: https://docs.aws.amazon.com/cdk/v2/guide/deploy.html (manifest.json lists
 artifacts; those of type `aws:cloudformation:stack` name a template and what they depend on).
-
-In place of `cdk bootstrap` and of the publishing of assets, where the command line is not used.
 """
 
 from __future__ import annotations
@@ -13,31 +11,43 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-ACCOUNT = "123456789012"
-"""moto's own: calls that name no account go there."""
-_STACK = "aws:cloudformation:stack"
-_STAGE = "cdk:cloud-assembly"
-_ASSETS = "cdk:asset-manifest"
-_PARAMETER, _VERSION = "bootstrapStackVersionSsmParameter", "requiresBootstrapStackVersion"
+from botocore.exceptions import ClientError
+
+from core.findings import Refusal
+from lab.aws.moto_server import ACCOUNT
+
+_STACK, _ASSETS = "aws:cloudformation:stack", "cdk:asset-manifest"
+_VERSION_PARAMETER = "bootstrapStackVersionSsmParameter"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackTemplate:
-    """One stack of the assembly."""
+    """One stack."""
 
     name: str
     body: str
     """The template's text, byte for byte what CloudFormation would get."""
-    template: Mapping[str, Any]
-    """The same, parsed."""
-    tags: Mapping[str, str]
+    tags: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
     """From deletion."""
+
+    def create(self, cloudformation: Any) -> None:
+        """`create-stack` with the template as it is. Raises `Refusal` where CloudFormation refuses it."""
+        try:
+            cloudformation.create_stack(
+                StackName=self.name,
+                TemplateBody=self.body,
+                Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
+                Tags=[{"Key": key, "Value": value} for key, value in self.tags.items()],
+                EnableTerminationProtection=self.protected,
+            )
+        except ClientError as error:
+            raise Refusal(f"stack {self.name}: {error.response['Error']['Message']}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,97 +56,79 @@ class Assembly:
 
     stacks: tuple[StackTemplate, ...]
     """In creation order."""
-    stages: tuple[str, ...]
-    """Nested assemblies, which a pipeline deploys later; they are named, never rehearsed."""
     images: tuple[str, ...]
     """Container images that a deployment would build and push, each as `repository:tag`."""
-    bootstrap: Mapping[str, int]
+    versions: Mapping[str, int]
     """SSM parameters that `cdk bootstrap` writes, with the version that the stacks ask for."""
-
-    def code_assets(self, *, region: str) -> tuple[tuple[str, str], ...]:
-        """(bucket, key) of every Lambda function's and layer's code that the templates name."""
-        pseudo = {"AWS::AccountId": ACCOUNT, "AWS::Region": region, "AWS::Partition": "aws"}
-        found = {
-            (_substitute(code["S3Bucket"], pseudo), str(code["S3Key"]))
-            for stack in self.stacks
-            for code in _objects_with(stack.template, "S3Bucket", "S3Key")
-        }
-        return tuple(sorted(found))
 
 
 def read_assembly(folder: Path) -> Assembly:
     """Read a `cdk.out`."""
-    artifacts: Mapping[str, Any] = _read_json(folder / "manifest.json")["artifacts"]
-    stacks = {name: one for name, one in artifacts.items() if one["type"] == _STACK}
+    artifacts = _json(folder / "manifest.json")["artifacts"]
+    stacks = {name: entry for name, entry in artifacts.items() if entry["type"] == _STACK}
     order = TopologicalSorter(
         {
-            name: [other for other in one.get("dependencies", ()) if other in stacks]
-            for name, one in stacks.items()
+            name: [other for other in entry["dependencies"] if other in stacks]
+            for name, entry in stacks.items()
         }
     )
+    assets = [
+        _json(folder / one["properties"]["file"]) for one in artifacts.values() if one["type"] == _ASSETS
+    ]
+    images = {
+        f"{place['repositoryName']}:{place['imageTag']}": None
+        for files in assets
+        for image in files.get("dockerImages", {}).values()
+        for place in image["destinations"].values()
+    }
+    properties = [entry["properties"] for entry in stacks.values()]
     return Assembly(
-        stacks=tuple(_read_stack(folder, name, stacks[name]) for name in order.static_order()),
-        stages=tuple(name for name, one in artifacts.items() if one["type"] == _STAGE),
-        images=tuple(dict.fromkeys(_images(folder, artifacts))),
-        bootstrap={one["properties"][_PARAMETER]: one["properties"][_VERSION] for one in stacks.values()},
+        stacks=tuple(_stack(folder, name, stacks[name]["properties"]) for name in order.static_order()),
+        images=tuple(images),
+        versions={one[_VERSION_PARAMETER]: one["requiresBootstrapStackVersion"] for one in properties},
     )
 
 
-def _read_json(path: Path) -> Any:
+def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _read_stack(folder: Path, artifact: str, entry: Mapping[str, Any]) -> StackTemplate:
-    properties = entry["properties"]
-    body = (folder / properties["templateFile"]).read_text(encoding="utf-8")
-    name, tags = properties.get("stackName", artifact), properties.get("tags", {})
-    protected = properties.get("terminationProtection", False)
-    return StackTemplate(name=name, body=body, template=json.loads(body), tags=tags, protected=protected)
+def _stack(folder: Path, artifact: str, properties: Mapping[str, Any]) -> StackTemplate:
+    return StackTemplate(
+        name=properties.get("stackName", artifact),
+        body=(folder / properties["templateFile"]).read_text(encoding="utf-8"),
+        tags=properties.get("tags", {}),
+        protected=properties.get("terminationProtection", False),
+    )
 
 
-def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:
-    for one in artifacts.values():
-        if one["type"] == _ASSETS:
-            assets = _read_json(folder / one["properties"]["file"])
-            for image in assets.get("dockerImages", {}).values():
-                for place in image["destinations"].values():
-                    yield f"{place['repositoryName']}:{place['imageTag']}"
+def stand_in_for_bootstrap(assembly: Assembly, client_of: Callable[[str], Any], *, region: str) -> None:
+    """What `cdk bootstrap` and the publishing of assets leave behind, as far as the templates need it; in place of the code
+    of Lambda functions, which nothing invokes here, lies a placeholder."""
+    for name, version in assembly.versions.items():
+        client_of("ssm").put_parameter(Name=name, Value=str(version), Type="String")
+    placeholder = io.BytesIO()
+    with zipfile.ZipFile(placeholder, "w") as archive:
+        archive.writestr("README", "A placeholder of the rehearsal, which invokes no function.\n")
+    names = {"AWS::AccountId": ACCOUNT, "AWS::Region": region, "AWS::Partition": "aws"}
+    buckets = set[str]()
+    for code in (found for stack in assembly.stacks for found in _code_in(json.loads(stack.body))):
+        bucket = code["S3Bucket"]  # literal, or `Fn::Sub` over pseudo parameters, as the CDK writes it
+        text = bucket["Fn::Sub"] if isinstance(bucket, Mapping) else bucket
+        bucket = re.sub(r"\$\{([\w:]+)\}", lambda match: names[match[1]], text)
+        if bucket not in buckets:
+            where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            client_of("s3").create_bucket(Bucket=bucket, **({} if region == "us-east-1" else where))
+            buckets.add(bucket)
+        client_of("s3").put_object(Bucket=bucket, Key=code["S3Key"], Body=placeholder.getvalue())
 
 
-def _objects_with(value: Any, *keys: str) -> Iterator[Mapping[str, Any]]:
-    """Every object, at any depth, that has all these keys."""
+def _code_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object of a template, at any depth, that names an object of S3."""
     if isinstance(value, Mapping):
-        if all(key in value for key in keys):
+        if "S3Bucket" in value and "S3Key" in value:
             yield value
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _objects_with(item, *keys)
-
-
-def _substitute(value: Any, pseudo: Mapping[str, str]) -> str:
-    """A bucket's name: literal, or `Fn::Sub` over pseudo parameters, as the CDK writes it."""
-    text = value["Fn::Sub"] if isinstance(value, Mapping) else value
-    return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo.get(found[1], found[0]), text)
-
-
-def stand_in_for_bootstrap(
-    assembly: Assembly, client_of: Callable[[str], Any], *, region: str
-) -> tuple[str, ...]:
-    """What `cdk bootstrap` and the publishing of assets leave behind, as far as the templates need it."""
-    for name, version in assembly.bootstrap.items():
-        client_of("ssm").put_parameter(Name=name, Value=str(version), Type="String")
-    assets = assembly.code_assets(region=region)
-    for bucket in sorted({bucket for bucket, _ in assets}):
-        where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        client_of("s3").create_bucket(Bucket=bucket, **where)
-    for bucket, key in assets:
-        client_of("s3").put_object(Bucket=bucket, Key=key, Body=_placeholder_code())
-    return tuple(f"{bucket}/{key}" for bucket, key in assets)
-
-
-def _placeholder_code() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("README", "A placeholder of the rehearsal, which invokes no function.\n")
-    return buffer.getvalue()
+            yield from _code_in(item)

@@ -1,18 +1,18 @@
 """What moto's CloudFormation lacks for our templates, and nothing beyond it.
 
-Made by the API call that CloudFormation would make, so that the SDK checks the parameters and the APIs show what was made:
+Created by the API call that CloudFormation would make, so that the SDK checks the parameters and the APIs show the result:
     EKS clusters (with a security group of their own, as EKS makes one) and node groups, alarms, schedules and their
     groups, policies of topics and queues, subscriptions, egress rules
 As in moto, with what it forgets:
     AWS::SSM::Parameter    a name is made up where the template gives none
     AWS::IAM::Role         managed policies are attached, and must exist
 
-Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
-nothing acts on them (no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them for another reason:
-AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
+Recorded only, because moto has no such API: the resolved properties are kept, nothing checks them and nothing acts on them
+(no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them for another reason: AWS::S3::BucketPolicy, which moto
+enforces without its conditions, so that "no one without TLS" becomes "no one". Every other type that moto does not know is
+kept in the same way and counts as *not modelled*; plain moto would leave it out silently.
 
-Absent: every other type that moto does not know. It is kept like a recorded one, as `not-modelled-...`, and counts as *not
-modelled*; plain moto would leave it out silently and resolve references to it to nothing.
+Deleted with a stack, again by the API call: what moto leaves behind. And termination protection is honoured.
 
 Importing this changes nothing: `extended_moto` puts it in place for a while. The module's name must contain a dot, since
 moto files a model under the second part of its module's name.
@@ -22,33 +22,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
-from enum import Enum
-from functools import cache, partial
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
-from botocore.exceptions import ClientError, ParamValidationError
-from moto.cloudformation import models as cloudformation
 from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import CloudFormationError, ValidationError
-from moto.cloudformation.models import cloudformation_backends
+from moto.cloudformation.models import CloudFormationBackend, Stack
 from moto.cloudformation.parsing import ResourceMap, get_model_map
+from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.common_models import CloudFormationModel
-from moto.core.exceptions import ServiceException
+from moto.core.config import default_user_config
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.responses import ActionResult
 from moto.ec2.models.amis import AmiBackend
 from moto.eks.models import eks_backends
-from moto.iam.aws_managed_policies import aws_managed_policies_data
-from moto.iam.models import AWSManagedPolicy, IAMBackend, Role, iam_backends
-from moto.ssm.models import Parameter
+from moto.iam.models import iam_backends
 from moto.utilities.utils import get_partition
-from werkzeug.exceptions import HTTPException
-
-from lab.aws.assembly import ACCOUNT
-from lab.aws.moto_removal import protection_honoured, removing
 
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
-HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
 RECORDED_TYPES = frozenset(
     {
         "AWS::CloudWatch::CompositeAlarm",
@@ -56,7 +48,7 @@ RECORDED_TYPES = frozenset(
         "AWS::EKS::Addon",
         "AWS::EKS::PodIdentityAssociation",
         "AWS::S3::BucketPolicy",
-        HELM_CHART,
+        "Custom::AWSCDK-EKS-HelmChart",
         KUBERNETES_RESOURCE,
     }
 )
@@ -71,89 +63,48 @@ Made = tuple[str, Mapping[str, str]]
 _clients: list[ClientOf] = []
 
 
-class Outcome(Enum):
-    """What became of a resource."""
-
-    CREATED = "created"
-    RECORDED = "recorded"
-    """Its properties are kept; nothing acted on them."""
-    NOT_MODELLED = "not modelled"
-    SKIPPED = "skipped"
-    """Its condition is false: CloudFormation would not create it either."""
-
-
-def outcome_of(resource_type: str) -> Outcome:
-    """What becomes of a resource of this type when it is created."""
-    if resource_type in RECORDED_TYPES:
-        return Outcome.RECORDED
-    return Outcome.NOT_MODELLED if model_for(resource_type) is Recorded else Outcome.CREATED
-
-
-def recorded(stack: str, *, region: str) -> Iterator[tuple[str, Properties]]:
-    """Type and resolved properties of what a stack left as a record; the server runs in this process."""
-    resources = _resources(stack, region)
-    for name in resources:
-        resource: Any = resources[name]
-        if isinstance(resource, Recorded):
-            yield resource.resource_type, resource.properties
-
-
-def false_conditions(stack: str, *, region: str) -> frozenset[str]:
-    """Names of the template's conditions that do not hold."""
-    conditions = _resources(stack, region).lazy_condition_map
-    return frozenset(name for name in conditions if not conditions[name])
-
-
-def _resources(stack: str, region: str) -> ResourceMap:
-    return cloudformation_backends[ACCOUNT][region].get_stack(stack).resource_map
-
-
-def _call(client: Any, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = getattr(client, method)(**parameters)
-    except (ClientError, ParamValidationError) as error:
-        raise ValidationError(message=f"{method}: {' '.join(str(error).split())}") from error
-    return answer
-
-
-def _arn(answer: Mapping[str, Any]) -> Mapping[str, str]:
-    return next(({"Arn": value} for key, value in answer.items() if key.endswith("Arn")), {})
-
-
 def _egress(properties: Properties, api: Api) -> Made:
-    kept = {"IpProtocol", "FromPort", "ToPort"}
-    permission = {name: value for name, value in properties.items() if name in kept}
+    permission = {
+        name: properties[name] for name in ("IpProtocol", "FromPort", "ToPort") if name in properties
+    }
     if "CidrIp" in properties:
         permission["IpRanges"] = [{"CidrIp": properties["CidrIp"]}]
     if "DestinationSecurityGroupId" in properties:
         permission["UserIdGroupPairs"] = [{"GroupId": properties["DestinationSecurityGroupId"]}]
-    rule = {"GroupId": properties["GroupId"], "IpPermissions": [permission]}
-    _call(api("ec2"), "authorize_security_group_egress", rule)
-    return f"{properties['GroupId']}-egress", {}
-
-
-def _subscription(properties: Properties, api: Api) -> Made:
-    answer = _call(api("sns"), "subscribe", properties)
-    return answer["SubscriptionArn"], _arn(answer)
+    group = properties["GroupId"]
+    api("ec2").authorize_security_group_egress(GroupId=group, IpPermissions=[permission])
+    return f"{group}-egress", {}
 
 
 def _topic_policy(properties: Properties, api: Api) -> Made:
-    policy = {"AttributeName": "Policy", "AttributeValue": json.dumps(properties["PolicyDocument"])}
+    policy = json.dumps(properties["PolicyDocument"])
     for topic in properties["Topics"]:
-        _call(api("sns"), "set_topic_attributes", {"TopicArn": topic, **policy})
+        api("sns").set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
     return properties["Topics"][0], {}
 
 
 def _queue_policy(properties: Properties, api: Api) -> Made:
-    policy = {"Attributes": {"Policy": json.dumps(properties["PolicyDocument"])}}
+    policy = {"Policy": json.dumps(properties["PolicyDocument"])}
     for queue in properties["Queues"]:
-        _call(api("sqs"), "set_queue_attributes", {"QueueUrl": queue, **policy})
+        api("sqs").set_queue_attributes(QueueUrl=queue, Attributes=policy)
     return properties["Queues"][0], {}
 
 
-def _by(service: str, method: str, name: str) -> Callable[[Properties, Api], Made]:
-    """What one call with the very properties makes, under the name that one of them gives."""
-    return lambda properties, api: (properties[name], _arn(_call(api(service), method, properties)))
+def _by(service: str, method: str, name: str = "") -> Callable[[Properties, Api], Made]:
+    """One call with the very properties; the resource has the name that one of them gives, or else its ARN."""
+
+    def make(properties: Properties, api: Api) -> Made:
+        answer = getattr(api(service), method)(**properties)
+        arn = next((value for key, value in answer.items() if key.endswith("Arn")), "")
+        return properties[name] if name else arn, {"Arn": arn}
+
+    return make
+
+
+def _alarm(properties: Properties, api: Api) -> Made:
+    api("cloudwatch").put_metric_alarm(**properties)
+    (alarm,) = api("cloudwatch").describe_alarms(AlarmNames=[properties["AlarmName"]])["MetricAlarms"]
+    return alarm["AlarmName"], {"Arn": alarm["AlarmArn"]}
 
 
 def make_cluster(properties: Properties, api: Api) -> Made:
@@ -161,20 +112,21 @@ def make_cluster(properties: Properties, api: Api) -> Made:
     parameters = _as_eks_says(properties)
     parameters["tags"] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())}
     if logging := properties.get("Logging"):
-        types = [one["Type"] for one in logging["ClusterLogging"].get("EnabledTypes", ())]
+        types = [entry["Type"] for entry in logging["ClusterLogging"].get("EnabledTypes", ())]
         parameters["logging"] = {"clusterLogging": [{"types": types, "enabled": True}]}
-    cluster = _call(api("eks"), "create_cluster", parameters)["cluster"]
-    name, ec2 = cluster["name"], api("ec2")
+    eks, ec2 = api("eks"), api("ec2")
+    cluster = eks.create_cluster(**parameters)["cluster"]
+    name = cluster["name"]
     subnets = ec2.describe_subnets(SubnetIds=parameters["resourcesVpcConfig"]["subnetIds"][:1])["Subnets"]
     group = {"GroupName": f"eks-cluster-sg-{name}", "Description": "EKS created security group"}
-    made = ec2.create_security_group(VpcId=subnets[0]["VpcId"], **group)["GroupId"]
-    _, _, _, region, _, _ = cluster["arn"].split(":")
-    network = eks_backends[ACCOUNT][region].describe_cluster(name).resources_vpc_config
-    network |= {"clusterSecurityGroupId": made, "vpcId": subnets[0]["VpcId"]}
+    group_id = ec2.create_security_group(VpcId=subnets[0]["VpcId"], **group)["GroupId"]
+    backend = eks_backends[DEFAULT_ACCOUNT_ID][eks.meta.region_name]
+    network = backend.describe_cluster(name).resources_vpc_config
+    network |= {"clusterSecurityGroupId": group_id, "vpcId": subnets[0]["VpcId"]}
     return name, {
         "Arn": cluster["arn"],
         "CertificateAuthorityData": cluster["certificateAuthority"]["data"],
-        "ClusterSecurityGroupId": made,
+        "ClusterSecurityGroupId": group_id,
         "Endpoint": cluster["endpoint"],
         "Id": name,
         "OpenIdConnectIssuerUrl": cluster["identity"]["oidc"]["issuer"],
@@ -185,7 +137,7 @@ def _node_group(properties: Properties, api: Api) -> Made:
     """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html"""
     parameters = _as_eks_says(properties)
     parameters.pop("forceUpdateEnabled", None)  # for CloudFormation itself, when it updates
-    group = _call(api("eks"), "create_nodegroup", parameters)["nodegroup"]
+    group = api("eks").create_nodegroup(**parameters)["nodegroup"]
     id_ = f"{group['clusterName']}/{group['nodegroupName']}"
     names = {"ClusterName": group["clusterName"], "NodegroupName": group["nodegroupName"]}
     return id_, {"Arn": group["nodegroupArn"], "Id": id_, **names}
@@ -196,17 +148,11 @@ def _as_eks_says(properties: Properties) -> dict[str, Any]:
 
     def small(value: Any) -> Any:
         if isinstance(value, dict):
-            return {f"{key[:1].lower()}{key[1:]}": small(one) for key, one in value.items()}
-        return [small(one) for one in value] if isinstance(value, list) else value
+            return {f"{key[:1].lower()}{key[1:]}": small(nested) for key, nested in value.items()}
+        return [small(nested) for nested in value] if isinstance(value, list) else value
 
     own = {name: properties[name] for name in ("Labels", "Tags") if name in properties}
     return {**small(properties), **{name.lower(): value for name, value in own.items()}}
-
-
-def _alarm(properties: Properties, api: Api) -> Made:
-    _call(api("cloudwatch"), "put_metric_alarm", properties)
-    (found,) = api("cloudwatch").describe_alarms(AlarmNames=[properties["AlarmName"]])["MetricAlarms"]
-    return found["AlarmName"], {"Arn": found["AlarmArn"]}
 
 
 _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
@@ -214,192 +160,215 @@ _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
     "AWS::EC2::SecurityGroupEgress": ("", _egress),
     "AWS::EKS::Cluster": ("Name", make_cluster),
     "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
-    "AWS::SNS::Subscription": ("", _subscription),
+    "AWS::SNS::Subscription": ("", _by("sns", "subscribe")),
     "AWS::SNS::TopicPolicy": ("", _topic_policy),
     "AWS::SQS::QueuePolicy": ("", _queue_policy),
     "AWS::Scheduler::Schedule": ("Name", _by("scheduler", "create_schedule", "Name")),
     "AWS::Scheduler::ScheduleGroup": ("Name", _by("scheduler", "create_schedule_group", "Name")),
 }
-"""The property that names the resource, for which CloudFormation makes a name up; and what makes the resource."""
+"""The property that names the resource, for which CloudFormation makes a name up; and what creates the resource."""
 
 
 class Modelled(CloudFormationModel):
-    """A resource of which moto has no model."""
+    """A resource of which moto has no model: created by a call, or kept as its resolved properties."""
 
-    @classmethod
-    def cloudformation_name_type(cls) -> str:
+    def __init__(
+        self,
+        resource_type: str,
+        physical_id: str,
+        properties: Properties,
+        attributes: Mapping[str, str] | None,
+    ) -> None:
+        self.resource_type = resource_type
+        self.physical_resource_id = physical_id
+        self.properties = properties
+        self.attributes = attributes
+        """What `Fn::GetAtt` may ask for; `None` where the resource was not created."""
+
+    @staticmethod
+    def cloudformation_name_type() -> str:
         return ""
 
-    @classmethod
-    def cloudformation_type(cls) -> str:
-        return f"lab::{cls.__name__}"
+    @staticmethod
+    def cloudformation_type() -> str:
+        return "AWS::Lab::Modelled"
 
     @classmethod
     def has_cfn_attr(cls, attr: str) -> bool:
         return True
 
-
-class Called(Modelled):
-    """One that was made by a call."""
-
-    def __init__(self, resource_type: str, physical_id: str, attributes: Mapping[str, str]) -> None:
-        self.resource_type = resource_type
-        self.physical_resource_id = physical_id
-        self._attributes = attributes
-
     @classmethod
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **where: Any
-    ) -> Called:
-        named_by, make = _MADE[where["ResourceType"]]
-        properties = {named_by: resource_name} if named_by else {}
-        properties |= cloudformation_json["Properties"]
-        made = make(properties, lambda service: _clients[-1](service, region_name))
-        return cls(where["ResourceType"], *made)
+    ) -> Modelled:
+        kind, properties = where["ResourceType"], cloudformation_json["Properties"]
+        if kind not in _MADE:
+            prefix = "recorded" if kind in RECORDED_TYPES else "not-modelled"
+            return cls(kind, f"{prefix}-{where['LogicalId']}", properties, None)
+        named_by, make = _MADE[kind]
+        properties = {named_by: resource_name, **properties} if named_by else properties
+        physical_id, attributes = make(properties, lambda service: _clients[-1](service, region_name))
+        return cls(kind, physical_id, properties, attributes)
 
     def get_cfn_attribute(self, attribute: str) -> str:
-        if attribute not in self._attributes:
+        if self.attributes is None:
+            return f"{self.physical_resource_id}-{attribute}"
+        if attribute not in self.attributes:
             raise ValidationError(
                 message=f"{self.resource_type} has no attribute {attribute} in the rehearsal"
             )
-        return self._attributes[attribute]
+        return self.attributes[attribute]
 
 
-class SsmParameter(Parameter):
-    """moto's own, which fails on one without a name, where CloudFormation generates it."""
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
-    ) -> Parameter:
-        cloudformation_json["Properties"].setdefault("Name", resource_name)
-        return Parameter.create_from_cloudformation_json(
-            resource_name, cloudformation_json, account_id, region_name
-        )
-
-
-class IamRole(Role):
-    """moto's own, with the managed policies that its template names: AWS's own, or made before."""
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
-    ) -> Role:
-        role: Role = Role.create_from_cloudformation_json(
-            resource_name, cloudformation_json, account_id, region_name
-        )
-        backend = iam_backends[account_id][get_partition(region_name)]
-        for arn in cloudformation_json["Properties"].get("ManagedPolicyArns", ()):
-            backend.attach_role_policy(arn, role.name)
-        return role
-
-
-class Recorded(Modelled):
-    """One of which only the resolved properties are kept."""
-
-    def __init__(self, resource_type: str, logical_id: str, properties: Properties) -> None:
-        self.resource_type = resource_type
-        self.properties = properties
-        prefix = "recorded" if resource_type in RECORDED_TYPES else "not-modelled"
-        self.physical_resource_id = f"{prefix}-{logical_id}"
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **where: Any
-    ) -> Recorded:
-        return cls(where["ResourceType"], where["LogicalId"], cloudformation_json["Properties"])
-
-    def get_cfn_attribute(self, attribute: str) -> str:
-        return f"{self.physical_resource_id}-{attribute}"
-
-
-_MODELS: Mapping[str, Any] = {
-    "AWS::IAM::Role": IamRole,
-    "AWS::SSM::Parameter": SsmParameter,
-    **dict.fromkeys(_MADE, Called),
-}
-
-
-def model_for(resource_type: str) -> type[CloudFormationModel]:
+def _model_for(resource_type: str) -> type[CloudFormationModel]:
     """Takes the place of moto's choice, which runs a Lambda function in Docker for every `Custom::` type."""
-    model: type[CloudFormationModel] | None = _MODELS.get(resource_type) or get_model_map().get(resource_type)
-    return model or Recorded
+    model: type[CloudFormationModel] | None = get_model_map().get(resource_type)
+    return model or Modelled
+
+
+def _delete_cluster(name: str, api: Api) -> None:
+    """With the group that EKS made."""
+    network = api("eks").describe_cluster(name=name)["cluster"]["resourcesVpcConfig"]
+    api("eks").delete_cluster(name=name)
+    api("ec2").delete_security_group(GroupId=network["clusterSecurityGroupId"])
+
+
+def _delete_node_group(name: str, api: Api) -> None:
+    cluster, group = name.split("/")
+    api("eks").delete_nodegroup(clusterName=cluster, nodegroupName=group)
+
+
+def _delete_gateway(name: str, api: Api) -> None:
+    ec2 = api("ec2")
+    (gateway,) = ec2.describe_internet_gateways(InternetGatewayIds=[name])["InternetGateways"]
+    for attachment in gateway["Attachments"]:
+        ec2.detach_internet_gateway(InternetGatewayId=name, VpcId=attachment["VpcId"])
+    ec2.delete_internet_gateway(InternetGatewayId=name)
+
+
+def _delete_route_table(name: str, api: Api) -> None:
+    ec2 = api("ec2")
+    endpoints = ec2.describe_vpc_endpoints()["VpcEndpoints"]
+    if any(name in one.get("RouteTableIds", ()) and one["State"] != "deleted" for one in endpoints):
+        raise LookupError(f"{name} is in use; moto tries again after the endpoints")
+    (table,) = ec2.describe_route_tables(RouteTableIds=[name])["RouteTables"]
+    for association in table["Associations"]:
+        ec2.disassociate_route_table(AssociationId=association["RouteTableAssociationId"])
+    ec2.delete_route_table(RouteTableId=name)
+
+
+_DELETED: Mapping[str, Callable[[str, Api], object]] = {
+    "AWS::CloudWatch::Alarm": lambda name, api: api("cloudwatch").delete_alarms(AlarmNames=[name]),
+    "AWS::EC2::EIP": lambda name, api: api("ec2").release_address(PublicIp=name),
+    "AWS::EC2::FlowLog": lambda name, api: api("ec2").delete_flow_logs(FlowLogIds=[name]),
+    "AWS::EC2::InternetGateway": _delete_gateway,
+    "AWS::EC2::NatGateway": lambda name, api: api("ec2").delete_nat_gateway(NatGatewayId=name),
+    "AWS::EC2::RouteTable": _delete_route_table,
+    "AWS::EC2::VPCEndpoint": lambda name, api: api("ec2").delete_vpc_endpoints(VpcEndpointIds=[name]),
+    "AWS::EKS::Cluster": _delete_cluster,
+    "AWS::EKS::Nodegroup": _delete_node_group,
+    "AWS::SNS::Subscription": lambda name, api: api("sns").unsubscribe(SubscriptionArn=name),
+    "AWS::Scheduler::ScheduleGroup": lambda name, api: api("scheduler").delete_schedule_group(Name=name),
+}
+_delete_as_moto = ResourceMap._delete_resource
+
+
+def _delete_resource(resources: ResourceMap, parsed: Any, body: dict[str, Any]) -> None:
+    kind, name = body["Type"], getattr(parsed, "physical_resource_id", "")
+
+    def api(service: str) -> Any:
+        return _clients[-1](service, resources._region_name)
+
+    if kind == "AWS::IAM::Role":  # IAM wants policies detached before the role goes
+        for policy in api("iam").list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+            api("iam").detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
+    if kind in _DELETED:
+        _DELETED[kind](name, api)
+    else:
+        _delete_as_moto(resources, parsed, body)
 
 
 class ResourceRefusedError(CloudFormationError):
-    """One resource could not be made; moto would answer 500 and print a traceback."""
+    """One resource could not be created; moto would answer 500 and print a traceback."""
 
     code = "ValidationError"
 
 
-def _create_resource(
-    create: Callable[..., Any], logical_id: str, resource: dict[str, Any], *args: Any, **kwargs: Any
-) -> Any:
-    """moto's own, with the resource named in what went wrong."""
+_create_as_moto = parsing.parse_and_create_resource
+
+
+def _create_resource(logical_id: str, resource: dict[str, Any], resources: ResourceMap, **where: Any) -> Any:
+    """moto's own, with what it forgets, and with the resource named in what went wrong."""
+    kind, properties = resource["Type"], resource.get("Properties", {})
+    if kind == "AWS::SSM::Parameter":
+        resource = {**resource, "Properties": {"Name": f"CFN-{logical_id}", **properties}}
     try:
-        return create(logical_id, resource, *args, **kwargs)
+        created: Any = _create_as_moto(logical_id, resource, resources, **where)
+        if kind == "AWS::IAM::Role" and created:
+            backend = iam_backends[where["account_id"]][get_partition(where["region_name"])]
+            for arn in parsing.clean_json(properties.get("ManagedPolicyArns", []), resources):
+                backend.attach_role_policy(arn, created.name)
+        return created
     except ResourceRefusedError:
         raise
     except Exception as error:
-        reason = getattr(error, "message", "") or getattr(error, "description", "") or repr(error)
-        raise ResourceRefusedError(f"{logical_id} ({resource['Type']}): {reason}") from error
+        reason = getattr(error, "message", "") or getattr(error, "description", "") or str(error)
+        text = " ".join(reason.split()) or repr(error)
+        raise ResourceRefusedError(f"{logical_id} ({kind}): {text}") from error
 
 
-def _create_stack(create: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """moto's own, with an answer of one line whatever went wrong."""
-    try:
-        return create(*args, **kwargs)
-    except (ServiceException, HTTPException):
-        raise
-    except Exception as error:
-        raise ResourceRefusedError(f"outside its resources: {error!r}") from error
+_parse_as_moto = Stack.parse_template
 
 
-def _parse_template(parse: Callable[[str], Any], template: str) -> Any:
+def _parse_template(template: str) -> Any:
     """moto reads templates as YAML, which takes seconds where JSON takes milliseconds."""
     try:
         return json.loads(template)
     except ValueError:
-        return parse(template)
+        return _parse_as_moto(template)
 
 
-def _policies_of_aws(backend: IAMBackend) -> list[AWSManagedPolicy]:
-    """moto knows AWS's own policies and leaves them out; asked for them, it reads them again for each partition."""
-    return [copy(one) for one in _known_policies()] if backend.region_name == "aws" else []
+@contextmanager
+def protection_honoured() -> Iterator[None]:
+    """A protected stack is not deleted, and UpdateTerminationProtection is answered; moto keeps the setting only."""
+    remove = CloudFormationBackend.delete_stack
 
+    def delete_stack(self: CloudFormationBackend, name_or_stack_id: str) -> None:
+        for stack in self.stacks.values():
+            if name_or_stack_id in (stack.name, stack.stack_id) and stack.enable_termination_protection:
+                raise ValidationError(
+                    message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled"
+                )
+        remove(self, name_or_stack_id)
 
-@cache
-def _known_policies() -> tuple[AWSManagedPolicy, ...]:
-    known = json.loads(aws_managed_policies_data).items()
-    return tuple(AWSManagedPolicy.from_data(name, ACCOUNT, "aws", data) for name, data in known)
+    def update(response: CloudFormationResponse) -> ActionResult:
+        (stack,) = response.cloudformation_backend.describe_stacks(response._get_param("StackName"))
+        stack.enable_termination_protection = response._get_bool_param("EnableTerminationProtection")
+        return ActionResult({"StackId": stack.stack_id})
+
+    with (
+        patch.object(CloudFormationBackend, "delete_stack", delete_stack),
+        patch.object(CloudFormationResponse, "update_termination_protection", update, create=True),
+    ):
+        yield
 
 
 @contextmanager
 def extended_moto(client_of: ClientOf) -> Iterator[None]:
     """Put the extension in place for a while, its calls going through `client_of`."""
-    backend, stack = cloudformation.CloudFormationBackend, cloudformation.Stack
-    create_stack = backend.create_stack
     replaced: tuple[tuple[Any, str, Any], ...] = (
-        (parsing, "resource_class_from_type", model_for),
-        (
-            parsing,
-            "parse_and_create_resource",
-            partial(_create_resource, parsing.parse_and_create_resource),
-        ),
-        (IAMBackend, "_init_aws_policies", _policies_of_aws),
+        (parsing, "resource_class_from_type", _model_for),
+        (parsing, "parse_and_create_resource", _create_resource),
         (AmiBackend, "_load_amis", lambda _: None),  # thousands, and no template names one of them
-        (backend, "create_stack", lambda *args, **kwargs: _create_stack(create_stack, *args, **kwargs)),
-        (ResourceMap, "_delete_resource", removing(ResourceMap._delete_resource, client_of)),
-        (stack, "parse_template", staticmethod(partial(_parse_template, stack.parse_template))),
+        (ResourceMap, "_delete_resource", _delete_resource),
+        (Stack, "parse_template", staticmethod(_parse_template)),
     )
-    originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]
     _clients.append(client_of)
     try:
-        for owner, name, replacement in replaced:
-            setattr(owner, name, replacement)
-        with protection_honoured():
+        with ExitStack() as patches, protection_honoured():
+            patches.enter_context(patch.dict(default_user_config["iam"], load_aws_managed_policies=True))
+            for owner, name, replacement in replaced:
+                patches.enter_context(patch.object(owner, name, replacement))
             yield
     finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
         _clients.remove(client_of)

@@ -1,7 +1,7 @@
-"""moto's server on loopback, and clients that can reach nothing else.
+"""moto's server on loopback, clients that can reach nothing else, and what became of the resources of its stacks.
 
 Nothing here reads or writes the caller's environment, profile or credentials: a client is made for one address, with
-made-up keys, without proxies. moto keeps its state in this process, so there is one server at a time.
+made-up keys, without proxies. moto keeps its state in this process, so only one server may run at a time.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 import botocore.session
 from botocore.config import Config
+from moto.cloudformation.models import cloudformation_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
-from core.findings import Outside
-from lab.aws.moto_models import extended_moto
+from core.findings import Refusal
+from lab.aws.moto_models import RECORDED_TYPES, Modelled, extended_moto
 
 _MADE_UP_KEY = "rehearsal"
-_one_server = Lock()
+Outcome = Literal["created", "recorded", "not modelled", "skipped"]
+"""`recorded`: its properties are kept, nothing acted on them; `skipped`: its condition is false, so CloudFormation would not
+create it either."""
 
 
 @contextmanager
 def rehearsal_server() -> Iterator[str]:
     """An empty AWS on loopback; yields its address, e.g. `http://localhost:41234`.
 
-    The name, not 127.0.0.1: moto takes a template's URL apart by host name. `Outside` when one is running already.
+    The name, not 127.0.0.1: moto takes a template's URL apart by host name.
     """
-    if not _one_server.acquire(blocking=False):
-        raise Outside(
-            "rehearsal server: one is running in this process, and they would share their state; end it"
-        )
     requests = logging.getLogger("werkzeug")
     level = requests.level
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -57,7 +57,6 @@ def rehearsal_server() -> Iterator[str]:
     finally:
         moto_api_backend.reset()
         requests.setLevel(level)
-        _one_server.release()
 
 
 @lru_cache(64)
@@ -82,12 +81,11 @@ def _session() -> boto3.Session:
     return boto3.Session(botocore_session=session)
 
 
-def child_environment(base: Mapping[str, str], *, endpoint: str, region: str) -> dict[str, str]:
-    """`base` without any AWS setting of its own (profile, token, endpoint of one service), and what a child process needs
-    to reach the server instead.
-    """
+def child_environment(*, endpoint: str, region: str) -> dict[str, str]:
+    """This process's environment without any AWS setting (profile, token, endpoint of one service), and what a child
+    process needs to reach the server instead."""
     return {
-        **{name: value for name, value in base.items() if not name.startswith("AWS_")},
+        **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": _MADE_UP_KEY,
         "AWS_SECRET_ACCESS_KEY": _MADE_UP_KEY,
@@ -99,3 +97,42 @@ def child_environment(base: Mapping[str, str], *, endpoint: str, region: str) ->
         "NO_PROXY": "localhost,127.0.0.1",
         "no_proxy": "localhost,127.0.0.1",
     }
+
+
+@dataclass(frozen=True)
+class RehearsedResource:
+    """One resource of one template."""
+
+    stack: str
+    logical_id: str
+    type: str
+    outcome: Outcome
+    physical_id: str
+    """Of created resources, where moto's model has one; empty for all others."""
+    properties: Mapping[str, Any] | None = None
+    """Resolved, of recorded resources."""
+
+
+def resources_of(stack: str, *, region: str) -> list[RehearsedResource]:
+    """What became of every resource of the stack's template; raises `Refusal` where one is missing.
+
+    moto skips what it cannot make and reports CREATE_COMPLETE, so this looks at what the server, which runs in this
+    process, really holds.
+    """
+    made = cloudformation_backends[ACCOUNT][region].get_stack(stack)
+    if made.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+        raise Refusal(f"stack {stack}: ended as {made.status}, not CREATE_COMPLETE")
+    resources, found = made.resource_map, list[RehearsedResource]()
+    for name, entry in resources._template["Resources"].items():
+        kind, resource = entry["Type"], resources._parsed_resources.get(name)
+        outcome: Outcome = "created"
+        if resource is None:
+            if resources.lazy_condition_map.get(entry.get("Condition"), True):
+                raise Refusal(f"stack {stack}: not created: {name} ({kind})")
+            outcome = "skipped"
+        elif isinstance(resource, Modelled) and resource.attributes is None:
+            outcome = "recorded" if kind in RECORDED_TYPES else "not modelled"
+        physical_id = getattr(resource, "physical_resource_id", None) if outcome == "created" else None
+        properties = getattr(resource, "properties", None) if outcome == "recorded" else None
+        found.append(RehearsedResource(stack, name, kind, outcome, str(physical_id or ""), properties))
+    return found

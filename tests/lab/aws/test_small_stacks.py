@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.aws.accounting import account_for
+from lab.aws.printing import account_lines, in_one_line
 from moto.cloudformation import parsing
 
 from core.findings import Outside, Refusal
 from lab.aws import moto_models
-from lab.aws.accounting import account_for
 from lab.aws.assembly import read_assembly
 from lab.aws.moto_models import Outcome
-from lab.aws.printing import account_lines, in_one_line
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
 from lab.aws.surroundings import Remains
 from tests.lab.aws.assemblies import (

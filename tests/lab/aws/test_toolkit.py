@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.aws.accounting import account_of, create
 
 from core.findings import Refusal
 from lab.aws import toolkit
-from lab.aws.accounting import account_of, create
 from lab.aws.assembly import ACCOUNT, StackTemplate
 from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.toolkit import (
