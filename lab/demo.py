@@ -7,7 +7,6 @@ limits of the emulated server. The port is the lab's own.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -25,12 +24,12 @@ from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.cost import RunPrice, run_price
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
-from lab.arguments import shown
+from lab.command import Stages, shown
 from lab.emulator.published_steps import emulated
-from lab.programs import LOG, benchmark, ended, load_arms, replay_cut, requests_of, run_quietly
+from lab.programs import LOG, Load, benchmark, ended, load_arms, replay_cut, requests_of, run_quietly
 from lab.real.servers import LOOPBACK, Launch, running
+from lab.rehearse import in_one_line
 from lab.rendered import Container, containers, mounted_plan, rendered, write_plan
-from lab.stages import Stages
 
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
-    """What it came to."""
+    """The results of a demonstration."""
 
     rehearsal: Rehearsal
     summary: Mapping[str, Any]
@@ -64,7 +63,6 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
         with stages.stage("rendering the manifests, synthesizing the stacks") as stage:
             rendering = beside.submit(_render, path, experiment, manifests, assembly)
             from lab.aws import moto_server  # moto takes two seconds to import
-            from lab.aws.printing import in_one_line
             from lab.aws.rehearsal import rehearse
 
             files = rendering.result()
@@ -95,7 +93,7 @@ def _measure(
     files: Sequence[ManifestFile],
     *,
     out: Path,
-    less: Mapping[str, int | str | None],
+    less: Load,
     stages: Stages,
 ) -> None:
     """Load the arms with the benchmark that the pod runs and the plan that the pod mounts.
@@ -128,5 +126,5 @@ def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
     from lab.aws.moto_server import child_environment
 
     words = ["publish", str(out), "--namespace", metrics_namespace(experiment), "--endpoint-url", endpoint]
-    where = child_environment(os.environ, endpoint=endpoint, region=experiment.cluster.region)
+    where = child_environment(endpoint=endpoint, region=experiment.cluster.region)
     benchmark(words, log=out / LOG, environment=where)

@@ -17,23 +17,20 @@ from benchmark.measure import journal
 from benchmark.measure.schedule import requests_about
 from benchmark.plan import Plan
 from core.findings import Refusal
+from lab.command import ROOT as ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 LOG = "benchmark.log"
-"""What the benchmark said while it ran, in the folder of the results."""
+"""Messages of the benchmark, in the folder of the results."""
 _LOOK_S = 1.0
+Load = Mapping[str, int | str | None]
+"""Options of `benchmark run` that change the load of a plan, by name."""
 
 
 def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] | None = None) -> None:
     """Python with these words, so that no jsii runs in this process. Raises `Refusal` with the last line of its messages."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env={**os.environ, **(settings or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, **(settings or {})}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refusal(f"{what} failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
 
@@ -51,72 +48,6 @@ def guarded(
         stderr=stderr,
         start_new_session=True,
     )
-
-
-def load_arms(
-    plan: Path,
-    urls: Mapping[str, str],
-    *,
-    out: Path,
-    less: Mapping[str, int | str | None],
-    start_again: Callable[[], None],
-    sense_check: bool = False,
-    reach: Callable[[int], None] = lambda _: None,
-) -> None:
-    """`benchmark run` on the arms at `urls`, its options `less` changing the plan's load. `start_again` is called each time the
-    run waits for the next start of the servers. `reach` is told how many requests have ended. `sense_check`: whether the models
-    are real enough to answer simple questions. Raises `Refusal`."""
-    log, met = out / LOG, set[int]()
-    earlier_bytes = log.stat().st_size if log.exists() else 0
-
-    def meanwhile() -> None:
-        reach(ended(out))
-        if new := waited_for(log, after_bytes=earlier_bytes) - met:
-            met.update(new)
-            start_again()
-
-    words = ["run", "--plan", str(plan), "--out", str(out), *(() if sense_check else ("--no-sense-check",))]
-    words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
-    words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
-    benchmark(words, log=log, meanwhile=meanwhile)
-
-
-def waited_for(log: Path, *, after_bytes: int) -> set[int]:
-    """The starts of the servers that the client said it waits for, behind so much of its log."""
-    with log.open("rb") as lines:
-        lines.seek(after_bytes)
-        whole = [line for line in lines if line.startswith(b'{"waits_for_start"') and line.endswith(b"\n")]
-    return {int(json.loads(line)["waits_for_start"]) for line in whole}
-
-
-def replay_cut(
-    plan: Plan, less: Mapping[str, int | str | None]
-) -> tuple[Plan, Mapping[str, int | str | None]]:
-    """A replay that is to have fewer requests: the first conversations that arrive. Every other plan as it is."""
-    if not plan.replayed or not less.get("requests"):
-        return plan, less
-    count = int(less["requests"] or 0) * len(plan.classes)
-    kept = tuple(chain.from_iterable(plan.conversations[:count]))
-    return plan.model_copy(update={"prompts": kept, "requests": len(kept)}), {**less, "requests": None}
-
-
-def requests_of(plan: Plan, less: Mapping[str, int | str | None]) -> int | None:
-    """About how many requests such a run of `plan` sends, warm-up included; None where a search chooses."""
-    if plan.search or less.get("search"):
-        return None
-    shorter = plan.model_copy(
-        update={name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}
-    )
-    return requests_about(shorter)
-
-
-def ended(out: Path) -> int:
-    """How many requests have ended."""
-    try:
-        with (out / journal.FILE_NAME).open("rb") as lines:
-            return sum(line.startswith(b'{"kind":"request"') for line in lines)
-    except OSError:
-        return 0
 
 
 def benchmark(
@@ -149,3 +80,62 @@ def benchmark(
         last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"])[-1]
         raise Refusal(f"benchmark {words[0]} ended with exit {process.returncode}: {last}; see {log}")
     return said
+
+
+def load_arms(
+    plan: Path,
+    urls: Mapping[str, str],
+    *,
+    out: Path,
+    less: Load,
+    start_again: Callable[[], None],
+    sense_check: bool = False,
+    reach: Callable[[int], None] = lambda _: None,
+) -> None:
+    """`benchmark run` on the arms at `urls`, its options `less` changing the plan's load. `start_again` is called each time the
+    run waits for the next start of the servers. `reach` gets the number of requests that have ended. `sense_check`: whether the
+    models are real enough to answer simple questions. Raises `Refusal`."""
+    log, met = out / LOG, set[int]()
+    earlier_bytes = log.stat().st_size if log.exists() else 0
+
+    def meanwhile() -> None:
+        reach(ended(out))
+        with log.open("rb") as lines:
+            lines.seek(earlier_bytes)
+            whole = [
+                line for line in lines if line.startswith(b'{"waits_for_start"') and line.endswith(b"\n")
+            ]
+        if new := {int(json.loads(line)["waits_for_start"]) for line in whole} - met:
+            met.update(new)
+            start_again()
+
+    words = ["run", "--plan", str(plan), "--out", str(out), *(() if sense_check else ("--no-sense-check",))]
+    words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
+    words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
+    benchmark(words, log=log, meanwhile=meanwhile)
+
+
+def ended(out: Path) -> int:
+    """Number of requests that have ended."""
+    try:
+        with (out / journal.FILE_NAME).open("rb") as lines:
+            return sum(line.startswith(b'{"kind":"request"') for line in lines)
+    except OSError:
+        return 0
+
+
+def replay_cut(plan: Plan, less: Load) -> tuple[Plan, Load]:
+    """A replay with fewer requests: the first conversations that arrive. Every other plan as it is."""
+    if not plan.replayed or not less.get("requests"):
+        return plan, less
+    count = int(less["requests"] or 0) * len(plan.classes)
+    kept = tuple(chain.from_iterable(plan.conversations[:count]))
+    return plan.model_copy(update={"prompts": kept, "requests": len(kept)}), {**less, "requests": None}
+
+
+def requests_of(plan: Plan, less: Load) -> int | None:
+    """About how many requests such a run of `plan` sends, warm-up included; None where a search chooses."""
+    if plan.search or less.get("search"):
+        return None
+    changed = {name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}
+    return requests_about(plan.model_copy(update=changed))

@@ -1,103 +1,85 @@
-"""`cdk bootstrap`, `cdk deploy` twice and the teardown of an experiment against a local stand-in for AWS.
+"""`cdk bootstrap`, `cdk deploy` twice and the teardown of an experiment against a local stand-in for AWS: `./trnspec rehearse`.
 
 A rehearsal, not a deployment: it shows that the pinned command line can deploy the app, that every template is
 accepted, in which order, and that what reaches the cluster is what was reviewed.
-
-Exit code 0 when every resource is accounted for, what was applied is what was reviewed and nothing that was there before is
-gone or another, 1 when a stack failed or something differs, 2 for a wrong experiment, 3 when the loopback server does not work.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.argparse_help import Parser
-from core.edge import guarded
+import click
+
+from core.command_line import carried_out
+from core.console import print_json, print_text
+from core.screen import wrapped
 from core.words import count
-from lab.arguments import REFERENCE, ROOT, add_experiment, refused
+from lab.command import PATH, REFERENCE, ROOT, experiment_argument
 
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
 
 _MOST_DIFFERENCES = 20
-INTO = ("vpc", "cluster")
+_OUTCOMES = ("created", "recorded", "not modelled", "skipped")
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return guarded(prog, lambda: _main(argv, prog))
+@click.command()
+@experiment_argument(REFERENCE, given="TRNSPEC_EXPERIMENT")
+@click.option(
+    "--manifests", type=PATH, default=ROOT / "manifests", help="Parent folder of its rendered manifests."
+)
+@click.option(
+    "--into",
+    type=click.Choice(["vpc", "cluster"]),
+    help="An existing VPC, or a cluster in one, is there before.",
+)
+@click.option("--keep", type=PATH, metavar="DIR", help="Keep the assembly and the logs there.")
+@click.option("--json", "as_json", is_flag=True, help="Every resource with what became of it.")
+def command(experiment: Path, manifests: Path, into: str | None, keep: Path | None, as_json: bool) -> int:
+    """Bootstrap and deploy with the pinned CDK command line, against moto on loopback.
 
+    Exit code 0 when every resource was created, recorded or skipped by its condition, what was applied is what was reviewed
+    and nothing that was there before is missing or changed; 1 when a stack failed or something differs.
+    """
+    os.environ.pop(
+        "AWS_PROFILE", None
+    )  # moto cannot be imported with an unknown one, and nothing here may use one
+    from lab.aws.rehearsal import rehearse_with_cdk
 
-def _main(argv: Sequence[str] | None, prog: str) -> int:
-    options = parser(prog).parse_args(argv)
-    # moto cannot be imported with an unknown profile, and nothing here may use one.
-    os.environ.pop("AWS_PROFILE", None)
-
-    from core.findings import Refusal
-
-    try:
-        rehearsal = _rehearse(options)
-    except Refusal as error:
-        return refused(error, verb="rehearse", as_json=options.json)
-    except KeyboardInterrupt:
-        print("rehearse: interrupted, the stand-in for AWS is stopped", file=sys.stderr)
-        return 130
-    _print(rehearsal, as_json=options.json)
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
+        folder = keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        rehearsal = rehearse_with_cdk(
+            file=experiment,
+            manifests=manifests,
+            into=into,
+            folder=folder,
+            report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
+        )
+    if as_json:
+        print_json(_as_data(rehearsal))
+    else:
+        print_text(*account_lines(rehearsal), *_differences(rehearsal))
     disturbed = rehearsal.remains is None or rehearsal.remains.disturbed
     return 1 if rehearsal.changed or disturbed else 0
 
 
-def _rehearse(options: argparse.Namespace) -> Rehearsal:
-    from lab.aws.rehearsal import rehearse_with_cdk
-
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
-        folder = options.keep or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        return rehearse_with_cdk(
-            file=options.experiment,
-            manifests=options.manifests,
-            into=options.into,
-            folder=folder,
-            report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
-        )
-
-
-def _print(rehearsal: Rehearsal, *, as_json: bool) -> None:
-    from lab.aws.printing import account_lines
-
-    if as_json:
-        print(json.dumps(_as_data(rehearsal), indent=1))
-        return
-    print("\n".join(account_lines(rehearsal)))
-    changed = rehearsal.changed
-    if not changed:
-        print("What was applied is what was reviewed, but for the placeholders.")
-    for line in changed[:_MOST_DIFFERENCES]:
-        print(f"not as reviewed: {line}")
-    if len(changed) > _MOST_DIFFERENCES:
-        print(f"and {count(len(changed) - _MOST_DIFFERENCES, 'more difference')}")
-
-
 def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
-    from lab.aws.assembly import ACCOUNT
-
+    resources = [asdict(resource) for resource in rehearsal.resources]
+    for resource in resources:
+        del resource["properties"]
     return {
         "region": rehearsal.region,
-        "account": ACCOUNT,
         "stacks": list(rehearsal.stacks),
-        "stages_left_out": list(rehearsal.stages),
-        "resources": [{**asdict(one), "outcome": one.outcome.value} for one in rehearsal.resources],
+        "resources": resources,
         "bounded_roles": rehearsal.bounded_roles,
-        "published_bytes": dict(rehearsal.published),
         "images_not_built": list(rehearsal.images),
         "unresolved": list(rehearsal.unresolved),
         "not_as_reviewed": list(rehearsal.changed),
@@ -106,24 +88,59 @@ def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
     }
 
 
-def parser(prog: str) -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=prog,
-        description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
-    )
-    add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
-    parser.add_argument(
-        "--manifests",
-        type=Path,
-        default=ROOT / "manifests",
-        help="parent folder of its rendered manifests",
-    )
-    parser.add_argument(
-        "--into", choices=INTO, help="an existing VPC, or a cluster in one, that is there before"
-    )
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the assembly and the logs there")
-    parser.add_argument("--json", action="store_true", help="every resource with what became of it")
-    return parser
+def in_one_line(rehearsal: Rehearsal) -> str:
+    """The number of resources by what became of them."""
+    outcomes = [resource.outcome for resource in rehearsal.resources]
+    created = count(outcomes.count("created"), "resource")
+    counts = f"{created} created, {outcomes.count('recorded')} without an emulator"
+    if "not modelled" in outcomes:
+        counts += f", {outcomes.count('not modelled')} not modelled"
+    return f"rehearsed {count(len(rehearsal.stacks), 'stack')} against a local AWS: {counts}"
+
+
+def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
+    """What became of the resources of each stack, what the account holds afterwards, and what a rehearsal cannot show."""
+    yield f"Rehearsal of {count(len(rehearsal.stacks), 'stack')} in {rehearsal.region}: moto on loopback, nothing on AWS."
+    for stack in rehearsal.stacks:
+        outcomes = [resource.outcome for resource in rehearsal.resources if resource.stack == stack]
+        counts = [f"{name} {outcomes.count(name):>3}" for name in _OUTCOMES if name in outcomes]
+        yield f"  {textwrap.shorten(stack, 36, placeholder='...'):<36} {', '.join(counts)}"
+    if (remains := rehearsal.remains) is not None:
+        yield (
+            f"{rehearsal.bounded_roles} roles were asked: they have the committed execution policy and boundary, "
+            "where docs/pipeline.md puts them."
+        )
+        yield f"A second deployment changes nothing in {count(rehearsal.unchanged, 'stack')}."
+        disturbed = ", ".join(remains.disturbed) or "all as they were"
+        yield f"After the teardown: {remains.before} things were there before the deployment, {disturbed}."
+        yield f"Left ({len(remains.left)}):"
+        yield from (f"  {name}" for name in remains.left)
+    yield "What it cannot show:"
+    for label, text in (
+        ("no emulator", _counted(rehearsal.types("recorded"))),
+        ("not modelled", _counted(rehearsal.types("not modelled"))),
+        ("unresolved", "; ".join(rehearsal.unresolved)),
+        ("not built", count(len(rehearsal.images), "container image")),
+    ):
+        if text:
+            yield from wrapped(text, f"  {label:<14}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def _differences(rehearsal: Rehearsal) -> Iterator[str]:
+    if not rehearsal.changed:
+        yield "What was applied is what was reviewed, but for the placeholders."
+    yield from (f"not as reviewed: {line}" for line in rehearsal.changed[:_MOST_DIFFERENCES])
+    if (more := len(rehearsal.changed) - _MOST_DIFFERENCES) > 0:
+        yield f"and {count(more, 'more difference')}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m lab.rehearse`."""
+    return carried_out(command, arguments, prog="python -m lab.rehearse")
 
 
 if __name__ == "__main__":

@@ -58,9 +58,8 @@ def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
 
 def mounted_plan(files: Sequence[ManifestFile]) -> Plan:
     """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
-    (text,) = (
-        item["data"][PLAN_FILE] for item in _of_kind(files, "ConfigMap") if PLAN_FILE in item.get("data", {})
-    )
+    maps = _of_kind(files, "ConfigMap")
+    (text,) = (item["data"][PLAN_FILE] for item in maps if PLAN_FILE in item.get("data", {}))
     return from_dict(json.loads(text))
 
 

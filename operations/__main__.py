@@ -14,8 +14,8 @@ HERE, ON_AWS, IN_A_CHANGE = "Here", "On AWS", "In a change"
 VERBS = {
     "new": Verb("operations.creation", "an experiment for your model and your prompts", HERE),
     "check": Verb("operations.handed_on:check", "what an experiment resolves to, or all its problems", HERE),
-    "demo": Verb("operations.handed_on:demo", "the whole experiment on this machine, emulated", HERE),
-    "lab": Verb("operations.handed_on:lab", "the same with a real engine on this machine's CPU", HERE),
+    "demo": Verb("lab.__main__", "the whole experiment on this machine, emulated", HERE),
+    "lab": Verb("lab.real.__main__", "the same with a real engine on this machine's CPU", HERE),
     "forecast": Verb(
         "operations.forecast", "speed-up and cost on Trn2, from acceptance measured anywhere", HERE
     ),
@@ -51,7 +51,7 @@ VERBS = {
         "operations.review.reviewing", "what merging this tree does to what is deployed", IN_A_CHANGE
     ),
     "rehearse": Verb(
-        "operations.handed_on:rehearse", "bootstrap and deploy against a local stand-in", IN_A_CHANGE
+        "lab.rehearse", "bootstrap and deploy against a local stand-in", IN_A_CHANGE
     ),
 }
 EPILOG = (

@@ -33,7 +33,7 @@ from moto.cloudformation.parsing import ResourceMap, get_model_map
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.common_models import CloudFormationModel
 from moto.core.config import default_user_config
-from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.core.responses import ActionResult
 from moto.ec2.models.amis import AmiBackend
 from moto.eks.models import eks_backends
@@ -64,9 +64,8 @@ _clients: list[ClientOf] = []
 
 
 def _egress(properties: Properties, api: Api) -> Made:
-    permission = {
-        name: properties[name] for name in ("IpProtocol", "FromPort", "ToPort") if name in properties
-    }
+    kept = {"IpProtocol", "FromPort", "ToPort"}
+    permission = {name: value for name, value in properties.items() if name in kept}
     if "CidrIp" in properties:
         permission["IpRanges"] = [{"CidrIp": properties["CidrIp"]}]
     if "DestinationSecurityGroupId" in properties:
@@ -120,7 +119,7 @@ def make_cluster(properties: Properties, api: Api) -> Made:
     subnets = ec2.describe_subnets(SubnetIds=parameters["resourcesVpcConfig"]["subnetIds"][:1])["Subnets"]
     group = {"GroupName": f"eks-cluster-sg-{name}", "Description": "EKS created security group"}
     group_id = ec2.create_security_group(VpcId=subnets[0]["VpcId"], **group)["GroupId"]
-    backend = eks_backends[DEFAULT_ACCOUNT_ID][eks.meta.region_name]
+    backend = eks_backends[ACCOUNT][eks.meta.region_name]
     network = backend.describe_cluster(name).resources_vpc_config
     network |= {"clusterSecurityGroupId": group_id, "vpcId": subnets[0]["VpcId"]}
     return name, {

@@ -18,13 +18,14 @@ import boto3
 import botocore.session
 from botocore.config import Config
 from moto.cloudformation.models import cloudformation_backends
-from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
 from core.findings import Refusal
 from lab.aws.moto_models import RECORDED_TYPES, Modelled, extended_moto
 
+ACCOUNT = DEFAULT_ACCOUNT_ID
 _MADE_UP_KEY = "rehearsal"
 Outcome = Literal["created", "recorded", "not modelled", "skipped"]
 """`recorded`: its properties are kept, nothing acted on them; `skipped`: its condition is false, so CloudFormation would not

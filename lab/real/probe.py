@@ -7,7 +7,6 @@ where steps end, the second is limited to end there. Then both must agree exactl
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from core.findings import Refusal
 TIMEOUT_S = 600
 TRIES = 5
 """A busy machine merges chunks now and then; such an answer shows no steps and is asked again."""
-_DRAFTS, _DRAFTED, _ACCEPTED = OF_DRAFTS
+_DRAFTS, _, _ACCEPTED = OF_DRAFTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,22 +76,24 @@ def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step:
 
 def ask(url: str, body: dict[str, Any]) -> Asked:
     """Send one streamed chat request to the server at `url`, which ends in /v1. Raises Refusal."""
-    before = _metrics(url)
-    request = urllib.request.Request(
-        f"{url}/chat/completions",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
     tally = StreamTally()
     try:
+        before = _counters(url)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             for line in map(bytes.decode, answer):
                 if line.startswith("data: "):
                     tally.take(line.removeprefix("data: ").rstrip("\n"), 0.0)
-    except (urllib.error.URLError, OSError) as error:
+        grown = {name: value - before.get(name, 0.0) for name, value in _counters(url).items()}
+    except OSError as error:
         raise Refusal(f"{url}: the probe's request failed ({error}); see the server's log") from error
-    grown = {name: value - before.get(name, 0.0) for name, value in _metrics(url).items()}
     return Asked(output=tally.output(), counted=grown)
+
+
+def _counters(url: str) -> dict[str, float]:
+    with urllib.request.urlopen(metrics_url(url), timeout=TIMEOUT_S) as answer:
+        return dict(counters_in(answer.read().decode()) or {})
 
 
 def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
@@ -112,11 +113,3 @@ def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
         if second.output.chunk_tokens == first[:-1]:
             return second
     return None
-
-
-def _metrics(url: str) -> dict[str, float]:
-    try:
-        with urllib.request.urlopen(metrics_url(url), timeout=TIMEOUT_S) as answer:
-            return dict(counters_in(answer.read().decode()) or {})
-    except (urllib.error.URLError, OSError) as error:
-        raise Refusal(f"{url}: no metrics ({error}); see the server's log") from error

@@ -6,6 +6,7 @@ ends it even when the lab itself is killed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -13,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,12 +23,12 @@ from pathlib import Path
 from cdk8s_charts.vllm_command import weights_path
 from core.findings import Refusal
 from experiment import Experiment
-from lab.models.shipped import CHECKPOINTS
 from lab.programs import ROOT, guarded
 from lab.real.installation import WITH_BYTECODE
 from lab.rendered import Container
 
 LOOPBACK = "127.0.0.1"
+CHECKPOINTS = ROOT / "lab" / "models" / "checkpoints"
 THREADS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TOKENIZERS_PARALLELISM": "false"}
 """One thread a server: two threads that wait for each other are slower as soon as anything else runs."""
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -38,6 +38,22 @@ PROBE_TIMEOUT_S = 120
 PROBE_PERIOD_S = 2.0
 STOP_TIMEOUT_S = 20
 _POLL_S = 0.25
+
+
+def check_models(folder: Path = CHECKPOINTS) -> None:
+    """Compare every file of the models that ship with its hash. Raises Refusal."""
+    try:
+        wanted: dict[str, str] = json.loads((folder / "sha256.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            f"{folder / 'sha256.json'}: cannot be read ({error}); restore it from the repository"
+        ) from None
+    for path, digest in ((folder / name, digest) for name, digest in wanted.items()):
+        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
+        if found != digest:
+            raise Refusal(
+                f"{path}: sha256 is {found[:12]}, not {digest[:12]}; restore it from the repository"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +86,11 @@ class Engine:
                 f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
                 "leave serving.api_key_secret out"
             )
+        here, there = f"{LOOPBACK}:{container.port}", f"{LOOPBACK}:{port}"
         return Launch(
             argv=self.argv(container, port),
             environment=self.environment(container),
-            probe=local_probe(container, port),
+            probe=[sys.executable, *(word.replace(here, there) for word in container.startup[1:])],
         )
 
     def argv(self, container: Container, port: int) -> list[str]:
@@ -89,17 +106,11 @@ class Engine:
         return [*self.command, "serve", *words, *self.options]
 
     def environment(self, container: Container) -> dict[str, str]:
+        """The rendered variables and the lab's own; without those that keep a hub from being asked where a model is on one."""
         environment = {**container.environment, **OFFLINE, **QUIET, **THREADS, **WITH_BYTECODE}
         if all(Path(place).is_dir() for place in self.folders.values()):
             return environment
         return {name: value for name, value in environment.items() if name not in OFFLINE}
-
-
-def local_probe(container: Container, port: int) -> list[str]:
-    """The rendered startup probe, run by this Python and pointed at `port`."""
-    here, there = f"{LOOPBACK}:{container.port}", f"{LOOPBACK}:{port}"
-    _, *words = container.startup
-    return [sys.executable, *(word.replace(here, there) for word in words)]
 
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
@@ -263,7 +274,7 @@ def _healthy(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False
 
 

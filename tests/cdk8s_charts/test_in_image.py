@@ -17,7 +17,7 @@ from cdk8s_charts.vllm_command import compile_argv, serve_argv
 from experiment import load
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
-from lab.models.shipped import CHECKPOINTS
+from lab.real.servers import CHECKPOINTS
 from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT

@@ -102,7 +102,7 @@ def test_the_answer_of_a_demonstration_fits(
     found: Any = SimpleNamespace(summary=summarise(all_runs()["reference"]), price=price)
     on_aws = {"trn2_hours": price.hours, "usd": price.usd}
     answer = {"on_aws": on_aws, "report": "results/demo-20260921T141400Z/report.html", "next": "./trnspec"}
-    assert narrowest("\n".join(demo._as_lines(found, answer, inventory=False))) <= columns
+    assert narrowest("\n".join(demo.as_lines(found, answer, inventory=False))) <= columns
 
 
 HEADINGS = ("arm", "of", "seconds")

@@ -23,7 +23,7 @@ WRITE = "from pathlib import Path; from core.files import write_whole; write_who
             2,
             "mine.yaml: cannot be written (File too large); choose another NAME",
         ),
-        (0, ["-c", DOOR, "demo", "--out", "shown"], 3, "demo: this machine: No usable temporary directory"),
+        (0, ["-c", DOOR, "demo", "--out", "shown"], 3, "demo: the machine: No usable temporary directory"),
         (0, ["-c", WRITE], 1, "File too large: 'plan.json'"),
     ],
 )

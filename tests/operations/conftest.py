@@ -18,7 +18,7 @@ from moto.eks.models import eks_backends
 from core.command_line import carried_out
 from experiment import Experiment, load
 from experiment.model import Network
-from lab.aws.moto_removal import protection_honoured
+from lab.aws.moto_models import protection_honoured
 from operations.__main__ import VERBS, main
 from operations.cloud import access
 from operations.cloud.aws import Aws

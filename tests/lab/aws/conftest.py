@@ -1,20 +1,25 @@
-"""One rehearsal of the small assembly for all tests that only look at it."""
+"""An empty server on loopback, and clients of it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
-from lab.aws.rehearsal import Rehearsal, rehearse
-from tests.lab.aws.assemblies import REGION, STACKS, write_assembly
+from lab.aws.moto_server import client, rehearsal_server
+from tests.lab.aws.assemblies import REGION
+
+ClientOf = Callable[[str], Any]
 
 
-@pytest.fixture(scope="session")
-def three_stacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_assembly(tmp_path_factory.mktemp("assembly"), STACKS)
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with rehearsal_server() as address:
+        yield address
 
 
-@pytest.fixture(scope="session")
-def rehearsal(three_stacks: Path) -> Rehearsal:
-    return rehearse(three_stacks, region=REGION)
+@pytest.fixture
+def client_of(endpoint: str) -> ClientOf:
+    return partial(client, endpoint=endpoint, region=REGION)

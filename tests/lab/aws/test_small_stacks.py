@@ -1,217 +1,184 @@
-"""Deploying small templates into the real moto server, reading them back, and what is said of them."""
+"""Small templates in the real moto server: what became of each resource, what fails, and what is compared afterwards."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.aws.accounting import account_for
-from lab.aws.printing import account_lines, in_one_line
 from moto.cloudformation import parsing
 
 from core.findings import Outside, Refusal
-from lab.aws import moto_models
-from lab.aws.assembly import read_assembly
-from lab.aws.moto_models import Outcome
-from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
-from lab.aws.surroundings import Remains
+from experiment import load
+from lab.aws import toolkit
+from lab.aws.assembly import StackTemplate, read_assembly
+from lab.aws.moto_server import child_environment, client, rehearsal_server, resources_of
+from lab.aws.rehearsal import not_as_reviewed, rehearse
+from lab.aws.surroundings import listed, put_there, remains
+from lab.aws.toolkit import BOOTSTRAP_STACK, EXECUTION_ROLE, Cdk, check_roles, deploy_policies
+from lab.rehearse import account_lines, in_one_line
+from tests.conftest import REFERENCE
 from tests.lab.aws.assemblies import (
     CLUSTER,
-    DASHBOARD,
     MANIFEST,
     NETWORK,
     REGION,
     STACKS,
     WORKLOADS,
+    Resource,
     resource,
     role,
     write_assembly,
 )
+from tests.lab.aws.conftest import ClientOf
 
 
-def test_an_assembly_is_read_in_order_byte_for_byte_with_what_bootstrap_has_to_leave_behind(
-    tmp_path: Path,
-) -> None:
-    images = {"a": {"destinations": {"here": {"repositoryName": "container-assets", "imageTag": "c0ffee"}}}}
-    (tmp_path / "n.assets.json").write_text(json.dumps({"dockerImages": images}), encoding="utf-8")
-    more = {
-        "n.assets": {"type": "cdk:asset-manifest", "properties": {"file": "n.assets.json"}},
-        "assembly-Prod": {"type": "cdk:cloud-assembly", "properties": {"directoryName": "assembly-Prod"}},
-    }
-    assembly = read_assembly(write_assembly(tmp_path, STACKS, more=more))
-    assert [stack.name for stack in assembly.stacks] == ["network", "cluster", "workloads"]
+def test_an_assembly_is_read_in_order_byte_for_byte_with_the_images_that_it_needs(tmp_path: Path) -> None:
+    images = '{"a": {"destinations": {"here": {"repositoryName": "container-assets", "imageTag": "c0ffee"}}}}'
+    (tmp_path / "n.assets.json").write_text(f'{{"dockerImages": {images}}}', encoding="utf-8")
+    assets = {"type": "cdk:asset-manifest", "properties": {"file": "n.assets.json"}}
+    assembly = read_assembly(write_assembly(tmp_path, STACKS, assets=assets))
+    assert [stack.name for stack in assembly.stacks] == ["network", "workloads"]
     for stack in assembly.stacks:
         assert stack.body == (tmp_path / f"{stack.name}.template.json").read_text(encoding="utf-8")
-    code = ("cdk-hnb659fds-assets-123456789012-us-east-2", "0123.zip")
-    assert assembly.code_assets(region=REGION) == (code,)
-    assert assembly.bootstrap == {"/cdk-bootstrap/hnb659fds/version": 6}
+    assert assembly.versions == {"/cdk-bootstrap/hnb659fds/version": 6}
     assert assembly.images == ("container-assets:c0ffee",)
-    assert assembly.stages == ("assembly-Prod",)
 
 
-def test_every_resource_of_every_template_is_in_the_account_with_what_became_of_it(
-    rehearsal: Rehearsal,
+def test_every_resource_of_every_template_is_created_recorded_or_skipped_and_exports_are_resolved(
+    endpoint: str, tmp_path: Path
 ) -> None:
-    wanted = {
-        (stack, name, one["Type"])
-        for stack, template in (("network", NETWORK), ("cluster", CLUSTER), ("workloads", WORKLOADS))
-        for name, one in template["Resources"].items()
+    found = rehearse(write_assembly(tmp_path, STACKS), region=REGION, endpoint=endpoint)
+    assert found.stacks == ("network", "workloads")
+    assert {(one.stack, one.logical_id, one.type) for one in found.resources} == {
+        (stack, name, entry["Type"])
+        for stack, template in (("network", NETWORK), ("workloads", WORKLOADS))
+        for name, entry in template["Resources"].items()
     }
-    assert {(one.stack, one.logical_id, one.type) for one in rehearsal.resources} == wanted
-    assert len(rehearsal.resources) == len(wanted)
-    assert rehearsal.stacks == ("network", "cluster", "workloads")
-    assert rehearsal.types(Outcome.NOT_MODELLED) == {
-        "AWS::EC2::PlacementGroup": 1,
-        "Custom::SomethingElse": 1,
-    }
-    assert rehearsal.types(Outcome.RECORDED) == {
-        "AWS::EKS::Addon": 1,
-        "Custom::AWSCDK-EKS-HelmChart": 1,
-        "Custom::AWSCDK-EKS-KubernetesResource": 2,
-    }
-    others = {one.physical_id for one in rehearsal.resources if one.outcome is not Outcome.CREATED}
-    assert others == {""}
-    (skipped,) = [one for one in rehearsal.resources if one.outcome is Outcome.SKIPPED]
-    assert (skipped.stack, skipped.logical_id) == ("network", "OnlyInChina")
-    assert rehearsal.count("network", Outcome.CREATED) == 2
-
-
-@pytest.mark.parametrize(
-    ("listed", "absent", "said"),
-    [
-        ("Metadata", set(), r"not explained: Bucket \(AWS::S3::Bucket\), Role \(.*; there .* for: none"),
-        ("Bucket Role Metadata Ghost", set(), "not explained: none; there without being asked for: Ghost"),
-        ("Bucket Role Metadata", {"Known"}, "there without being asked for: Metadata"),
-    ],
-)
-def test_what_is_missing_or_not_asked_for_is_refused(listed: str, absent: set[str], said: str) -> None:
-    resources = {"Bucket": resource("S3::Bucket"), "Role": role("x"), "Metadata": resource("CDK::Metadata")}
-    resources["Metadata"]["Condition"] = "Known"
-    with pytest.raises(Refusal, match=f"stack storage: .*{said}"):
-        account_for(
-            "storage",
-            {"Resources": resources},
-            listed=dict.fromkeys(listed.split(), "x"),
-            false_conditions=absent,
-        )
-
-
-def test_manifests_buckets_and_dashboards_are_read_back_verbatim_and_with_exports_resolved(
-    rehearsal: Rehearsal,
-) -> None:
-    later = {"kind": "ConfigMap", "data": {"on": "trainium"}}
-    assert rehearsal.facts.objects == (*MANIFEST, later)
-    assert rehearsal.facts.buckets == ("results-of-runs",)
-    assert json.loads(rehearsal.facts.dashboards["speed"]) == DASHBOARD
-    assert rehearsal.placeholders == ("cdk-hnb659fds-assets-123456789012-us-east-2/0123.zip",)
-
-
-def test_the_printed_account_names_all_that_a_reader_needs_in_100_columns(rehearsal: Rehearsal) -> None:
-    facts = replace(rehearsal.facts, buckets=("results-of-runs", *("a-very-long-name-of-a-bucket",) * 50))
-    lines = account_lines(replace(rehearsal, facts=facts, unresolved=("GetAtt Vpc.Colour is unknown",)))
-    text = "\n".join(lines)
-    for wanted in (
-        "Rehearsal of 3 stacks in us-east-2",
-        "created   5, recorded   1, not modelled   1",
-        "trainium: Kubernetes 1.35, public for 203.0.113.0/24, private",
-        "trn2: trn2.48xlarge, desired 0 (0 to 1), 16 network interfaces, taint",
-        "aws.amazon.com/neuron=true:NO_SCHEDULE, label example.com/Accelerator=trn2",
-        "results-of-runs",
-        "4 objects, recorded: 2 ConfigMap, 1 Namespace, 1 ResourceClaimTemplate",
-        "neuron-helm-chart 1.3.0 into kube-system, recorded",
-        "1 AWS::EC2::PlacementGroup",
-        "1 placeholder for Lambda code",
-        "GetAtt Vpc.Colour is unknown",
-    ):
-        assert wanted in text
-    assert "deployment" not in text.lower()
-    assert "teardown" not in text
+    assert found.types("not modelled") == {"AWS::EC2::PlacementGroup": 1, "Custom::SomethingElse": 1}
+    kinds = {"Custom::AWSCDK-EKS-HelmChart": 1, "Custom::AWSCDK-EKS-KubernetesResource": 2}
+    assert (found.types("recorded"), found.types("skipped")) == (kinds, {"AWS::S3::Bucket": 1})
+    assert {one.physical_id for one in found.resources if one.outcome != "created"} == {""}
+    (subnet,) = (one.physical_id for one in found.resources if one.logical_id == "Subnet")
+    assert found.objects == [*MANIFEST, {"kind": "ConfigMap", "data": {"on": subnet}}]
+    (barrier,) = (one.physical_id for one in found.resources if one.logical_id == "Barrier")
+    parameter = client("ssm", endpoint=endpoint, region=REGION).get_parameter(Name=barrier)["Parameter"]
+    assert parameter["Value"] == "not-modelled-Together"
+    line = (
+        "rehearsed 2 stacks against a local AWS: 5 resources created, 3 without an emulator, 2 not modelled"
+    )
+    assert in_one_line(found) == line
+    lines = list(account_lines(found))
+    assert "  network                              created   2, skipped   1" in lines
     assert max(map(len, lines)) <= 100
-    assert sum("a-very-long-name" in line for line in lines) == 3
-    counted = "11 resources created, 4 without an emulator, 2 not modelled"
-    assert in_one_line(rehearsal) == f"rehearsed 3 stacks against a local AWS: {counted}"
-
-
-def test_the_account_says_what_is_left_and_what_was_disturbed(rehearsal: Rehearsal) -> None:
-    left = Remains(before=9, left=("s3 Buckets: x",), disturbed=())
-    for remains, told in ((left, "all as they were"), (replace(left, disturbed=("vpc-1",)), "vpc-1")):
-        lines = account_lines(replace(rehearsal, unchanged=7, remains=remains))
-        assert "A second deployment changes nothing in 7 stacks." in lines
-        assert f"After the teardown: 9 things were there before the deployment, {told}." in lines
-        assert "  s3 Buckets: x" in lines
-
-
-def single(folder: Path, resources: dict[str, Any]) -> Path:
-    return write_assembly(folder, {"one": ({"Resources": resources}, ())})
-
-
-def test_a_resource_that_moto_leaves_out_silently_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """moto as it comes: it skips the type, resolves references to nothing, and reports CREATE_COMPLETE."""
-    monkeypatch.setattr(moto_models, "model_for", vars(parsing)["resource_class_from_type"])
-    group = CLUSTER["Resources"]["Together"]
-    with (
-        pytest.warns(UserWarning, match="not supported by moto"),
-        pytest.raises(Refusal, match=r"stack one: .*Together \(AWS::EC2::PlacementGroup\)"),
-    ):
-        rehearse(single(tmp_path, {"Together": group}), region=REGION)
+    with pytest.raises(Outside, match="must be running, and empty"):
+        rehearse(tmp_path, region=REGION, endpoint=endpoint)
 
 
 def test_an_attribute_that_moto_cannot_answer_is_reported_and_one_that_eks_does_not_have_fails(
-    tmp_path: Path,
+    endpoint: str, client_of: ClientOf, tmp_path: Path
 ) -> None:
     """moto warns and leaves the reference itself in the property."""
 
-    def reading(*attribute: str) -> dict[str, Any]:
+    def of(*attribute: str) -> dict[str, Any]:
         text = {"Fn::Join": ["", ["in ", {"Fn::GetAtt": list(attribute)}]]}
-        return {"Reader": resource("SSM::Parameter", Type="String", Value=text)}
+        resources = {name: NETWORK["Resources"][name] for name in ("Vpc", "Subnet")}
+        resources |= {"Role": role("eks.amazonaws.com"), "Cluster": CLUSTER}
+        resources["Reader"] = resource("SSM::Parameter", Type="String", Value=text)
+        return {"one": ({"Resources": resources}, ())}
 
-    network = {name: NETWORK["Resources"][name] for name in ("Vpc", "Subnet")}
-    zone = single(tmp_path, {**network, **reading("Subnet", "AvailabilityZone")})
-    assert rehearse(zone, region=REGION).unresolved == ('"Fn::GetAtt" : [ "Subnet" , "AvailabilityZone" ]"',)
-    cluster = {name: CLUSTER["Resources"][name] for name in ("Role", "Cluster")}
-    imported, own = '{"Fn::ImportValue": "network:Subnet"}', '{"Ref": "Subnet"}'
-    cluster = json.loads(json.dumps(cluster).replace(imported, own))
-    said = r"Reader \(AWS::SSM::Parameter\): AWS::EKS::Cluster has no attribute X"
-    with pytest.raises(Refusal, match=said):
-        rehearse(single(tmp_path, {**network, **cluster, **reading("Cluster", "X")}), region=REGION)
+    wrong = write_assembly(tmp_path, of("Cluster", "X"))
+    with pytest.raises(
+        Refusal, match=r"Reader \(AWS::SSM::Parameter\): AWS::EKS::Cluster has no attribute X"
+    ):
+        rehearse(wrong, region=REGION, endpoint=endpoint)
+    with rehearsal_server() as empty:
+        found = rehearse(
+            write_assembly(tmp_path, of("Subnet", "AvailabilityZone")), region=REGION, endpoint=empty
+        )
+        cluster = client("eks", endpoint=empty, region=REGION).describe_cluster(name="trainium")["cluster"]
+        group = cluster["resourcesVpcConfig"]["clusterSecurityGroupId"]
+        client("ec2", endpoint=empty, region=REGION).describe_security_groups(GroupIds=[group])
+    assert found.unresolved == ('"Fn::GetAtt" : [ "Subnet" , "AvailabilityZone" ]"',)
+    assert cluster["tags"] == {"team": "llm"}
 
 
-GROUP = {**CLUSTER["Resources"]["Nodes"]["Properties"], "ClusterName": "nowhere", "Subnets": ["subnet-1"]}
+GROUP = {
+    "NodegroupName": "trn2",
+    "ClusterName": "nowhere",
+    "NodeRole": "arn:aws:iam::123456789012:role/nobody",
+    "Subnets": ["subnet-1"],
+}
 NO_SUCH_POLICY = "arn:aws:iam::aws:policy/AmazonEKSNothing"
-ROLE = {**role("ec2.amazonaws.com")["Properties"], "ManagedPolicyArns": [NO_SUCH_POLICY]}
-BUCKET = {"BucketName": {"Fn::ImportValue": "nobody:Name"}}
 ALARM = {"ComparisonOperator": "GreaterThanThreshold", "EvaluationPeriods": 3, "Metrics": [{"Idd": "q"}]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "properties", "reason"),
+    ("broken", "reason"),
     [
-        ("EKS::Nodegroup", {**GROUP, "LaunchTemplate": {"Id": "lt-1"}}, "create_nodegroup: .*nowhere"),
-        ("IAM::Role", ROLE, ".*AmazonEKSNothing"),
-        ("S3::Bucket", BUCKET, "No export named nobody:Name"),
-        ("EC2::Subnet", {"VpcId": "vpc-1"}, ""),  # an error inside moto
-        ("CloudWatch::Alarm", ALARM, "put_metric_alarm: .*Idd"),
+        (resource("EKS::Nodegroup", **GROUP), ".*nowhere"),
+        (role("ec2.amazonaws.com", ManagedPolicyArns=[NO_SUCH_POLICY]), ".*AmazonEKSNothing"),
+        (
+            resource("S3::Bucket", BucketName={"Fn::ImportValue": "nobody:Name"}),
+            "No export named nobody:Name",
+        ),
+        (resource("EC2::Subnet", VpcId="vpc-1"), ""),  # an error inside moto
+        (resource("CloudWatch::Alarm", **ALARM), ".*Idd"),
     ],
+    ids=lambda value: value["Type"] if isinstance(value, dict) else "",
 )
 def test_a_stack_that_fails_is_one_line_with_its_resource_and_the_reason(
-    kind: str, properties: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    broken: Resource, reason: str, client_of: ClientOf, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = {"Role": CLUSTER["Resources"]["Role"], "Broken": resource(kind, **properties)}
-    with pytest.raises(Refusal, match=rf"^stack one: Broken \(AWS::{kind}\): {reason}.*$") as caught:
-        rehearse(single(tmp_path, broken), region=REGION)
+    body = {"Resources": {"Broken": broken}}
+    with pytest.raises(Refusal, match=rf"^stack one: Broken \({broken['Type']}\): {reason}.*$") as caught:
+        StackTemplate(name="one", body=str(body).replace("'", '"')).create(client_of("cloudformation"))
     assert caught.value.exit_code == 1
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_server_that_does_not_answer_is_not_a_finding_about_the_templates(three_stacks: Path) -> None:
-    with pytest.raises(Outside) as caught:
-        rehearse(three_stacks, region=REGION, endpoint="http://localhost:1")
-    assert caught.value.exit_code == 3
+def test_a_server_that_does_not_answer_is_not_a_finding_about_the_templates(tmp_path: Path) -> None:
+    with pytest.raises(Outside):
+        rehearse(write_assembly(tmp_path, STACKS), region=REGION, endpoint="http://localhost:1")
+
+
+def test_real_credentials_profile_and_proxy_are_never_used_and_each_server_starts_empty_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKIAREALREALREALREAL",
+        "AWS_SECRET_ACCESS_KEY": "real",
+        "AWS_SESSION_TOKEN": "real",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+        "AWS_PROFILE": "production",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+        "no_proxy": "example.com",
+    }.items():
+        monkeypatch.setenv(name, value)
+    program = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
+    environment, choice = dict(os.environ), vars(parsing)["resource_class_from_type"]
+    for _ in range(2):
+        with rehearsal_server() as endpoint:
+            s3 = client("s3", endpoint=endpoint, region=REGION)
+            assert s3.list_buckets()["Buckets"] == []
+            s3.create_bucket(Bucket="mine", CreateBucketConfiguration={"LocationConstraint": REGION})
+            signed = s3.generate_presigned_url("get_object", Params={"Bucket": "mine", "Key": "k"})
+            child = child_environment(endpoint=endpoint, region=REGION)
+        assert signed.startswith(f"{endpoint}/mine/k?")
+        assert "AKIAREAL" not in signed
+        assert "Security-Token" not in signed
+        assert vars(parsing)["resource_class_from_type"] is choice
+        assert dict(os.environ) == environment
+    with rehearsal_server() as endpoint:
+        child = child_environment(endpoint=endpoint, region=REGION)
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=child, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "123456789012"
 
 
 IMAGE = "${AWS_ACCOUNT}.dkr.ecr/x:${TAG}"
@@ -246,7 +213,7 @@ def test_what_is_applied_is_what_was_reviewed_but_for_placeholders(
     assert not_as_reviewed([REVIEWED], [job(**spec)]) == lines
 
 
-def test_an_object_more_or_less_is_a_difference_and_a_placeholder_in_a_name_is_none() -> None:
+def test_an_object_more_or_less_is_a_difference_and_a_placeholder_in_a_name_is_not() -> None:
     other = {"kind": "Namespace", "metadata": {"name": "m"}}
     assert not_as_reviewed([REVIEWED], [job(), other]) == ("Namespace m: applied, not reviewed",)
     assert not_as_reviewed([REVIEWED, other], [job()]) == ("Namespace m: reviewed, not applied",)
@@ -256,3 +223,98 @@ def test_an_object_more_or_less_is_a_difference_and_a_placeholder_in_a_name_is_n
     assert not_as_reviewed(named, [second, first]) == ()
     missing = "Job n/fetch-0a1b2c3d-${BENCHMARK_IMAGE_TAG}: reviewed, not applied"
     assert not_as_reviewed(named, [second]) == (missing,)
+
+
+def test_what_is_new_is_left_and_what_is_changed_or_missing_is_disturbed(client_of: ClientOf) -> None:
+    ec2, sns = client_of("ec2"), client_of("sns")
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    group = ec2.create_security_group(VpcId=vpc, GroupName="theirs", Description="theirs")["GroupId"]
+    old = sns.create_topic(Name="old")["TopicArn"]
+    before = listed(client_of)
+    rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "10.9.0.0/16"}]}
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+    new = sns.create_topic(Name="new")["TopicArn"]
+    sns.delete_topic(TopicArn=old)
+    found = remains(before, listed(client_of))
+    assert found.disturbed == (f"ec2 SecurityGroups: {group}", f"sns Topics: {old}")
+    assert (found.left, found.before) == ((f"sns Topics: {new}",), len(before))
+
+
+def test_an_experiment_is_written_that_names_what_is_there(client_of: ClientOf, tmp_path: Path) -> None:
+    file, manifests = put_there(REFERENCE, "cluster", client_of, tmp_path)
+    experiment = load(file)
+    network = experiment.cluster.network
+    assert {*network.private_subnets} >= {*experiment.cluster.availability_zones}
+    subnets = client_of("ec2").describe_subnets(SubnetIds=[*network.private_subnets.values()])["Subnets"]
+    assert {one["VpcId"] for one in subnets} == {network.vpc}
+    assert (manifests / experiment.name / "rendered.sha256").exists()
+    there = client_of("eks").describe_cluster(name=experiment.cluster.existing)["cluster"]
+    assert there["resourcesVpcConfig"]["clusterSecurityGroupId"] == experiment.cluster.security_group
+    assert there["resourcesVpcConfig"]["vpcId"] == network.vpc
+
+
+def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_with_its_reason_or_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "of-the-user")
+    monkeypatch.setattr(toolkit, "CDK", tmp_path / "cdk")
+    reported: list[str] = []
+    cdk = Cdk(folder=tmp_path, endpoint="http://localhost:1", region=REGION, report=reported.append)
+
+    def run(script: str) -> str:
+        toolkit.CDK.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        toolkit.CDK.chmod(0o755)
+        return cdk.run("deploy", "--all", app=["--app", "x"], log="deploy.log")
+
+    said = run('echo "$@" "$AWS_ENDPOINT_URL" "profile $AWS_PROFILE" "$CDK_DOCKER"')
+    stand_in = Path(toolkit.__file__).with_name("docker_stand_in")
+    assert said == f"deploy --all --ci --no-notices --app x http://localhost:1 profile  {stand_in}\n"
+    assert (tmp_path / "deploy.log").read_text(encoding="utf-8") == said
+    assert reported == ["cdk deploy --all"]
+    with pytest.raises(
+        Refusal, match=r"cdk deploy: exit 1: .*no such subnet; --keep DIR keeps the whole log$"
+    ):
+        run("echo fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1")
+    toolkit.CDK.unlink()
+    with pytest.raises(Refusal, match="run scripts/setup"):
+        cdk.run("deploy", log="deploy.log")
+
+
+ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
+READING = "arn:aws:iam::aws:policy/ReadOnlyAccess"
+EXECUTION, BOUNDARY = (
+    f"arn:aws:iam::123456789012:policy/speculation-{name}" for name in ("execution", "boundary")
+)
+
+
+def test_roles_of_a_bootstrap_and_of_stacks_must_be_within_the_committed_policies(
+    client_of: ClientOf,
+) -> None:
+    cloudformation, iam = client_of("cloudformation"), client_of("iam")
+    policies = deploy_policies(cloudformation)
+    assert policies.flags[1::2] == (EXECUTION, "speculation-boundary")
+    assert policies.boundary_arn == BOUNDARY
+    bootstrap = {
+        (EXECUTION_ROLE, EXECUTION, BOUNDARY): "",
+        (EXECUTION_ROLE, f"{EXECUTION} {ADMINISTRATOR}", BOUNDARY): "policies: .*AdministratorAccess",
+        (EXECUTION_ROLE, "", BOUNDARY): "policies: none, not .*speculation-execution",
+        (EXECUTION_ROLE, EXECUTION, ""): "permissions boundary: none, not .*boundary",
+        (EXECUTION_ROLE, EXECUTION, EXECUTION): "permissions boundary: .*execution, not",
+        ("LookupRole", READING, ""): "",
+        ("LookupRole", ADMINISTRATOR, ""): "for reading: .*AdministratorAccess, not none",
+    }
+    stacks = {("Node", READING, BOUNDARY): "", ("Node", READING, ""): "permissions boundary: none"}
+    for stack, cases in ((BOOTSTRAP_STACK, bootstrap), ("nodes", stacks)):
+        for (name, attached, boundary), said in cases.items():
+            body = role("ec2.amazonaws.com", ManagedPolicyArns=attached.split())
+            body["Properties"] |= {"PermissionsBoundary": boundary} if boundary else {}
+            text = str({"Resources": {name: body}}).replace("'", '"')
+            StackTemplate(name=stack, body=text).create(cloudformation)
+            resources = resources_of(stack, region=REGION)
+            if said:
+                with pytest.raises(Refusal, match=f"^stack {stack}: role .*: .*{said}") as caught:
+                    check_roles(resources, policies, iam)
+                assert "\n" not in str(caught.value)
+            else:
+                assert check_roles(resources, policies, iam) == 1
+            cloudformation.delete_stack(StackName=stack)

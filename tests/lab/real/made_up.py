@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.real.claims import Sweep, judge
-from lab.real.lab_results import TINY, Results
+from lab.real.claims import TINY, Results, Sweep, judge
 from lab.real.probe import Agreement
 
 WINDOWS = (1, 3, 5, 7, 15)

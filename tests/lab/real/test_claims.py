@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.real.claims import Scope, judge
-from lab.real.lab_results import FILE_NAME, TINY, labelled, save
+from lab.real.claims import FILE_NAME, TINY, Scope, judge, labelled, save
 from tests.lab.real.made_up import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, results, summary
 
 
@@ -25,7 +24,7 @@ def _missed(*, short: bool = False, found: dict[str, Any] | None = None, **other
 def test_a_good_run_meets_every_claim_and_of_other_models_only_the_machinery_is_judged() -> None:
     assert _missed() == []
     assert _missed(short=True, advice=None) == []
-    claims = judge(summary(), SWEEP, AGREEMENTS, None, scope="machinery")
+    claims = list(judge(summary(), SWEEP, AGREEMENTS, None, scope="machinery"))
     assert [claim.text.partition(" ")[0] for claim in claims] == ["every", "vLLM's"]
 
 

@@ -22,9 +22,7 @@ from cdk8s_charts.manifests import read
 from core.findings import Refusal
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
-from lab.models.shipped import CHECKPOINTS
-from lab.real.lab_results import TINY, label_of
-from lab.real.servers import Engine, Fleet, local_probe, mounted_folders, running
+from lab.real.servers import CHECKPOINTS, Engine, Fleet, mounted_folders, running
 from lab.rendered import Container, containers
 from tests.conftest import ROOT
 
@@ -198,7 +196,7 @@ def test_only_folders_host_and_port_differ_from_what_is_rendered_and_threads_are
     assert environment.items() >= servers["tiny"].environment.items()
     pinned = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     assert environment.items() >= pinned.items()
-    words = local_probe(servers["tiny"], 4711)
+    words = [*engine.launch(servers["tiny"], 4711).probe]
     assert (words[0], words[-1]) == (sys.executable, "lab/target")
     assert "127.0.0.1:4711" in words[2]
     assert ":8000" not in words[2]
@@ -214,9 +212,6 @@ def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place_and_furth
     target = replace(tiny.baseline.target, model=MODELS["Qwen/Qwen3-32B"])
     real = replace(tiny, arms=(replace(tiny.baseline, target=target),))
     assert set(mounted_folders(real, {}).values()) == {"Qwen/Qwen3-32B"}
-    assert label_of(real, {}) == "measured on this machine, Qwen/Qwen3-32B"
-    assert label_of(tiny, {}) == TINY
-    assert label_of(tiny, {"lab/target": "x"}).startswith("measured on this machine, x")
     folders = mounted_folders(tiny, {"lab/target": "Qwen/Qwen3-32B", "lab/draft": "Qwen/Qwen3-1.7B"})
     engine = Engine(command=["vllm"], folders=folders, options=["--dtype", "bfloat16"])
     argv = engine.argv(servers["tiny-sd-k15"], 1)

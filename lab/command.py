@@ -1,0 +1,114 @@
+"""What the commands of the lab share: the experiment as the first argument, and progress of stages on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from core.edge import printable
+from core.screen import width, wrapped
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
+PATH: Any = click.Path(path_type=Path)
+_REDRAWN_PER_S = 2
+"""Rarely, because what is measured may run on the same processors."""
+
+
+def _experiments(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For the completion of a shell: those of the checkout, by path or name, else any file."""
+    paths = [Path(os.path.relpath(path)) for path in sorted((ROOT / "experiments").glob("*.yaml"))]
+    chosen = [
+        str(path)
+        for path in paths
+        if incomplete in (str(path)[: len(incomplete)], path.stem[: len(incomplete)])
+    ]
+    return [*map(CompletionItem, chosen)] or [CompletionItem(incomplete, type="file")]
+
+
+def experiment_argument(
+    default: Path, *, given: str = ""
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The experiment file; `given` names a variable of the environment that takes the place of the default."""
+    return click.argument(
+        "experiment",
+        required=False,
+        type=PATH,
+        default=lambda: Path(os.environ.get(given) or default),
+        metavar="[EXPERIMENT]",
+        shell_complete=_experiments,
+    )
+
+
+def shown(path: Path) -> str:
+    """A path as a person types it: relative in the folder of the checkout."""
+    path = path.resolve()
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) and Path.cwd() == ROOT else path)
+
+
+@dataclass
+class Stage:
+    """A stage that is under way."""
+
+    done: str
+    """Its line once it is done."""
+    reach: Callable[[int], None]
+    """Takes how much of the stage's total is done."""
+
+
+class Stages:
+    """Progress of a long command: a line for each stage that is done, and on a terminal a bar with the time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        stream = getattr(sys.stderr, "stream", sys.stderr)  # what moves the cursor is meant
+        self._console = Console(file=stream, highlight=False)
+        self.finished: list[dict[str, Any]] = []
+        """`{stage, seconds}` of each, for a machine."""
+
+    @contextmanager
+    def stage(self, doing: str, *, total: int | None = None) -> Iterator[Stage]:
+        """One stage; its line is printed unless an error ends it."""
+        from rich import progress
+        from rich.text import Text
+
+        began = time.monotonic()
+        columns: list[Any] = [
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+        ]
+        columns += (
+            [progress.BarColumn(), progress.TimeRemainingColumn()]
+            if total
+            else [progress.TimeElapsedColumn()]
+        )
+        bar = progress.Progress(
+            *columns,
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+            refresh_per_second=_REDRAWN_PER_S,
+        )
+        with bar:
+            task = bar.add_task(printable(doing), total=total)
+            stage = Stage(doing, lambda done: bar.update(task, completed=done))
+            yield stage
+        seconds = time.monotonic() - began
+        self.finished.append({"stage": stage.done, "seconds": round(seconds, 1)})
+        *above, last = wrapped(printable(stage.done), rest="  ", free=8)
+        text = "".join(f"{line}\n" for line in above) + f"{last:<{width() - 8}}"
+        self._console.print(Text.assemble(text, (f"{seconds:>6.0f} s", "dim")), soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """A line between, for example before something long is fetched."""
+        self._console.print(printable(text), markup=False, soft_wrap=True)

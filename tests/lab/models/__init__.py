@@ -1,1 +1,0 @@
-"""Tests of the corpus, and of the checkpoints that ship."""
