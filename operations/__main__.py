@@ -50,9 +50,7 @@ VERBS = {
     "review": Verb(
         "operations.review.reviewing", "what merging this tree does to what is deployed", IN_A_CHANGE
     ),
-    "rehearse": Verb(
-        "lab.rehearse", "bootstrap and deploy against a local stand-in", IN_A_CHANGE
-    ),
+    "rehearse": Verb("lab.rehearse", "bootstrap and deploy against a local stand-in", IN_A_CHANGE),
 }
 EPILOG = (
     "The experiment is the first argument of a verb; without one it is TRNSPEC_EXPERIMENT or experiments/qwen3-32b.yaml.\n\n"
