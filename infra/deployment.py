@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -10,10 +11,9 @@ from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment
-from infra.constructs.conventions import follow
 from infra.deployment_file import Lasting
 from infra.stacks.cluster import ClusterStack
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.experiment_stack import ExperimentStack, keep_logs
 from infra.stacks.identity import IdentityStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.nodes import NodesStack
@@ -39,31 +39,20 @@ def add_stacks(
     scope: Construct, *, experiment: Experiment, files: tuple[ManifestFile, ...], lasting: Lasting
 ) -> Made:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
-    follow(scope, lasting)
-    existing = experiment.cluster.network.vpc
-    made = None if existing else NetworkStack(scope, experiment=experiment).vpc
-    storage = StorageStack(scope, experiment=experiment)
-    ObservabilityStack(scope, experiment=experiment, lasting=lasting)
-    control = None
-    if experiment.cluster.existing is None:
-        control = ClusterStack(scope, experiment=experiment, made=made, lasting=lasting)
+    common: dict[str, Any] = {"experiment": experiment, "lasting": lasting}
+    made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
+    storage = StorageStack(scope, **common)
+    ObservabilityStack(scope, **common)
+    control = None if experiment.cluster.existing else ClusterStack(scope, **common, made=made)
     cluster = control.cluster if control else None
     nodes = []
     if experiment.cluster.nodes_of is None:
-        nodes = [NodesStack(scope, experiment=experiment, cluster=cluster, made=made)]
-    identity = IdentityStack(
-        scope, experiment=experiment, cluster=cluster, store=storage.store, lasting=lasting
-    )
-    workloads = WorkloadsStack(
-        scope,
-        experiment=experiment,
-        files=files,
-        cluster=cluster,
-        made=made,
-        lasting=lasting,
-    )
+        nodes = [NodesStack(scope, **common, cluster=cluster, made=made)]
+    identity = IdentityStack(scope, **common, cluster=cluster, store=storage.store)
+    workloads = WorkloadsStack(scope, **common, files=files, cluster=cluster, made=made)
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.
     for earlier in (storage, identity, *nodes):
         workloads.add_stack_dependency(earlier)
+    keep_logs(scope, lasting)
     return Made(vpc=made, cluster=cluster, storage=storage, admits_pipeline=control or identity)

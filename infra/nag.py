@@ -9,7 +9,7 @@ import aws_cdk as cdk
 import cdk_nag
 from constructs import IConstruct
 
-from infra.constructs.acknowledged import PACK
+from infra.stacks.experiment_stack import PACK
 
 _ID = re.compile(r"(?P<rule>[\w-]+)(?:\[(?P<named>.*)\])?", re.DOTALL)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from experiment import Experiment
-from infra.settings import BEFORE_BLOCK_ENDS
 
+BEFORE_BLOCK_ENDS = timedelta(minutes=60)
+"""EKS empties the group 40 minutes before a capacity block ends and EC2 takes the instances at 30
+(https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html); this comes first, while pods can still
+be stopped in order."""
 AGAIN_AFTER = timedelta(minutes=30)
 """EKS refuses a change of a group while another is under way, so a second schedule follows; zero stays zero."""
 

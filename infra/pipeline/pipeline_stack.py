@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
@@ -23,14 +22,13 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import pipelines
 from constructs import Construct
 
-from infra import settings
-from infra.constructs.acknowledged import BUILD_LOGS, OWN_LOGS, acknowledge
-from infra.constructs.conventions import follow
 from infra.deployment_file import Lasting
 from infra.pipeline import build_steps as plan
 from infra.pipeline.build_steps import ClusterStep, build_spec
 from infra.pipeline.pipeline_file import AROUND_MINUTES, PipelineConfiguration, StageConfiguration
 from infra.pipeline.stage import DeliveredStage
+from infra.stacks.experiment_stack import BUILD_LOGS, OWN_LOGS, acknowledge, keep_logs
+from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 
 _COMMANDS = {
     "/UpdatePipeline/": (
@@ -116,7 +114,6 @@ class PipelineStack(cdk.Stack):
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
         )
         self._configuration = configuration
-        follow(self, Lasting())
         self._logs = logs.LogGroup(self, "Logs")
         self._source = pipelines.CodePipelineSource.connection(
             configuration.repository,
@@ -127,7 +124,9 @@ class PipelineStack(cdk.Stack):
         pipeline = self._pipeline()
         self._add_dev(pipeline)
         self._add_prod(pipeline)
-        PullRequestChecks(self, "PullRequests", configuration=configuration)
+        checks = PullRequestChecks(self, "PullRequests", configuration=configuration)
+        for logged in (self._logs, checks):
+            keep_logs(logged, Lasting())
         pipeline.build_pipeline()
         # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
         for found in pipeline.node.find_all():
@@ -219,20 +218,13 @@ class PipelineStack(cdk.Stack):
             enable_key_rotation=True,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        closed: dict[str, Any] = {
-            "block_public_access": s3.BlockPublicAccess.BLOCK_ALL,
-            "enforce_ssl": True,
-            "minimum_tls_version": 1.2,
-            "object_ownership": s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-        }
-        accesses = s3.Bucket(
+        accesses = closed_bucket(
             self,
             "AccessLogs",
             encryption=s3.BucketEncryption.S3_MANAGED,
-            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(settings.ACCESS_LOG_DAYS))],
-            **closed,
+            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(ACCESS_LOG_DAYS))],
         )
-        return s3.Bucket(
+        return closed_bucket(
             self,
             "Artifacts",
             encryption=s3.BucketEncryption.KMS,
@@ -240,7 +232,6 @@ class PipelineStack(cdk.Stack):
             bucket_key_enabled=True,
             server_access_logs_bucket=accesses,
             lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(30))],
-            **closed,
         )
 
     def _add_dev(self, pipeline: pipelines.CodePipeline) -> None:

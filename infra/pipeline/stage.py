@@ -32,20 +32,21 @@ from experiment.naming import (
     schedule_group,
 )
 from infra import ROOT
-from infra.constructs.acknowledged import (
+from infra.deployment import Made, add_stacks
+from infra.pipeline.build_steps import PREPARE_STAGE, ClusterStep, build_spec, project_name
+from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, delivery_role_name
+from infra.stacks.cluster import reach_endpoint
+from infra.stacks.experiment_stack import (
     BUILD_LOGS,
     NO_RESOURCE,
     NODE_GROUP_ID,
     OWN_LOGS,
     SOURCE,
     UNKNOWN_KEYS,
+    ExperimentStack,
     acknowledge,
+    keep_logs,
 )
-from infra.constructs.way_in import reach_endpoint
-from infra.deployment import Made, add_stacks
-from infra.pipeline.build_steps import PREPARE_STAGE, ClusterStep, build_spec, project_name
-from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, delivery_role_name
-from infra.stacks.experiment_stack import ExperimentStack
 
 SOURCES = (
     "benchmark", "cdk8s_charts", "core", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
@@ -73,9 +74,7 @@ class DeliveredStage(cdk.Stage):
         )
         made = add_stacks(self, experiment=stage.experiment, files=stage.files, lasting=stage.lasting)
         starts_nodes = any(step.starts_nodes for step in steps)
-        role = DeliveryRoleStack(
-            self, experiment=stage.experiment, starts_nodes=starts_nodes, key=made.storage.store.key
-        )
+        role = DeliveryRoleStack(self, stage=stage, starts_nodes=starts_nodes, key=made.storage.store.key)
         made.admits_pipeline.add_stack_dependency(role)
         delivery = DeliveryStack(
             self,
@@ -85,6 +84,7 @@ class DeliveredStage(cdk.Stage):
             made=made,
         )
         delivery.add_stack_dependency(role)
+        keep_logs(delivery, stage.lasting)
 
 
 class DeliveryRoleStack(ExperimentStack):
@@ -92,10 +92,11 @@ class DeliveryRoleStack(ExperimentStack):
     for a role that does not exist."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, starts_nodes: bool, key: kms.IKey
+        self, scope: Construct, *, stage: StageConfiguration, starts_nodes: bool, key: kms.IKey
     ) -> None:
+        experiment, described = stage.experiment, "role of the delivery's steps"
         super().__init__(
-            scope, "delivery-role", experiment=experiment, description="role of the delivery's steps"
+            scope, "delivery-role", experiment=experiment, lasting=stage.lasting, description=described
         )
         self._role = iam.Role(
             self,
@@ -199,9 +200,12 @@ class DeliveryStack(ExperimentStack):
         steps: tuple[ClusterStep, ...],
         made: Made,
     ) -> None:
-        super().__init__(scope, "delivery", experiment=stage.experiment, description="steps of the delivery")
-        vpc = self.network(stage.experiment, made.vpc)
-        cluster = self.cluster_of(stage.experiment, made.cluster, vpc)
+        experiment, described = stage.experiment, "steps of the delivery"
+        super().__init__(
+            scope, "delivery", experiment=experiment, lasting=stage.lasting, description=described
+        )
+        vpc = self.network(made.vpc)
+        cluster = self.cluster_of(made.cluster, vpc)
         source = s3_assets.Asset(
             self,
             "Source",

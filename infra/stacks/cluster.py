@@ -1,4 +1,4 @@
-"""The EKS cluster with what every pod needs: add-ons and a small group of system nodes."""
+"""The EKS cluster with what every pod needs: add-ons and a small group of system nodes; and the way in where its endpoint is private."""
 
 from __future__ import annotations
 
@@ -6,21 +6,124 @@ import hashlib
 from typing import cast
 
 import aws_cdk as cdk
+from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import cluster_name, control_plane_log_group
-from infra.constructs.acknowledged import EKS_POLICY, acknowledge
-from infra.constructs.addons import ManagedAddons
-from infra.constructs.conventions import encryption_key
-from infra.constructs.node_launch import add_system_nodes
-from infra.constructs.way_in import WayIn
+from experiment.catalogue.prices import WAY_IN_INSTANCE_TYPE
+from experiment.cost import WAY_IN_VOLUME_GIB
+from experiment.naming import cluster_name, control_plane_log_group, way_in_name
 from infra.deployment_file import Lasting
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.experiment_stack import (
+    EKS_POLICY,
+    NO_RESOURCE,
+    ExperimentStack,
+    acknowledge,
+    encryption_key,
+)
 from infra.stacks.identity import admit_pipeline
+from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
+from infra.stacks.software import ManagedAddons
+
+_IMAGE = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
+"""EC2 resolves it when the instance starts, so that a new one is patched; nothing is looked up at synth."""
+_SESSIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""What the SSM agent needs for sessions, and nothing of what the managed policy adds
+(https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-create-iam-instance-profile.html)."""
+
+
+class WayIn(Construct):
+    """A bastion of the smallest instance type, without any inbound rule: Session Manager forwards a local port through it to the
+    cluster's endpoint, for everyone who may start a session (`./trnspec kubectl`).
+
+    A group of one replaces it when it fails; its price is a few dollars a month. Not run on AWS.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        experiment: Experiment,
+        cluster: eks.ICluster,
+        vpc: ec2.IVpc,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        name = way_in_name(experiment)
+        outwards = reach_endpoint(
+            self,
+            cluster=cluster,
+            vpc=vpc,
+            description="from the way in to AWS and to the cluster",
+            outwards="HTTPS",
+            inwards="kubectl through the way in",
+        )
+        template = ec2.CfnLaunchTemplate(
+            self,
+            "Template",
+            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                image_id=_IMAGE,
+                instance_type=WAY_IN_INSTANCE_TYPE,
+                iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=self._profile()),
+                metadata_options=metadata_options(),
+                block_device_mappings=[root_volume(gib=WAY_IN_VOLUME_GIB)],
+                security_group_ids=[outwards.security_group_id],
+            ),
+        )
+        of_group = autoscaling.CfnAutoScalingGroup
+        group = of_group(
+            self,
+            "Group",
+            auto_scaling_group_name=name,
+            min_size="0",
+            max_size="1",
+            desired_capacity="1",
+            vpc_zone_identifier=[subnet.subnet_id for subnet in vpc.private_subnets],
+            launch_template=of_group.LaunchTemplateSpecificationProperty(
+                launch_template_id=template.ref, version=template.attr_latest_version_number
+            ),
+            tags=[of_group.TagPropertyProperty(key="Name", value=name, propagate_at_launch=True)],
+        )
+        notices = "one instance that only kubectl from outside uses; its users notice when it is missing"
+        acknowledge(group, "AS3", notices)
+        cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")
+
+    def _profile(self) -> str:
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        # None of these actions has a resource type:
+        # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsessionmanagermessagegatewayservice.html
+        role.add_to_policy(iam.PolicyStatement(sid="Sessions", actions=list(_SESSIONS), resources=["*"]))
+        acknowledge(role, "IAM5", NO_RESOURCE, r"Resource::\*")
+        return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
+
+
+def reach_endpoint(
+    scope: Construct, *, cluster: eks.ICluster, vpc: ec2.IVpc, description: str, outwards: str, inwards: str
+) -> ec2.SecurityGroup:
+    """Outbound HTTPS, to AWS and to the cluster's endpoint, whose group admits it."""
+    group = ec2.SecurityGroup(scope, "Outwards", vpc=vpc, description=description, allow_all_outbound=False)
+    group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), outwards)
+    ec2.CfnSecurityGroupIngress(
+        scope,
+        "ToEndpoint",
+        group_id=cluster.cluster_security_group_id,
+        ip_protocol="tcp",
+        from_port=443,
+        to_port=443,
+        source_security_group_id=group.security_group_id,
+        description=inwards,
+    )
+    return group
 
 
 class ClusterStack(ExperimentStack):
@@ -28,21 +131,11 @@ class ClusterStack(ExperimentStack):
     endpoint is private."""
 
     def __init__(
-        self,
-        scope: Construct,
-        *,
-        experiment: Experiment,
-        made: ec2.IVpc | None,
-        lasting: Lasting,
+        self, scope: Construct, *, experiment: Experiment, lasting: Lasting, made: ec2.IVpc | None
     ) -> None:
-        super().__init__(scope, "cluster", experiment=experiment, description="EKS cluster")
-        vpc = self.network(experiment, made)
-        # EKS would make this group itself, without a limit on how long it keeps logs.
-        control_plane_logs = logs.LogGroup(
-            self, "ControlPlaneLogs", log_group_name=control_plane_log_group(experiment)
-        )
-        control_plane = self._control_plane(experiment, vpc)
-        control_plane.node.add_dependency(control_plane_logs)
+        super().__init__(scope, "cluster", experiment=experiment, lasting=lasting, description="EKS cluster")
+        vpc = self.network(made)
+        control_plane = self._control_plane(vpc)
         for principal in lasting.admins:
             # Named after its principal: EKS has one entry for each, and positions in a list change.
             digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
@@ -50,15 +143,30 @@ class ClusterStack(ExperimentStack):
         # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
         if lasting.pipeline_role is not None:
-            admit_pipeline(self, lasting.pipeline_role, experiment=experiment, cluster=self.cluster)
-        nodes = add_system_nodes(self, experiment=experiment, cluster=self.cluster)
+            admit_pipeline(self, lasting.pipeline_role, cluster=self.cluster)
+        nodes = add_system_nodes(self, experiment=experiment, lasting=lasting, cluster=self.cluster)
         ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
-        if not experiment.cluster.admin_cidrs:
+        cidrs, name, region = (
+            experiment.cluster.admin_cidrs,
+            cluster_name(experiment),
+            experiment.cluster.region,
+        )
+        if not cidrs:
             WayIn(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
-        self._say_how_to_connect(experiment)
+        cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
+        from_where = (
+            "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"
+            if cidrs
+            else "the endpoint is private: ./trnspec kubectl reaches it through the bastion"
+        )
+        command = f"aws eks update-kubeconfig --name {name} --region {region}"
+        cdk.CfnOutput(self, "KubeconfigCommand", value=command, description=from_where)
 
-    def _control_plane(self, experiment: Experiment, vpc: ec2.IVpc) -> eks.Cluster:
-        cidrs = experiment.cluster.admin_cidrs
+    def _control_plane(self, vpc: ec2.IVpc) -> eks.Cluster:
+        experiment = self.experiment
+        # EKS would make this group itself, without a limit on how long it keeps logs.
+        group = logs.LogGroup(self, "ControlPlaneLogs", log_group_name=control_plane_log_group(experiment))
+        access, kinds, cidrs = eks.EndpointAccess, eks.ClusterLoggingTypes, experiment.cluster.admin_cidrs
         control_plane = eks.Cluster(
             self,
             "Cluster",
@@ -66,23 +174,20 @@ class ClusterStack(ExperimentStack):
             version=eks.KubernetesVersion.of(experiment.cluster.kubernetes),
             vpc=vpc,
             vpc_subnets=[ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)],
-            endpoint_access=(
-                eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs)
-                if cidrs
-                else eks.EndpointAccess.PRIVATE
-            ),
+            endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else access.PRIVATE,
             secrets_encryption_key=encryption_key(
                 self,
                 "SecretsKey",
+                self.lasting,
                 description=f"Kubernetes secrets of {experiment.name}",
                 removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the cluster is gone
             ),
             cluster_logging=[
-                eks.ClusterLoggingTypes.API,
-                eks.ClusterLoggingTypes.AUDIT,
-                eks.ClusterLoggingTypes.AUTHENTICATOR,
-                eks.ClusterLoggingTypes.CONTROLLER_MANAGER,
-                eks.ClusterLoggingTypes.SCHEDULER,
+                kinds.API,
+                kinds.AUDIT,
+                kinds.AUTHENTICATOR,
+                kinds.CONTROLLER_MANAGER,
+                kinds.SCHEDULER,
             ],
             default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
             default_capacity=0,
@@ -91,6 +196,7 @@ class ClusterStack(ExperimentStack):
             # The add-ons come as managed ones, which would conflict with unmanaged copies.
             bootstrap_self_managed_addons=False,
         )
+        control_plane.node.add_dependency(group)
         acknowledge(control_plane, "IAM4", EKS_POLICY, ".*/AmazonEKSClusterPolicy")
         resource = control_plane.node.default_child
         assert isinstance(resource, eks.CfnCluster)
@@ -98,16 +204,3 @@ class ClusterStack(ExperimentStack):
         # With STANDARD, EKS moves it to the next version (https://docs.aws.amazon.com/eks/latest/userguide/view-upgrade-policy.html).
         resource.upgrade_policy = eks.CfnCluster.UpgradePolicyProperty(support_type="STANDARD")
         return control_plane
-
-    def _say_how_to_connect(self, experiment: Experiment) -> None:
-        cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
-        cdk.CfnOutput(
-            self,
-            "KubeconfigCommand",
-            value=f"aws eks update-kubeconfig --name {cluster_name(experiment)} --region {experiment.cluster.region}",
-            description=(
-                "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"
-                if experiment.cluster.admin_cidrs
-                else "the endpoint is private: ./trnspec kubectl reaches it through the bastion"
-            ),
-        )

@@ -1,15 +1,38 @@
-"""What all stacks share: name, region, tags."""
+"""What all stacks share: name, region, tags, the account's key and its wishes about logs; and what cdk-nag finds and we keep."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
-from constructs import Construct
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from constructs import Construct, IConstruct, RootConstruct
 
 from experiment import Experiment
 from experiment.naming import PROTECTED, cluster_name, stack_name
-from infra.constructs.conventions import conventions, tag
+from infra.deployment_file import Lasting
+
+PACK = "AwsSolutions"
+EKS_POLICY = "AWS maintains this policy with EKS and asks for it by name; its own text would lag behind"
+UNKNOWN_KEYS = "the keys below the prefix are not known beforehand; bucket and action are exact"
+NODE_GROUP_ID = "EKS ends the ARN of a node group with an id of its own; cluster and name are exact"
+NO_RESOURCE = "the action knows no resource"
+SOURCE = "CDK's grant for the source; the bucket is the one of the deployment's assets"
+OWN_LOGS = "streams of the build's own log group"
+BUILD_LOGS = r"Resource::arn:aws:logs:.*:log-group:/aws/codebuild/<.*>:\*"
+
+
+def acknowledge(scope: IConstruct, rule: str, reason: str, *named: str) -> None:
+    """What a rule of cdk-nag finds, e.g. `IAM5`, at the construct and inside it. `named` are regular expressions over what the rule
+    names there, e.g. `Resource::\\*`, and none where it names nothing."""
+    id_ = f"{PACK}::{PACK}-{rule}"
+    ids = [f"{id_}[{one}]" for one in named] or [id_]
+    cdk.Validations.of(scope).acknowledge(*(cdk.Acknowledgment(id=one, reason=reason) for one in ids))
 
 
 class ExperimentStack(cdk.Stack):
@@ -18,23 +41,27 @@ class ExperimentStack(cdk.Stack):
     same templates everywhere.
     """
 
-    def __init__(self, scope: Construct, part: str, *, experiment: Experiment, description: str) -> None:
+    def __init__(
+        self, scope: Construct, part: str, *, experiment: Experiment, lasting: Lasting, description: str
+    ) -> None:
         name = stack_name(experiment, part)
         super().__init__(
             scope,
             name,  # what CDK names by a construct's path, such as a VPC, then says whose it is
             stack_name=name,
             description=f"{experiment.name}: {description}",
-            env=cdk.Environment(account=conventions(scope).account or None, region=experiment.cluster.region),
+            env=cdk.Environment(account=lasting.account or None, region=experiment.cluster.region),
             termination_protection=part in PROTECTED,
         )
-        tag(self, {"experiment": experiment.name})
+        self.experiment = experiment
+        self.lasting = lasting
+        tag(self, {**lasting.tags, "experiment": experiment.name})
 
-    def network(self, experiment: Experiment, made: ec2.IVpc | None) -> ec2.IVpc:
+    def network(self, made: ec2.IVpc | None) -> ec2.IVpc:
         """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""
         if made is not None:
             return made
-        there = experiment.cluster.network
+        there = self.experiment.cluster.network
         assert there.vpc is not None, "a network is made unless the experiment names one"
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
@@ -51,9 +78,7 @@ class ExperimentStack(cdk.Stack):
             cdk.Annotations.of(self).acknowledge_warning(warning)
         return vpc
 
-    def cluster_of(
-        self, experiment: Experiment, made: eks.ICluster | None, vpc: ec2.IVpc | None = None
-    ) -> eks.ICluster:
+    def cluster_of(self, made: eks.ICluster | None, vpc: ec2.IVpc | None = None) -> eks.ICluster:
         """The cluster that a deployment makes; where it makes none, the existing one, by what the file says of it.
 
         Functions of ours join its security group, whose members reach the endpoint: no rule of it is changed.
@@ -63,7 +88,56 @@ class ExperimentStack(cdk.Stack):
         return eks.Cluster.from_cluster_attributes(
             self,
             "Cluster",
-            cluster_name=cluster_name(experiment),
+            cluster_name=cluster_name(self.experiment),
             vpc=vpc,
-            cluster_security_group_id=experiment.cluster.security_group,
+            cluster_security_group_id=self.experiment.cluster.security_group,
         )
+
+
+def tag(scope: Construct, tags: Mapping[str, str]) -> None:
+    """The stacks, whose tags CloudFormation puts on all that can have some, and the groups that pass theirs on to instances."""
+    for key, value in tags.items():
+        cdk.Tags.of(scope).add(
+            key, value, include_resource_types=["aws:cdk:stack", "AWS::AutoScaling::AutoScalingGroup"]
+        )
+
+
+def keep_logs(scope: Construct, lasting: Lasting) -> None:
+    """Log groups are deleted with their stack, and keep, encrypt and send their logs as the account wants it: every one that is in
+    `scope` by now, those that CDK makes by itself included."""
+    for node in scope.node.find_all():
+        if not isinstance(node, logs.CfnLogGroup):
+            continue
+        node.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
+        node.retention_in_days = lasting.log_days
+        if lasting.kms_key:
+            node.kms_key_id = lasting.kms_key
+        if lasting.log_destination:
+            logs.CfnSubscriptionFilter(
+                node,
+                "Sent",
+                destination_arn=lasting.log_destination,
+                filter_pattern="",  # everything
+                log_group_name=node.ref,
+            )
+
+
+def encryption_key(scope: Construct, construct_id: str, lasting: Lasting, **made: Any) -> kms.IKey:
+    """The account's own key where one is named; else one that rotates, made with these properties."""
+    if lasting.kms_key:
+        return kms.Key.from_key_arn(scope, construct_id, lasting.kms_key)
+    return kms.Key(scope, construct_id, enable_key_rotation=True, **made)
+
+
+def pod_identity() -> iam.IPrincipal:
+    """Who assumes the roles of pods; it tags its sessions (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
+    return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()
+
+
+def logical_id(*path: str) -> str:
+    """What CDK makes of a path below a stack. For logical ids that must stay because of what has a name of its own: CloudFormation
+    makes the new one before the old one goes, and of one name, or of one rule of a security group, there cannot be two."""
+    construct: Construct = RootConstruct()
+    for one in path:
+        construct = Construct(construct, one)
+    return cdk.Names.unique_id(construct)

@@ -21,10 +21,14 @@ from experiment.naming import (
     namespace,
     watchers_group,
 )
-from infra.constructs.acknowledged import NO_RESOURCE, UNKNOWN_KEYS, acknowledge
-from infra.constructs.addons import pod_identity
 from infra.deployment_file import Lasting
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.experiment_stack import (
+    NO_RESOURCE,
+    UNKNOWN_KEYS,
+    ExperimentStack,
+    acknowledge,
+    pod_identity,
+)
 from infra.stacks.storage import ModelStore
 
 Statements = list[iam.PolicyStatement]
@@ -43,13 +47,14 @@ class IdentityStack(ExperimentStack):
         store: ModelStore,
         lasting: Lasting,
     ) -> None:
-        super().__init__(scope, "identity", experiment=experiment, description="identity of the pods")
+        described = "identity of the pods"
+        super().__init__(scope, "identity", experiment=experiment, lasting=lasting, description=described)
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
-        joined = self.cluster_of(experiment, cluster)
+        joined = self.cluster_of(cluster)
         if cluster is None and lasting.pipeline_role is not None:
-            admit_pipeline(self, lasting.pipeline_role, experiment=experiment, cluster=joined)
+            admit_pipeline(self, lasting.pipeline_role, cluster=joined)
         key, cluster_name, pods = store.key.key_arn, joined.cluster_name, pod_identity()
         for account, below, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
@@ -98,11 +103,11 @@ class IdentityStack(ExperimentStack):
             )
 
 
-def admit_pipeline(scope: Construct, role: str, *, experiment: Experiment, cluster: eks.ICluster) -> None:
+def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) -> None:
     """It starts Jobs and scales Deployments in the experiment's namespace. What it sees beyond, nodes and devices, is given
     by the rendered ClusterRole to its group."""
     entry = eks.AccessEntry(
-        scope,
+        stack,
         "Pipeline",
         cluster=cluster,
         principal=role,
@@ -110,13 +115,13 @@ def admit_pipeline(scope: Construct, role: str, *, experiment: Experiment, clust
             eks.AccessPolicy.from_access_policy_name(
                 "AmazonEKSEditPolicy",
                 access_scope_type=eks.AccessScopeType.NAMESPACE,
-                namespaces=[namespace(experiment)],
+                namespaces=[namespace(stack.experiment)],
             ),
         ],
     )
     template = entry.node.default_child
     assert isinstance(template, eks.CfnAccessEntry)
-    template.kubernetes_groups = [watchers_group(experiment)]
+    template.kubernetes_groups = [watchers_group(stack.experiment)]
 
 
 def _measure(results: str, experiment: Experiment) -> Statements:

@@ -9,62 +9,67 @@ from constructs import Construct
 from experiment import Experiment
 from experiment.catalogue.instances import zones_in
 from experiment.cost import SERVICES
-from infra import settings
+from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import ExperimentStack
 
 MOST_ZONES = 6
 """The most zones of any AWS region. Addresses are reserved for as many, so that a further zone moves no subnet."""
+_CIDR = "10.0.0.0/16"
+_PRIVATE_MASK = 19
+"""8,187 addresses a zone; every pod takes one."""
+_PUBLIC_MASK = 24
+"""Holds the NAT gateway, nothing else."""
 
 
 class NetworkStack(ExperimentStack):
     """A VPC over the region's zones: nodes in private subnets, as many ways out as the experiment
     asks for (one), S3 without that way, and on request the other services of AWS as well."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment) -> None:
-        super().__init__(scope, "network", experiment=experiment, description="network")
+    def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
+        super().__init__(scope, "network", experiment=experiment, lasting=lasting, description="network")
         cluster = experiment.cluster
         zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
         self.vpc = ec2.Vpc(
             self,
             "Vpc",
-            ip_addresses=ec2.IpAddresses.cidr(settings.NETWORK_CIDR),
+            ip_addresses=ec2.IpAddresses.cidr(_CIDR),
             # Named, not looked up: the synth needs no credentials. All of the region's, where they are known, so that nodes can move
             # to any of them later: EKS keeps a control plane to the zones that it was created in, and EC2 takes no
             # second subnet for the same addresses (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
             availability_zones=list(zones),
             reserved_azs=MOST_ZONES - len(zones),
-            nat_gateways=experiment.cluster.network.nat_gateways,
+            nat_gateways=cluster.network.nat_gateways,
             # Emptying the default security group takes a Lambda with rights on it; nothing here uses that group.
             restrict_default_security_group=False,
             subnet_configuration=[
                 ec2.SubnetConfiguration(
                     name="private",
                     subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS,
-                    cidr_mask=settings.PRIVATE_SUBNET_MASK,
+                    cidr_mask=_PRIVATE_MASK,
                 ),
                 ec2.SubnetConfiguration(
                     name="public",
                     subnet_type=ec2.SubnetType.PUBLIC,
-                    cidr_mask=settings.PUBLIC_SUBNET_MASK,
+                    cidr_mask=_PUBLIC_MASK,
                     map_public_ip_on_launch=False,
                 ),
             ],
         )
         # Weights and artifacts are tens of GB per start: through NAT they would cost more and take longer.
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
-        if experiment.cluster.network.interface_endpoints:
-            self._add_interface_endpoints(experiment)
+        if cluster.network.interface_endpoints:
+            self._add_interface_endpoints()
         group = logs.LogGroup(self, "FlowLogs")
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
 
-    def _add_interface_endpoints(self, experiment: Experiment) -> None:
+    def _add_interface_endpoints(self) -> None:
         """An endpoint a service in the private subnets of the zones that the experiment names, open to the network's own
         addresses; other zones reach them there.
 
         They keep calls to AWS off the NAT gateway, at a price an hour for each and each zone. The NAT gateway stays:
         weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
         """
-        endpoints, cluster = Construct(self, "Endpoints"), experiment.cluster
+        endpoints, cluster = Construct(self, "Endpoints"), self.experiment.cluster
         group = ec2.SecurityGroup(
             endpoints,
             "Callers",
@@ -72,9 +77,7 @@ class NetworkStack(ExperimentStack):
             description="calls from the network to AWS",
             allow_all_outbound=False,
         )
-        group.add_ingress_rule(
-            ec2.Peer.ipv4(settings.NETWORK_CIDR), ec2.Port.tcp(443), "HTTPS from the network"
-        )
+        group.add_ingress_rule(ec2.Peer.ipv4(_CIDR), ec2.Port.tcp(443), "HTTPS from the network")
         subnets = [
             subnet.subnet_id
             for subnet in self.vpc.private_subnets

@@ -13,12 +13,11 @@ from constructs import Construct
 from benchmark.metrics import PERIOD_S
 from experiment import Experiment
 from experiment.naming import notices_topic
-from infra.constructs.conventions import encryption_key
 from infra.deployment_file import Lasting
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboards
 from infra.monitoring.panels import Source
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 
 _Alarm = cloudwatch.CfnAlarm
 
@@ -31,9 +30,12 @@ class ObservabilityStack(ExperimentStack):
     """
 
     def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
-        super().__init__(scope, "observability", experiment=experiment, description="dashboards and alarms")
+        described = "dashboards and alarms"
+        super().__init__(
+            scope, "observability", experiment=experiment, lasting=lasting, description=described
+        )
         made = Construct(self, "Alarms")
-        topic = _topic(made, experiment)
+        topic = _topic(made, experiment, lasting)
         if email := lasting.alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
                 topic, email, topic=topic, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=email
@@ -44,7 +46,7 @@ class ObservabilityStack(ExperimentStack):
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
-def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
+def _topic(scope: Construct, experiment: Experiment, lasting: Lasting) -> sns.Topic:
     """Encrypted. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html
@@ -52,6 +54,7 @@ def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
     key = encryption_key(
         scope,
         "Key",
+        lasting,
         description=f"Notices of {experiment.name}",
         removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the topic is gone
     )

@@ -10,13 +10,34 @@ from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import STALE_TAG, bucket
-from infra import settings
-from infra.constructs.conventions import encryption_key
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.deployment_file import Lasting
+from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 
+ACCESS_LOG_DAYS = 90
+_INCOMPLETE_UPLOAD_DAYS = 7
+_NONCURRENT_VERSION_DAYS = 30
+"""Overwritten weights and artifacts can be restored for so long; one set of the reference weights is 66 GB."""
+_STALE_ARTIFACT_DAYS = 30
+"""How old an artifact must be to go once it is marked stale: S3 counts from the upload, not from the mark. For
+`_NONCURRENT_VERSION_DAYS` after that it can be restored by removing the delete markers."""
+_COOL_AFTER_DAYS = 30
+"""After so long, weights and artifacts that are not read get cheaper; reading stays as fast."""
 _KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 """A first deployment that fails removes its empty buckets again, so that a second one can use their names
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-attribute-deletionpolicy.html)."""
+
+
+def closed_bucket(scope: Construct, construct_id: str, **properties: Any) -> s3.Bucket:
+    """A bucket of this account alone, reached over TLS."""
+    return s3.Bucket(
+        scope,
+        construct_id,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        enforce_ssl=True,
+        minimum_tls_version=1.2,
+        **properties,
+    )
 
 
 class ModelStore(Construct):
@@ -26,58 +47,46 @@ class ModelStore(Construct):
     the key; `./trnspec teardown` leaves this stack alone, so that the next deployment goes on with both.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, experiment: Experiment, lasting: Lasting
+    ) -> None:
         super().__init__(scope, construct_id)
-        self.key = encryption_key(
-            self,
-            "Key",
-            description=f"weights, artifacts and results of {experiment.name}",
-            removal_policy=_KEPT,
-        )
-        uploads = s3.LifecycleRule(
-            abort_incomplete_multipart_upload_after=cdk.Duration.days(settings.INCOMPLETE_UPLOAD_DAYS)
-        )
+        self._experiment = experiment
+        described = f"weights, artifacts and results of {experiment.name}"
+        self.key = encryption_key(self, "Key", lasting, description=described, removal_policy=_KEPT)
+        days = cdk.Duration.days
+        uploads = s3.LifecycleRule(abort_incomplete_multipart_upload_after=days(_INCOMPLETE_UPLOAD_DAYS))
         # S3 writes access logs with its own key only when the bucket uses S3's encryption:
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-server-access-logging.html
-        self._access_logs = self._bucket(
+        self._access_logs = closed_bucket(
+            self,
             "AccessLogs",
             encryption=s3.BucketEncryption.S3_MANAGED,
-            lifecycle_rules=[
-                uploads,
-                s3.LifecycleRule(expiration=cdk.Duration.days(settings.ACCESS_LOG_DAYS)),
-            ],
+            lifecycle_rules=[uploads, s3.LifecycleRule(expiration=days(ACCESS_LOG_DAYS))],
+            removal_policy=_KEPT,
         )
-        kept = [
-            uploads,
-            s3.LifecycleRule(
-                noncurrent_version_expiration=cdk.Duration.days(settings.NONCURRENT_VERSION_DAYS),
-                expired_object_delete_marker=True,
-            ),
-        ]
-        cooling = s3.LifecycleRule(
-            transitions=[
-                s3.Transition(
-                    storage_class=s3.StorageClass.INTELLIGENT_TIERING,
-                    transition_after=cdk.Duration.days(settings.COOL_AFTER_DAYS),
-                )
-            ]
+        versions = s3.LifecycleRule(
+            noncurrent_version_expiration=days(_NONCURRENT_VERSION_DAYS), expired_object_delete_marker=True
         )
+        cooler = s3.Transition(
+            storage_class=s3.StorageClass.INTELLIGENT_TIERING, transition_after=days(_COOL_AFTER_DAYS)
+        )
+        cooling = s3.LifecycleRule(transitions=[cooler])
         # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes, which every
         # run does (operations/cloud/markers.py).
-        stale = s3.LifecycleRule(
-            tag_filters=dict([STALE_TAG]), expiration=cdk.Duration.days(settings.STALE_ARTIFACT_DAYS)
-        )
-        self.checkpoints = self._store(experiment, "checkpoints", [*kept, cooling])
+        stale = s3.LifecycleRule(tag_filters=dict([STALE_TAG]), expiration=days(_STALE_ARTIFACT_DAYS))
+        self.checkpoints = self._store("checkpoints", [uploads, versions, cooling])
         """Model weights as downloaded."""
-        self.artifacts = self._store(experiment, "artifacts", [*kept, cooling, stale])
+        self.artifacts = self._store("artifacts", [uploads, versions, cooling, stale])
         """Compiled graphs and sharded weights, a folder an artifact key."""
-        self.results = self._store(experiment, "results", kept)
+        self.results = self._store("results", [uploads, versions])
         """What the benchmark measured."""
 
-    def _store(self, experiment: Experiment, purpose: str, rules: list[s3.LifecycleRule]) -> s3.Bucket:
-        return self._bucket(
+    def _store(self, purpose: str, rules: list[s3.LifecycleRule]) -> s3.Bucket:
+        return closed_bucket(
+            self,
             purpose.capitalize(),
-            bucket_name=bucket(experiment, purpose, cdk.Aws.ACCOUNT_ID),
+            bucket_name=bucket(self._experiment, purpose, cdk.Aws.ACCOUNT_ID),
             encryption=s3.BucketEncryption.KMS,
             encryption_key=self.key,
             bucket_key_enabled=True,
@@ -85,32 +94,17 @@ class ModelStore(Construct):
             server_access_logs_bucket=self._access_logs,
             server_access_logs_prefix=f"{purpose}/",
             lifecycle_rules=rules,
-        )
-
-    def _bucket(self, construct_id: str, **properties: Any) -> s3.Bucket:
-        return s3.Bucket(
-            self,
-            construct_id,
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True,
-            minimum_tls_version=1.2,
             removal_policy=_KEPT,
-            **properties,
         )
 
 
 class StorageStack(ExperimentStack):
     """Buckets for checkpoints, artifacts and results, and the key that they share."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment) -> None:
-        super().__init__(
-            scope, "storage", experiment=experiment, description="checkpoints, artifacts and results"
-        )
-        self.store = ModelStore(self, "Store", experiment=experiment)
-        for name, made in (
-            ("CheckpointsBucket", self.store.checkpoints),
-            ("ArtifactsBucket", self.store.artifacts),
-            ("ResultsBucket", self.store.results),
-        ):
-            cdk.CfnOutput(self, name, value=made.bucket_name)
+    def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
+        described = "checkpoints, artifacts and results"
+        super().__init__(scope, "storage", experiment=experiment, lasting=lasting, description=described)
+        self.store = ModelStore(self, "Store", experiment=experiment, lasting=lasting)
+        for purpose in ("checkpoints", "artifacts", "results"):
+            made = getattr(self.store, purpose).bucket_name
+            cdk.CfnOutput(self, f"{purpose.capitalize()}Bucket", value=made)

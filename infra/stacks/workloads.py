@@ -15,11 +15,10 @@ from constructs import Construct
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, output_of, tags_in_names
 from experiment import Experiment
 from infra import ROOT
-from infra.constructs.acknowledged import acknowledge
-from infra.constructs.helm_charts import install_autoscaling, install_neuron_software
-from infra.constructs.images import Image, images_in
 from infra.deployment_file import Lasting
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.experiment_stack import ExperimentStack, acknowledge
+from infra.stacks.images import Image, ImageBuilder, images_in
+from infra.stacks.software import install_autoscaling, install_neuron_software
 
 
 class KubectlAccess(Construct):
@@ -93,7 +92,7 @@ class KubectlAccess(Construct):
 class WorkloadsStack(ExperimentStack):
     """Applies the reviewed manifests, file by file; only the placeholders are filled in.
 
-    With `workloads: gitops` it tells instead what fills them, and only drivers, KEDA and images come with it: the objects are applied
+    With `workloads: gitops` its outputs say what fills them, and only drivers, KEDA and images come with it: the objects are applied
     from a repository of the team's own, and two owners of one object would undo each other's work. Where the cluster has
     those drivers, nothing of ours gets into it.
     """
@@ -103,22 +102,21 @@ class WorkloadsStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
+        lasting: Lasting,
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
-        lasting: Lasting,
     ) -> None:
-        super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
-        vpc = self.network(experiment, made)
-        gitops, neuron = lasting.workloads == "gitops", experiment.cluster.brings("neuron")
-        scales = (
-            experiment.serve is not None and experiment.serve.scales and experiment.cluster.brings("keda")
-        )
+        described = "Neuron driver and workloads"
+        super().__init__(scope, "workloads", experiment=experiment, lasting=lasting, description=described)
+        vpc, brings, serve = self.network(made), experiment.cluster.brings, experiment.serve
+        gitops, neuron = lasting.workloads == "gitops", brings("neuron")
+        scales = serve is not None and serve.scales and brings("keda")
         if gitops and not (neuron or scales):
-            self._tell(files, self._images(files, lasting.build_images))
+            self._output_images(files)
             cdk.CfnWaitConditionHandle(self, "Nothing")  # CloudFormation takes no stack without a resource
             return
-        access = KubectlAccess(self, "Access", cluster=self.cluster_of(experiment, cluster, vpc), vpc=vpc)
+        access = KubectlAccess(self, "Access", cluster=self.cluster_of(cluster, vpc), vpc=vpc)
         applied: Construct = access.entry
         if neuron:
             applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
@@ -127,30 +125,27 @@ class WorkloadsStack(ExperimentStack):
             driver = applied
             applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry, driver)
-        images = self._images(files, lasting.build_images)
         if gitops:
-            self._tell(files, images)
+            self._output_images(files)
             return
         # A placeholder that no object of this experiment names may stay empty.
-        values = dict.fromkeys(PLACEHOLDERS, "") | images
-        values["AWS_ACCOUNT"] = cdk.Aws.ACCOUNT_ID
+        values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files) | {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID}
         for file in files:
             earlier = applied
             applied = access.apply(self, file.name.removesuffix(".yaml"), fill(file.objects, values))
             applied.node.add_dependency(access.entry, earlier)
 
-    def _tell(self, files: tuple[ManifestFile, ...], images: dict[str, str]) -> None:
-        """As outputs, the addresses of the images, for who applies the manifests."""
+    def _output_images(self, files: tuple[ManifestFile, ...]) -> None:
+        """The addresses of the images, for who applies the manifests."""
+        images = self._images(files)
         for image in images_in(files):
             cdk.CfnOutput(self, output_of(image.placeholder), value=images[image.placeholder])
 
-    def _images(self, files: tuple[ManifestFile, ...], build_images: str) -> dict[str, str]:
+    def _images(self, files: tuple[ManifestFile, ...]) -> dict[str, str]:
         """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed
-        by `cdk deploy` itself, or by CodeBuild while it waits. And what stands for these tags in names."""
+        by `cdk deploy` itself, or by CodeBuild while it waits. And what replaces these tags in names."""
         build = self._docker_image
-        if build_images == "codebuild":
-            from infra.constructs.image_builder import ImageBuilder  # its modules cost a tenth of every synth
-
+        if self.lasting.build_images == "codebuild":
             build = ImageBuilder(self, "Images").image
         built = {image.placeholder: build(image) for image in images_in(files)}
         # Of an address only the tag is known here: the account and the region come with the deployment.

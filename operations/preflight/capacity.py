@@ -8,7 +8,7 @@ from typing import Any
 from core.findings import Finding, finding, fine
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from infra.settings import BEFORE_BLOCK_ENDS
+from infra.off_schedules import BEFORE_BLOCK_ENDS
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
 

@@ -218,7 +218,7 @@ def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
         max_pods=instance.max_pods,
         disk_gib=instance.scratch_gib,
     )
-    # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt); root volume of infra/settings.py
+    # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt); root volume of experiment/cost.py
     small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_VOLUME_GIB)
     free_of_system = _without_residents(small, "system")
     free = _without_residents(large, "neuron") | {NEURON_RESOURCE: 0 if by_claims else instance.devices}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import yaml
 
 from cdk8s_charts.pods import SCHEDULER
-from infra.constructs.helm_charts import neuron_values
 from infra.pins import NEURON_CHART
+from infra.stacks.software import neuron_values
 from tests.conftest import ROOT
 
 

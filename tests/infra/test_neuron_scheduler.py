@@ -9,8 +9,8 @@ import pytest
 from cdk8s_charts.pods import SCHEDULER
 from cdk8s_charts.workloads.serving import deployment
 from experiment import load
-from infra.constructs.helm_charts import neuron_values
 from infra.pins import ADDON_VERSIONS, SCHEDULER_TAGS
+from infra.stacks.software import neuron_values
 from tests.conftest import REFERENCE
 
 

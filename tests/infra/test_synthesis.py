@@ -361,8 +361,8 @@ def test_cloudformation_validation_has_no_finding_and_two_synths_give_the_same_b
 
 UNACKNOWLEDGED = """
 import sys
-from infra.constructs import acknowledged, way_in
-way_in.acknowledge = lambda *_: None
+from infra.stacks import cluster
+cluster.acknowledge = lambda *_: None
 sys.argv = ["app.py"]
 exec(open("app.py", encoding="utf-8").read())
 """

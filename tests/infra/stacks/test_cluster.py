@@ -7,8 +7,8 @@ import pytest
 from cdk8s_charts.workloads.namespace import watching
 from experiment import Experiment
 from experiment.catalogue.node_images import NODE_IMAGES
-from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
 from infra.pins import ADDON_VERSIONS
+from infra.stacks.software import AFTER_NODES, BEFORE_NODES
 from tests.infra.conftest import ADMIN, PIPELINE
 from tests.infra.templates import Deployment, Deployments, Resource, resolved
 

@@ -13,8 +13,8 @@ from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.forms import INSTALLABLE
 from experiment.naming import NODE_ROLE_LABEL, neuron_nodegroup
-from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
 from infra.deployment_file import Lasting
+from infra.stacks.software import AFTER_NODES, BEFORE_NODES
 from infra.stacks.workloads import WorkloadsStack
 from infra.synthesis import cdk_app
 from tests.infra.conftest import PIPELINE

@@ -10,6 +10,7 @@ from aws_cdk.assertions import Template
 from experiment import Experiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.cost import SERVICES
+from infra.deployment_file import Lasting
 from infra.stacks.network import NetworkStack
 from tests.experiment.edits import Edit, both, put
 from tests.infra.templates import ROOT, Deployments, json_of
@@ -31,7 +32,7 @@ def test_a_region_that_is_not_in_the_table_has_the_zones_that_the_file_names(
 ) -> None:
     zones = ["eu-north-1c", "eu-north-1a"]
     cluster = both(put("cluster.region", "eu-north-1"), put("cluster.availability_zones", zones))
-    stack = NetworkStack(cdk.App(), experiment=load(variation(cluster)))
+    stack = NetworkStack(cdk.App(), experiment=load(variation(cluster)), lasting=Lasting())
     subnets = Template.from_stack(stack).find_resources("AWS::EC2::Subnet").values()
     assert sorted(one["Properties"]["AvailabilityZone"] for one in subnets) == sorted(zones * 2)
 

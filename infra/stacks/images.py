@@ -1,6 +1,10 @@
-"""Images from CodeBuild, for deployments from a machine without Docker."""
+"""Container images that are built from this repository: which placeholder of the manifests each fills, from what, and how CodeBuild
+builds it for deployments from a machine without Docker."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
@@ -13,10 +17,13 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from infra import ROOT, settings
-from infra.constructs.acknowledged import SOURCE, acknowledge
-from infra.constructs.images import Image
+from cdk8s_charts.manifests import ManifestFile, names_in
+from infra import ROOT
+from infra.stacks.experiment_stack import SOURCE, acknowledge
 
+_KEPT = 10
+"""In the repository of each image; the newest is in use. One that is gone is built again where a deployment, or its way back, asks
+for it."""
 _ENDED = ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"]
 _BUILD = {
     "version": "0.2",
@@ -37,6 +44,46 @@ _BUILD = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """One image; its build context is the repository, reduced to what its Dockerfile copies."""
+
+    placeholder: str
+    construct_id: str
+    dockerfile: str
+    """Path in the repository."""
+    sources: tuple[str, ...]
+    """Files and folders in the repository that the Dockerfile copies."""
+
+    @property
+    def exclude(self) -> list[str]:
+        """Everything else, as a .dockerignore says it: so that only a change of these gives a new tag."""
+        kept = [f"!{path}" for path in (self.dockerfile, *self.sources)]
+        return ["*", *kept, "**/__pycache__"]
+
+
+IMAGES = (
+    Image(
+        placeholder="BENCHMARK_IMAGE",
+        construct_id="BenchmarkImage",
+        dockerfile="images/tools/Dockerfile",
+        sources=("images/tools/requirements.txt", "core", "benchmark", "store"),
+    ),
+    Image(
+        placeholder="LMEVAL_IMAGE",
+        construct_id="LmEvalImage",
+        dockerfile="images/lmeval/Dockerfile",
+        sources=("images/lmeval/requirements.txt", "images/lmeval/questions.py"),
+    ),
+)
+
+
+def images_in(files: Iterable[ManifestFile]) -> tuple[Image, ...]:
+    """The images that the manifests of an experiment name."""
+    named = set().union(*(names_in(file.objects) for file in files))
+    return tuple(image for image in IMAGES if image.placeholder in named)
+
+
 class ImageBuilder(Construct):
     """A repository, a CodeBuild project and a function for each image, which is a custom resource.
 
@@ -47,20 +94,29 @@ class ImageBuilder(Construct):
 
     def image(self, image: Image) -> tuple[str, str]:
         """The address of the image in the repository, available once it is built, and its tag."""
+        id_ = image.construct_id
         source = s3_assets.Asset(
             self,
-            f"{image.construct_id}Source",
+            f"{id_}Source",
             path=str(ROOT),
             exclude=image.exclude,
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
-        repository = self._repository(image)
+        repository = ecr.Repository(
+            self,
+            f"{id_}Repository",
+            image_scan_on_push=True,
+            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
+            lifecycle_rules=[ecr.LifecycleRule(max_image_count=_KEPT)],
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+            empty_on_delete=True,
+        )
         project = self._project(image, source, repository)
         resource = cdk.CustomResource(
             self,
-            image.construct_id,
+            id_,
             resource_type="Custom::ContainerImage",
-            service_token=self._function(project, image, repository).function_arn,
+            service_token=self._starter(image, project, repository).function_arn,
             service_timeout=cdk.Duration.hours(1),
             properties={
                 "Project": project.project_name,
@@ -71,21 +127,11 @@ class ImageBuilder(Construct):
         )
         return resource.get_att_string("Uri"), source.asset_hash
 
-    def _repository(self, image: Image) -> ecr.Repository:
-        return ecr.Repository(
-            self,
-            f"{image.construct_id}Repository",
-            image_scan_on_push=True,
-            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
-            lifecycle_rules=[ecr.LifecycleRule(max_image_count=settings.KEPT_IMAGES)],
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-            empty_on_delete=True,
-        )
-
     def _project(
         self, image: Image, source: s3_assets.Asset, repository: ecr.Repository
     ) -> codebuild.Project:
         group = logs.LogGroup(self, f"{image.construct_id}BuildLogs")
+        dockerfile = codebuild.BuildEnvironmentVariable(value=image.dockerfile)
         project = codebuild.Project(
             self,
             f"{image.construct_id}Project",
@@ -96,9 +142,7 @@ class ImageBuilder(Construct):
                 compute_type=codebuild.ComputeType.MEDIUM,
                 privileged=True,  # Docker inside the build needs it
             ),
-            environment_variables={
-                "DOCKERFILE": codebuild.BuildEnvironmentVariable(value=image.dockerfile),
-            },
+            environment_variables={"DOCKERFILE": dockerfile},
             timeout=cdk.Duration.minutes(50),  # before CloudFormation gives up
             logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
             grant_report_group_permissions=False,
@@ -108,52 +152,43 @@ class ImageBuilder(Construct):
         acknowledge(project, "IAM5", "logging in to the registry knows no resource", r"Resource::\*")
         own = "the sources of one asset, and the streams of the project's own log group"
         acknowledge(project, "IAM5", own, r"Resource::.+\*")
-        acknowledge(
-            project, "CB4", "the project stores nothing; its result is an image, which the registry encrypts"
-        )
+        stored = "the project stores nothing; its result is an image, which the registry encrypts"
+        acknowledge(project, "CB4", stored)
         return project
 
-    def _function(
-        self, project: codebuild.Project, image: Image, repository: ecr.Repository
+    def _starter(
+        self, image: Image, project: codebuild.Project, repository: ecr.Repository
     ) -> lambda_.Function:
         """A function a project, so that each may start and see its own builds only."""
-        group = logs.LogGroup(self, f"{image.construct_id}StarterLogs")
+        id_ = image.construct_id
+        group = logs.LogGroup(self, f"{id_}StarterLogs")
+        rights = (
+            (["logs:CreateLogStream", "logs:PutLogEvents"], group.log_group_arn),
+            (["codebuild:StartBuild", "codebuild:BatchGetBuilds"], project.project_arn),
+            (["ecr:DescribeImages"], repository.repository_arn),
+        )
+        statements = [
+            iam.PolicyStatement(actions=actions, resources=[resource]) for actions, resource in rights
+        ]
         function = lambda_.Function(
             self,
-            f"{image.construct_id}Starter",
+            f"{id_}Starter",
             description=f"builds {image.placeholder} for CloudFormation",
             runtime=lambda_.Runtime.PYTHON_3_14,
             handler="build_image.handle",
             code=lambda_.Code.from_asset(str(ROOT / "infra" / "handlers"), exclude=["__pycache__"]),
             timeout=cdk.Duration.seconds(30),
             log_group=group,
-            role=self._starter_role(project, image, repository, group),
+            role=iam.Role(
+                self,
+                f"{id_}StarterRole",
+                assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+                inline_policies={"start": iam.PolicyDocument(statements=statements)},
+            ),
         )
         project.on_state_change(
-            f"{image.construct_id}Ended",
+            f"{id_}Ended",
             target=targets.LambdaFunction(function),
             event_pattern=events.EventPattern(detail={"build-status": _ENDED}),
         )
         return function
-
-    def _starter_role(
-        self, project: codebuild.Project, image: Image, repository: ecr.Repository, group: logs.LogGroup
-    ) -> iam.Role:
-        rights = (
-            (["logs:CreateLogStream", "logs:PutLogEvents"], group.log_group_arn),
-            (["codebuild:StartBuild", "codebuild:BatchGetBuilds"], project.project_arn),
-            (["ecr:DescribeImages"], repository.repository_arn),
-        )
-        return iam.Role(
-            self,
-            f"{image.construct_id}StarterRole",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={
-                "start": iam.PolicyDocument(
-                    statements=[
-                        iam.PolicyStatement(actions=actions, resources=[resource])
-                        for actions, resource in rights
-                    ]
-                )
-            },
-        )

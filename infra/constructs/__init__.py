@@ -1,1 +1,0 @@
-"""One capability a file."""

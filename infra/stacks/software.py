@@ -1,0 +1,251 @@
+"""What is installed in the cluster: EKS add-ons, in the order in which a new cluster can install them, with the rights of those
+that call AWS; and as Helm charts AWS Neuron's software, and KEDA, which adds replicas of the promoted arm while requests wait."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from experiment import Experiment
+from experiment.forms import INSTALLABLE
+from experiment.naming import (
+    AUTOSCALER_NAMESPACE,
+    AUTOSCALER_OPERATOR,
+    NODE_ROLE_LABEL,
+    container_insights_log_groups,
+    driver_label,
+    namespace,
+    neuron_release,
+    role_label,
+)
+from infra.pins import ADDON_VERSIONS, AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
+from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, pod_identity
+
+OBSERVABILITY = "amazon-cloudwatch-observability"
+BEFORE_NODES: dict[str, dict[str, Any]] = {
+    "eks-pod-identity-agent": {},
+    # https://docs.aws.amazon.com/eks/latest/userguide/cni-network-policy-configure.html
+    "vpc-cni": {"enableNetworkPolicy": "true"},
+    "kube-proxy": {},
+}
+"""DaemonSets: a node without network plugin never becomes ready, and then its group never becomes active. The identity
+agent runs in the node's network, so it needs no plugin, and the plugin gets its role from it."""
+_INSIGHTS = {"enhanced_container_insights": True, "accelerated_compute_metrics": True}
+AFTER_NODES: dict[str, dict[str, Any]] = {
+    "coredns": {},
+    # 2.x mounts with the identity of the pod that asks (`authenticationSource: pod`), so it gets no role of its own;
+    # it must also run on the tainted Neuron nodes.
+    "aws-mountpoint-s3-csi-driver": {"node": {"tolerateAllTaints": True}},
+    # Container Insights with node and Neuron metrics, and the logs of pods. Naming `kubernetes` alone leaves
+    # Application Signals, which would rewrite pods, out:
+    # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/install-CloudWatch-Observability-EKS-addon.html
+    OBSERVABILITY: {
+        "agent": {"config": {"logs": {"metrics_collected": {"kubernetes": _INSIGHTS}}}},
+        "containerLogs": {"enabled": True},
+    },
+    "metrics-server": {},
+    # Reads the kernel's log for faults of Neuron devices, which the repair of nodes cannot see by itself. It tolerates
+    # every taint (https://docs.aws.amazon.com/eks/latest/userguide/node-health-nma.html).
+    "eks-node-monitoring-agent": {},
+}
+"""These need a node that is ready."""
+
+
+class ManagedAddons(Construct):
+    """The add-ons at their pinned versions, those that call AWS with a role through Pod Identity that exists before
+    their first pod does. Not run on AWS.
+
+    Into an existing cluster only what the experiment needs and the cluster lacks is installed; the network plugin, kube-proxy,
+    CoreDNS and the metrics server are its owner's.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        experiment: Experiment,
+        cluster: eks.ICluster,
+        nodes: Construct | None,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._cluster_name = cluster.cluster_name
+        # Settings of somebody else, who installed the same by another way, stay: the deployment then fails.
+        self._on_conflict = "NONE" if experiment.cluster.existing else "OVERWRITE"
+        self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
+        wanted = {*BEFORE_NODES, *AFTER_NODES}
+        if experiment.cluster.existing:
+            wanted &= {name for name in INSTALLABLE if experiment.cluster.brings(name)}
+        self._roles = {}
+        if "vpc-cni" in wanted:
+            self._roles["vpc-cni"] = ("aws-node", self._network_plugin_role())
+        if OBSERVABILITY in wanted:
+            self._roles[OBSERVABILITY] = ("cloudwatch-agent", self._observability_role(experiment))
+        before = [self._addon(name, values) for name, values in BEFORE_NODES.items() if name in wanted]
+        if nodes is not None:
+            nodes.node.add_dependency(*before)
+        # The add-on would make these groups itself, without a limit on how long they keep logs.
+        groups = [
+            logs.LogGroup(self, name.rpartition("/")[2], log_group_name=name)
+            for name in container_insights_log_groups(experiment)
+            if OBSERVABILITY in wanted
+        ]
+        for name, values in AFTER_NODES.items():
+            if name in wanted:
+                addon = self._addon(name, values)
+                own = groups if name == OBSERVABILITY else ()
+                addon.node.add_dependency(*([nodes] if nodes else ()), *own)
+
+    def _addon(self, name: str, values: dict[str, Any]) -> eks.CfnAddon:
+        associations = None
+        if name in self._roles:
+            account, role = self._roles[name]
+            associations = [
+                eks.CfnAddon.PodIdentityAssociationProperty(service_account=account, role_arn=role.role_arn)
+            ]
+        return eks.CfnAddon(
+            self,
+            name,
+            addon_name=name,
+            addon_version=self._versions[name],
+            cluster_name=self._cluster_name,
+            configuration_values=json.dumps(values) if values else None,
+            pod_identity_associations=associations,
+            preserve_on_delete=False,
+            resolve_conflicts=self._on_conflict,
+        )
+
+    def _network_plugin_role(self) -> iam.Role:
+        """Network interfaces and addresses of nodes: AWS keeps that list with the plugin's releases."""
+        policy = iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKS_CNI_Policy")
+        role = iam.Role(self, "NetworkPluginRole", assumed_by=pod_identity(), managed_policies=[policy])
+        acknowledge(role, "IAM4", EKS_POLICY, ".*/AmazonEKS_CNI_Policy")
+        return role
+
+    def _observability_role(self, experiment: Experiment) -> iam.Role:
+        """The agent and Fluent Bit write to the log groups of this cluster, from which CloudWatch takes the metrics.
+
+        The managed CloudWatchAgentServerPolicy would open every log group, X-Ray and parameters as well.
+        """
+        here = f"arn:{cdk.Aws.PARTITION}:logs:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
+        groups = [f"{here}:log-group:{name}" for name in container_insights_log_groups(experiment)]
+        writing = ("CreateLogGroup", "CreateLogStream", "DescribeLogStreams", "PutLogEvents")
+        statements = [
+            iam.PolicyStatement(
+                sid="WriteLogs",
+                actions=[f"logs:{one}" for one in writing],
+                resources=[arn for group in groups for arn in (group, f"{group}:log-stream:*")],
+            ),
+            # These actions have no resource type; the agent adds names of disks and instances to its metrics:
+            # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
+            iam.PolicyStatement(
+                sid="NameWhatIsMeasured",
+                actions=["ec2:DescribeTags", "ec2:DescribeVolumes"],
+                resources=["*"],
+            ),
+            iam.PolicyStatement(
+                sid="PublishMetrics",
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                conditions={"StringEquals": {"cloudwatch:namespace": "ContainerInsights"}},
+            ),
+        ]
+        policies = {"write": iam.PolicyDocument(statements=statements)}
+        role = iam.Role(self, "ObservabilityRole", assumed_by=pod_identity(), inline_policies=policies)
+        streams = r"Resource::.*:log-group:/aws/containerinsights/.*:log-stream:\*"
+        acknowledge(role, "IAM5", "the agent names its streams after nodes and pods", streams)
+        acknowledge(role, "IAM5", f"{NO_RESOURCE}; metrics go to one namespace", r"Resource::\*")
+        return role
+
+
+_NEURON_VALUES: dict[str, dict[str, Any]] = {
+    "dra": {
+        "devicePlugin": {"enabled": False},
+        "scheduler": {"enabled": False},
+        "npd": {"enabled": False},
+        "draDriver": {"enabled": True, "nodeSelector": driver_label("dra")},
+    },
+    "device-plugin": {
+        "devicePlugin": {"enabled": True, "nodeSelector": driver_label("device-plugin")},
+        "scheduler": {"enabled": True},
+        "npd": {"enabled": False},
+        "draDriver": {"enabled": False},
+    },
+}
+"""One way of handing out devices at a time: both on one node would give the same device away twice, and the chart
+refuses the DRA driver beside the device plugin, which is on by default, or beside the scheduler extension (README of
+aws-neuron/neuron-helm-charts). The extension places pods that take fewer devices than their node has on connected ones; it runs as
+a second scheduler, which those pods alone name (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/scheduler.html).
+The node problem detector would need a role of its own, and replaces nodes by itself: off; so is the chart's operator of UltraServers,
+by its default. The affinity that the chart gives to driver and plugin admits all nodes with Neuron devices, those of other teams
+too: the selectors leave them out. The names of all switches were compared with the values of chart 1.10.0 (`tests/data/neuron-chart/`)."""
+
+
+def neuron_values(allocation: str, *, kubernetes: str, system: str = "system") -> dict[str, Any]:
+    """Of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
+    speaks older APIs than such a cluster may still have; it has the cluster's version instead, and runs on system nodes, whose
+    role is `system`."""
+    values = copy.deepcopy(_NEURON_VALUES[allocation])
+    if values["scheduler"]["enabled"]:
+        place = {"nodeSelector": {NODE_ROLE_LABEL: system}}
+        image = {"image": {"tag": SCHEDULER_TAGS[kubernetes]}}
+        values["scheduler"] |= {**place, "customScheduler": {**place, **image}}
+    return values
+
+
+def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
+    """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
+    device plugin and the scheduler extension.
+
+    The templates of this version could not be read: that they install with these values is not run on AWS.
+    """
+    software = Construct(scope, "Neuron")
+    eks.HelmChart(
+        software,
+        "Chart",
+        cluster=cluster,
+        # The provider pulls an OCI chart by its repository alone, but requires a name as well.
+        **NEURON_CHART._asdict() | {"release": neuron_release(experiment)},
+        namespace="kube-system",
+        values=neuron_values(
+            experiment.baseline.serving.allocation,
+            kubernetes=experiment.cluster.kubernetes,
+            system=role_label(experiment, "system"),
+        ),
+    )
+    return software
+
+
+def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
+    """KEDA, from its own chart: it reads vLLM's metrics from the pods and keeps a HorizontalPodAutoscaler. It watches one namespace,
+    reads no Secret, since those metrics need no key, and runs nothing on Trn2 nodes.
+
+    Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml. That the chart installs, and scales, is not run on AWS.
+    """
+    scaling = Construct(scope, "Autoscaling")
+    on_system_nodes = {"nodeSelector": {NODE_ROLE_LABEL: role_label(experiment, "system")}}
+    eks.HelmChart(
+        scaling,
+        "Chart",
+        cluster=cluster,
+        **AUTOSCALER_CHART._asdict(),
+        namespace=AUTOSCALER_NAMESPACE,
+        values={
+            "watchNamespace": namespace(experiment),
+            "operator": {"name": AUTOSCALER_OPERATOR, **on_system_nodes},
+            "metricsServer": on_system_nodes,
+            "webhooks": on_system_nodes,
+            "permissions": {"operator": {"restrict": {"secret": True}}},
+        },
+        # The manifests that follow hold an object of a kind that this chart defines.
+        wait=True,
+        timeout=cdk.Duration.minutes(10),
+    )
+    return scaling
