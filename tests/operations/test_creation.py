@@ -44,27 +44,22 @@ def _prompts(path: Path, *texts: str) -> str:
 QWEN, LLAMA = "Qwen/Qwen3-{}B", "meta-llama/Llama-3.{}B-Instruct"
 OLD, PLUGIN, NATIVE = "nxdi-vllm-0.9.1", "nxdi-vllm-0.16", "native-vllm-0.29"
 EAGLE3_32B = "RedHatAI/Qwen3-32B-speculator.eagle3"
-EAGLE3_8B = "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
 DFLASH_8B = "z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat"
 WAYS: list[tuple[str, str, str, str, str, int]] = [
     # Without a word the image with a future, where a head is known.
     (QWEN.format(32), "", NATIVE, "eagle3", EAGLE3_32B, 3),
     (QWEN.format(4), "", NATIVE, "dflash", "z-lab/Qwen3-4B-DFlash-b16", 15),
-    (LLAMA.format("1-8"), "", NATIVE, "eagle3", EAGLE3_8B, 3),
     (LLAMA.format("3-70"), "", NATIVE, "eagle3", "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", 3),
-    (QWEN.format(1.7), "", OLD, "fused", QWEN.format(0.6), 7),
     (QWEN.format(8), "", OLD, "fused", QWEN.format(0.6), 7),
     (QWEN.format(14), "", OLD, "fused", QWEN.format(0.6), 7),
     ("lmsys/vicuna-7b-v1.3", "", OLD, "fused", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", 7),
     # As asked.
     (QWEN.format(32), "--mode fused", OLD, "fused", QWEN.format(1.7), 7),
-    (QWEN.format(32), f"--runtime {OLD}", OLD, "fused", QWEN.format(1.7), 7),
     (QWEN.format(32), "--draft Qwen/Qwen3-0.6B", OLD, "fused", QWEN.format(0.6), 7),
     (QWEN.format(32), f"--draft {EAGLE3_32B}", NATIVE, "eagle3", EAGLE3_32B, 3),
     (QWEN.format(4), "--mode fused", OLD, "fused", QWEN.format(0.6), 7),
     (LLAMA.format("1-8"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
     (LLAMA.format("1-8"), "--mode dflash", NATIVE, "dflash", DFLASH_8B, 9),
-    (LLAMA.format("1-8"), f"--draft {DFLASH_8B}", NATIVE, "dflash", DFLASH_8B, 9),
     (LLAMA.format("3-70"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
     *((model, "--mode eagle3 --draft my/head", NATIVE, "eagle3", "my/head", 3) for model in sorted(FETCHED)),
     *(
@@ -190,15 +185,11 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
     [
         ("", "Missing argument 'NAME'"),
         ("Mine", "name = 'Mine'"),
-        ("x:[", "name = 'x:['"),
         ("kube-mine", "reserved"),
-        ("m" * 40, "use 25 at most"),
         ("a/b", "there is no folder"),
         ("old", "old.yaml: cannot be written (File exists); choose another NAME, or --out"),
         ("mine --out nowhere/x.yaml", "there is no folder"),
-        ("mine --out .", "cannot be written"),
         ("mine --prompts nowhere.jsonl", "--prompts: nowhere.jsonl is not a file"),
-        ("mine --prompts .", "--prompts: . is not a file"),
         ("mine --prompts few.jsonl", "class 'few' has 2 distinct prompts"),
         ("mine --prompts broken.jsonl", "line 1 of broken.jsonl'"),
         ("mine --prompts long.jsonl", "do not fit max_model_len 32768"),
@@ -206,18 +197,14 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
             "mine --model Qwen/Qwen3-33B",
             "did you mean Qwen/Qwen3-32B? For a fine-tune add --like Qwen/Qwen3-32B",
         ),
-        ("mine --model my-org/mine", "For a fine-tune add --like"),
         (
             "mine --model Qwen/Qwen3-30B-A3B",
             "is a mixture of experts by its name, and no runtime here serves one",
         ),
         ("mine --model my-org/Mixtral-tuned --like Qwen/Qwen3-32b", "did you mean Qwen/Qwen3-32B?"),
-        ("mine --model lab/target", "is not in the catalogue"),
-        ("mine --model my-org/mine --like Qwen/Qwen3-33B", "--like = 'Qwen/Qwen3-33B'"),
         ("mine --model nobody --like Qwen/Qwen3-32B", "write it as owner/name"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-1.8B", "did you mean Qwen/Qwen3-1.7B?"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-14B", "not smaller than the target"),
-        ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-8b", "did you mean Qwen/Qwen3-4B?"),
         ("mine --draft my/head", "For another head add its --mode"),
         ("mine --draft z-lab/Qwen3-4B-DFlash-b16", "was trained for Qwen/Qwen3-4B"),
         ("mine --draft Qwen/Qwen3-1.7B --mode eagle3", "needs a head that was trained for the target"),
