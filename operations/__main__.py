@@ -13,7 +13,7 @@ from core.command_line import Verb, Verbs, carried_out
 HERE, ON_AWS, IN_A_CHANGE = "Here", "On AWS", "In a change"
 VERBS = {
     "new": Verb("operations.creation", "an experiment for your model and your prompts", HERE),
-    "check": Verb("operations.handed_on:check", "what an experiment resolves to, or all its problems", HERE),
+    "check": Verb("operations.options:check", "what an experiment resolves to, or all its problems", HERE),
     "demo": Verb("lab.__main__", "the whole experiment on this machine, emulated", HERE),
     "lab": Verb("lab.real.__main__", "the same with a real engine on this machine's CPU", HERE),
     "forecast": Verb(

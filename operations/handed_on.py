@@ -12,8 +12,6 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from operations.options import arms, experiment_argument, experiments, json_option
-
 _ROOT = Path(__file__).resolve().parent.parent
 _START = "import sys; from {module} import main; sys.exit(main(prog={prog!r}))"
 
@@ -35,16 +33,12 @@ class _Program(click.Command):
         for word in (None, *ctx.args):  # down to the parser of the last verb that was typed
             parser = verbs.get(word, parser) if word else parser
             verbs = next((one.choices for one in parser._actions if one.nargs == argparse.PARSER), {})  # type: ignore[misc]
-        given = [word for word in ctx.args if word.endswith((".yaml", ".yml"))]
-        if ctx.args and ctx.args[-1] == "--arms":
-            return arms(Path(given[0]) if given else parser.get_default("experiment"), incomplete)
         if incomplete.startswith("-"):
             words = sorted(word for word in parser._option_string_actions if word.startswith(incomplete))
             return [*map(CompletionItem, words)]
         if verbs:
             return [CompletionItem(word) for word in verbs if word.startswith(incomplete)]
-        files = experiments(incomplete) if parser.get_default("experiment") else []
-        return files or [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(incomplete, type="file")]
 
 
 class Process(_Program):
@@ -68,18 +62,5 @@ class _Here(_Program):
         return code
 
 
-demo = Process("demo", module="lab.__main__")
-lab = Process("lab", module="lab.real.__main__")
-rehearse = Process("rehearse", module="lab.rehearse")
 benchmark = Process("benchmark", module="benchmark.__main__")
 results = _Here("results", module="benchmark.__main__", words=("results",))
-
-
-@click.command()
-@experiment_argument
-@json_option
-def check(path: Path, as_json: bool) -> int:
-    """Say what an experiment file resolves to, or everything that is wrong with it (exit 2)."""
-    from experiment.__main__ import checked
-
-    return checked(path, as_json)

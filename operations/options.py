@@ -122,3 +122,13 @@ def experiment_of(path: Path, *, verb: str) -> Experiment:
             f"{verb} on AWS; run ./trnspec lab {path}, or name another experiment"
         )
     return experiment
+
+
+@click.command()
+@experiment_argument
+@json_option
+def check(path: Path, as_json: bool) -> int:
+    """Say what an experiment file resolves to, or everything that is wrong with it (exit 2)."""
+    from experiment.__main__ import checked
+
+    return checked(path, as_json)
