@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.gains import money
+from benchmark.analyse.sentences import money
 from benchmark.analyse.values import Records, published_values
 from benchmark.errors import PublishError, ResultsError, StorageError
 from benchmark.measure.journal import RawRun

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmark.analyse.beside import QUANTITIES, VERDICTS
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
-from benchmark.analyse.decision import AtLoad
-from benchmark.analyse.expectation import QUANTITIES, VERDICTS
-from benchmark.analyse.gains import Gain, interval, money
-from benchmark.analyse.load_words import in_words
+from benchmark.analyse.decision import AtLoad, Gain
+from benchmark.analyse.sentences import in_words, interval, money
 from benchmark.metrics import COMPARED, TPOT
 from benchmark.objectives import limits
 from benchmark.plan import Load

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import AtLoad, Decision, baseline_of
-from benchmark.analyse.gains import Gain, interval, money
-from benchmark.analyse.scheduling import split_steps
+from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of
+from benchmark.analyse.explanation import split_steps
+from benchmark.analyse.sentences import interval, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
 from benchmark.show.wording import UNKNOWN, change, differences, failures, number, plain, tokens_per_step

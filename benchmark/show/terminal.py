@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from benchmark.analyse.beside import CIRCULAR, VERDICTS
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
-from benchmark.analyse.expectation import CIRCULAR, VERDICTS
-from benchmark.analyse.load_words import sentences
+from benchmark.analyse.sentences import sentences
 from benchmark.plan import Load
 from benchmark.show.speed_up import past_break_even, why
 from benchmark.show.tables import (

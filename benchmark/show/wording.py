@@ -10,7 +10,7 @@ from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad
-from benchmark.analyse.gains import money
+from benchmark.analyse.sentences import money
 from benchmark.cell_size import cell_requests
 from core.words import count, listed
 
