@@ -1,18 +1,15 @@
 """Up to which load something holds, and which load to measure next: pure functions of the cells measured so far.
 
-A curve is what a decision looks at over load: the logarithm of the treatment's speed-up. It pays where it is beyond 1.05 and
-costs where it is below 0.95, as in every verdict (`benchmark.analyse.comparison`). Near a load it is a local quadratic in log load, with
-weights that fall off with the distance (local regression, Cleveland 1979, Journal of the American Statistical Association 74). That makes
-its height at a load a weighted sum of the cells. What moves that sum are prompts, which all loads share, blocks, which are of one load
-alone (of requests at a rate they are sets of arrivals that wait in one queue), and starts of the servers, which all loads share
-(`benchmark.analyse.stats`). The interval of a crossing holds every load at which Student's t does not tell the height from 0 (Fieller 1954,
-Journal of the Royal Statistical Society B 16).
+A curve is what a decision looks at over load: the logarithm of the treatment's speed-up. Near a load it is a local quadratic in log load,
+with weights that fall off with the distance (local regression, Cleveland 1979, Journal of the American Statistical Association 74), so that
+its height is a weighted sum of the cells. What moves that sum are prompts and starts of the servers, which all loads share, and blocks,
+which are of one load alone (of requests at a rate they are sets of arrivals that wait in one queue). The interval of a crossing holds every
+load at which Student's t does not tell the height from 0 (Fieller 1954, Journal of the Royal Statistical Society B 16).
 
-The ends of the range are measured first, then the middle where they agree, or the place where a line between them crosses 0; from there on
-each cell goes where the curve is expected to cross. Cells are small: a load that cannot tell is measured again, and what is clear takes no
-more than one. An objective is met or missed at a load, or the load cannot tell. Between the highest load at which it is met and the lowest
-at which it is missed the middle is measured next. A load with enough prompts is not measured again in order to tell: looking at chance until
-it agrees would make "met" wrong more often than in 5 % of runs.
+The ends of the range are measured first, then the middle where they agree, or where a line between them crosses 0; from there on each cell
+goes where the curve is expected to cross. A load that cannot tell is measured again. Of an objective the middle is measured between the
+highest load at which it is met and the lowest at which it is missed. A load with enough prompts is not measured again in order to tell:
+looking at chance until it agrees would make "met" wrong more often than in 5 % of runs.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import mul
 from typing import Any, Literal, NamedTuple
 
@@ -205,21 +202,16 @@ class Curve:
             return None
         total = math.fsum(share for share, _ in known)
         visits = math.fsum(w**2 / count for w, count in zip(weights, self._visits, strict=True))
-        blocks, within = (
-            (
-                visits * math.fsum(share * own[side][0] for share, own in known) / total,
-                total**2 / math.fsum(share**2 / own[side][1] for share, own in known),
-            )
-            for side in (0, 1)
-        )
-        return blocks, within
+        both: list[Variance] = []
+        for side in (0, 1):
+            variance = visits * math.fsum(share * own[side][0] for share, own in known) / total
+            both.append((variance, total**2 / math.fsum(share**2 / own[side][1] for share, own in known)))
+        return both[0], both[1]
 
     def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
         """The weighted sum of the cells, and half the width of its interval."""
-        value, confidence = (
-            float(sum(map(mul, weights, self._values))),
-            _OF_STARTS if self.of_starts else _CONFIDENCE,
-        )
+        value = float(sum(map(mul, weights, self._values)))
+        confidence = _OF_STARTS if self.of_starts else _CONFIDENCE
         variance, degrees = prompts = _weighted(self._of_prompts, weights)
         if self.of_starts:
             starts, within = (_weighted(tables, weights) for tables in self.of_starts)
@@ -261,12 +253,8 @@ class Curve:
     def change(self) -> tuple[int, int, int, bool] | None:
         """The two cells between which the curve first surely changes from one side of 0 to the other, on which side it was, and
         whether it changes again; on one of both sides it is somewhere beyond its band."""
-        runs: list[list[tuple[int, _Judged]]] = []
-        for index, judged in enumerate(self.judged.values()):
-            if judged.side and runs and runs[-1][-1][1].side == judged.side:
-                runs[-1].append((index, judged))
-            elif judged.side:
-                runs.append([(index, judged)])
+        sure = ((index, judged) for index, judged in enumerate(self.judged.values()) if judged.side)
+        runs = [list(own) for _, own in groupby(sure, key=lambda one: one[1].side)]
         changes = [(a, b) for a, b in pairwise(runs) if any(judged.sign for _, judged in (*a, *b))]
         if not changes:
             return None
@@ -308,37 +296,35 @@ def _local(distances: Sequence[float], visits: Sequence[int], size: int) -> Any:
 def edge(cells: Sequence[Cell], within: Range) -> Edge:
     """What is known of a curve."""
     curve = Curve(cells)
-    known: dict[str, Any] = {
-        "failing": None if math.isinf(curve.failing) else curve.failing,
-        "signs": tuple((load, judged.sign) for load, judged in curve.judged.items()),
-        "same": tuple(load for load, judged in curve.judged.items() if judged.inside),
-    }
+    failing = None if math.isinf(curve.failing) else curve.failing
+    signs = tuple((load, judged.sign) for load, judged in curve.judged.items())
+    same = tuple(load for load, judged in curve.judged.items() if judged.inside)
+    known: dict[str, Any] = {"failing": failing, "signs": signs, "same": same}
     if (change := curve.change()) is None:
-        found, enough = _everywhere(known["signs"]), len(curve.cells) > (known["failing"] is None)
-        if known["failing"] is not None and found == "always":
-            last = curve.ends[1]
-            return Edge(found="while answered", load=last, low=last, high=curve.failing, **known)
-        found = found if enough else "not shown"
-        near_low, near_high = curve.near(None) if found == "not shown" else (None, None)
-        return Edge(found=found, near_low=near_low, near_high=near_high, **known)
+        found, last = _everywhere(signs), curve.ends[1]
+        if failing is not None and found == "always":
+            return Edge(found="while answered", load=last, low=last, high=failing, **known)
+        if len(curve.cells) <= (failing is None) or found == "not shown":
+            low, high = curve.near(None)
+            return Edge(found="not shown", near_low=low, near_high=high, **known)
+        return Edge(found=found, **known)
     left, right, side, more = change
     rising = curve.at(curve.loads[left])[0] < 0 and side < 0
-    load, low, high = _crossing(curve, left, right, rising)
+    load, begin, end = _crossing(curve, left, right, rising)
     if len(curve.cells) < 3:  # nothing tells how the curve runs between them
-        low, high = curve.loads[left], curve.loads[right]
-    near_low, near_high = curve.near(load)
-    tolerance = within.tolerance(load)
+        begin, end = curve.loads[left], curve.loads[right]
+    tolerance, (low, high) = within.tolerance(load), curve.near(load)
     close = any(abs(one - load) <= tolerance / 2 for one in curve.loads)
     return Edge(
         found="crossing",
         load=load,
-        low=max(low, within.low),
-        high=min(high, within.high),
-        precise=close and max(high - load, load - low) <= tolerance,
+        low=max(begin, within.low),
+        high=min(end, within.high),
+        precise=close and max(end - load, load - begin) <= tolerance,
         rising=rising,
         more=more,
-        near_low=near_low,
-        near_high=near_high,
+        near_low=low,
+        near_high=high,
         **known,
     )
 
@@ -391,8 +377,7 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
         within = replace(within, high=curve.ends[1])
     again = [load for load, judged in curve.judged.items() if not judged.sign and not judged.inside]
     if curve.change() is None:
-        middle = within.near(math.sqrt(within.low * within.high))
-        if middle not in measured:
+        if (middle := within.near(math.sqrt(within.low * within.high))) not in measured:
             return middle
         if again:
             return _least(again, measured)
@@ -406,13 +391,12 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of an arm's objective at a load."""
+    """What is known of an arm's objective at a load: `sign` is 1 where it is met, -1 where it is missed, 0 where the load cannot tell;
+    `again`: whether another cell brings prompts without which nothing can be told."""
 
     load: float
     sign: int
-    """1 where it is met, -1 where it is missed, 0 where the load cannot tell."""
     again: bool
-    """Whether another cell brings prompts without which nothing can be told."""
     visits: int = 1
 
 
