@@ -53,10 +53,8 @@ _NEAR_STEPS, _STEPS = 64, 16
 """Loads at which a curve is looked at for where it is close to 0, and between the cells beside a crossing."""
 _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8, 1 / 1.8)
 """Where cells around a crossing go, as multiples of it."""
-_MOST_VISITS = 4
-"""Cells at one load."""
-_PROBES = 8
-"""Cells after which a curve is given up where more answers would tell, and do not come."""
+_MOST_VISITS, _PROBES = 4, 8
+"""Cells at one load, and cells after which a curve is given up where more answers would tell, and do not come."""
 _Tables = list[tuple[Any, float]]
 """Covariances of the cells' values, a matrix of numpy for each stratum, with its degrees of freedom."""
 
