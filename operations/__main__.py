@@ -41,7 +41,9 @@ VERBS = {
     "status": Verb("operations.status", "what is there on AWS, and what of it bills", ON_AWS),
     "verify": Verb("operations.verification", "prove the running Trn2 nodes; about two minutes", ON_AWS),
     "cost": Verb("operations.pricing", "dollars an hour by component, and of a run", ON_AWS),
-    "scale": Verb("operations.scaling", "set the number of Trn2 nodes, and when they go away", ON_AWS),
+    "scale": Verb(
+        "operations.cloud.nodegroup", "set the number of Trn2 nodes, and when they go away", ON_AWS
+    ),
     "kubectl": Verb(
         "operations.cloud.access", "kubectl on the experiment's cluster; nothing to install", ON_AWS
     ),
