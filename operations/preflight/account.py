@@ -14,8 +14,8 @@ from experiment.catalogue.node_images import images_of
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import stack_name
 from infra.deployment_file import Lasting
-from infra.pins import ADDON_VERSIONS
 from infra.off_schedules import BEFORE_BLOCK_ENDS
+from infra.pins import ADDON_VERSIONS
 from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp

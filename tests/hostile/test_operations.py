@@ -16,7 +16,7 @@ from core.findings import Outside, Refusal
 from experiment import Experiment
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
-from operations.running.measuring import bring
+from operations.running.measuring import fetch
 from operations.running.state import parse
 from store.__main__ import restore
 from store.artifact import pull
@@ -117,7 +117,7 @@ def test_results_come_home_into_their_folder_only(experiment: Experiment, aws: A
     for number, name in enumerate(names):
         driver.world.store("results", f"runs/{number}/{name}", {})
         with pytest.raises(Refusal, match="is not the name of a file"):
-            bring(driver.context(), f"runs/{number}/", driver.out)
+            fetch(driver.context(), f"runs/{number}/", driver.out)
     assert not list(tmp_path.rglob("*escaped"))
 
 
