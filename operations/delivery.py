@@ -13,7 +13,7 @@ import click
 
 from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
 from core.command_line import carried_out
-from core.console import print_json, progress
+from core.console import print_json
 from core.findings import Finding, Refusal
 from core.words import count
 from experiment.naming import BENCHMARK_NAME
@@ -71,8 +71,10 @@ def clear(path: Path, role: str, as_json: bool) -> int:
             "there with PipelineAccount (docs/pipeline.md), then retry the stage"
         ) from None
     deleted = delete_empty(experiment, stage, Clock())
-    told = "\n".join(f"stack {name}: was empty, deleted" for name in deleted)
-    print_json({"deleted": deleted}) if as_json else print(told or "no stack is in the way")
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        print("\n".join(f"stack {name}: was empty, deleted" for name in deleted) or "no stack is in the way")
     return 0
 
 
@@ -131,32 +133,6 @@ class Starter:
 
         Raises `Refusal` when it fails, or does not end in time.
         """
-        build = self._begun(project)
-        name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
-        self._say(f"{name}: started; log {log}")
-        until = self._clock.now() + timedelta(minutes=minutes)
-        phase = ""
-        with progress(name) as told:
-            while build["buildStatus"] == "IN_PROGRESS":
-                if self._clock.now() >= until:
-                    raise Refusal(
-                        f"{name}: still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed until "
-                        "its own time-out: read its log, then retry the stage"
-                    )
-                self._clock.sleep(POLL_S)
-                builds: list[dict[str, Any]] = self._code_build().batch_get_builds(ids=[name])["builds"]
-                if not builds:
-                    raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
-                build = builds[0]
-                if build.get("currentPhase", "") != phase:
-                    phase = build.get("currentPhase", "")
-                    self._say(f"{name}: {phase}")
-                    told(doing=f"{name}: {phase}")
-        if build["buildStatus"] != "SUCCEEDED":
-            raise Refusal(f"{name}: {build['buildStatus']} ({_why(build)}); read {log}, then retry the stage")
-        return name
-
-    def _begun(self, project: str) -> dict[str, Any]:
         known = {
             "ResourceNotFoundException": f"no such project behind {self._role}; deploy the stage's delivery stack first",
             "AccountLimitExceededException": "one build of it is running already; wait for its end, then retry the stage",
@@ -167,7 +143,28 @@ class Starter:
             if error.code not in known:
                 raise
             raise Refusal(f"{project}: {known[error.code]}") from None
-        return build
+        name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
+        self._say(f"{name}: started; log {log}")
+        until, phase = self._clock.now() + timedelta(minutes=minutes), ""
+        while build["buildStatus"] == "IN_PROGRESS":
+            if self._clock.now() >= until:
+                raise Refusal(
+                    f"{name}: still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed until "
+                    "its own time-out: read its log, then retry the stage"
+                )
+            self._clock.sleep(POLL_S)
+            builds = self._code_build().batch_get_builds(ids=[name])["builds"]
+            if not builds:
+                raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
+            build = builds[0]
+            if build.get("currentPhase", "") != phase:
+                phase = build.get("currentPhase", "")
+                self._say(f"{name}: {phase}")
+        if build["buildStatus"] != "SUCCEEDED":
+            raise Refusal(
+                f"{name}: {build['buildStatus']} ({_reason(build)}); read {log}, then retry the stage"
+            )
+        return name
 
     def _code_build(self) -> Any:
         now = self._clock.now()
@@ -176,7 +173,7 @@ class Starter:
         return self._stage[1].client("codebuild")
 
 
-def _why(build: dict[str, Any]) -> str:
+def _reason(build: dict[str, Any]) -> str:
     """The first phase that did not succeed, with what it said."""
     for phase in build.get("phases", ()):
         if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
