@@ -99,7 +99,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
 
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     """The answer for a person; with an `inventory` of the rehearsed stacks before it."""
-    from benchmark.show.terminal import render
+    from benchmark.show.text import render
     from lab.rehearse import account_lines
 
     if inventory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,8 +16,8 @@ from benchmark.analyse.acceptance.advice import advise, forecast
 from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.acceptance.windows import SHAPES, StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
-from benchmark.commands.advise_command import mix as shares
-from benchmark.commands.advise_command import points
+from benchmark.commands.analysis_commands import points, shares
+from benchmark.commands.plan_options import Value
 from benchmark.measure import journal
 from benchmark.plan import Plan
 from benchmark.plan import Prompt as PlannedPrompt
@@ -35,18 +34,6 @@ from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, with
 
 Advice = Callable[[Wishes], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
-
-
-def _of_benchmark(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """What an option of the benchmark takes."""
-
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except argparse.ArgumentTypeError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return convert
 
 
 def _tokens(text: str | float) -> float:
@@ -72,13 +59,13 @@ def _tokens(text: str | float) -> float:
 @click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
 @click.option(
     "--step-times",
-    type=_of_benchmark(points),
+    type=Value(points),
     metavar="0=S,K=S",
     help="Seconds of a plain step and of one with K drafts on Trn2, instead of the published ones.",
 )
 @click.option(
     "--mix",
-    type=_of_benchmark(shares),
+    type=Value(shares),
     metavar="CLASS=WEIGHT,...",
     help="Shares of the output tokens (default: equal).",
 )
@@ -222,7 +209,7 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
             f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
             "a step that drafts verifies as well"
         )
-    shapes = sorted((replace(times, shape=shape) for shape in SHAPES), key=lambda one: one.step_s(k))
+    shapes = sorted((times.shaped(shape) for shape in SHAPES), key=lambda one: one.step_s(k))
     origin = "step times as given"
     if k not in times.timed:
         origin += f"; k = {k} was not timed, so a range"
@@ -236,9 +223,9 @@ def published(one: Expected) -> Steps:
     """
     plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
     if plain_s is None or step is None or step.likely is None or step.high is None:
-        reason = one.plain.why or (step.why if step else "it does not draft")
+        why = one.plain.why or (step.why if step else "it does not draft")
         raise Misuse(
-            f"{one.arm.name}: {reason}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+            f"{one.arm.name}: {why}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         )
     likely, slow, fast = (
         StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
@@ -269,13 +256,13 @@ def predict(
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     weights = mix or dict.fromkeys(likely, 1.0)
     total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
-    predictions = []
+    found = []
     for class_name, row in likely.items():
         low, high = (
             float(one["speed_up"] if one[end] is None else one[end])
             for one, end in ((slow[class_name], "ci_low"), (fast[class_name], "ci_high"))
         )
-        predictions.append(
+        found.append(
             Prediction(
                 class_name=class_name,
                 share=1.0 if class_name == WHOLE else weights.get(class_name, 0.0) / total,
@@ -289,7 +276,7 @@ def predict(
                 baseline_usd_per_million=baseline,
             )
         )
-    return tuple(predictions)
+    return tuple(found)
 
 
 def _rows(
@@ -297,7 +284,7 @@ def _rows(
 ) -> dict[str, Mapping[str, Any]]:
     """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
     k = arm.num_speculative_tokens
-    evidence = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+    found = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
 
     def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
@@ -311,8 +298,8 @@ def _rows(
             "forecast an arm with a smaller window"
         )
 
-    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(evidence["cells"])}
-    mixes = one_load(evidence["mixes"])
+    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(found["cells"])}
+    mixes = one_load(found["mixes"])
     if mixes and len(rows) > 1:
         # Tokens per step of mixed traffic: steps add up, weighted by tokens.
         weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}

@@ -9,13 +9,21 @@ fail it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from benchmark.analyse.cells import Cells, Footing, Place, sort_out
-from benchmark.analyse.comparison import adjust, error_warning, log_ratios, logs_at, result, starts_differ
-from benchmark.analyse.stats import Source, mean
+from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.comparison import (
+    Footing,
+    adjust,
+    error_warning,
+    log_ratios,
+    result,
+    starts_differ,
+)
+from benchmark.analyse.sources import Source
+from benchmark.analyse.values import logs_by_prompt
 from benchmark.errors import ResultsError
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent
@@ -85,32 +93,36 @@ def _refuse(old: Plan, new: Plan) -> None:
 def _arm(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
     """The arm's time per token, old over new; no verdict where a run's answers are not `sensible`."""
     sides = [(cells, cells.plan.arm(name)) for cells in runs]
-    before, after = (_by_prompt(logs_at(cells, arm, place, _METRIC.name).values()) for cells, arm in sides)
-    judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
+    before, after = (
+        _means(logs_by_prompt(cells.answered(arm, place), _METRIC.name, arm.max_tokens_per_step))
+        for cells, arm in sides
+    )
     old, new = (cells.of(arm, place) for cells, arm in sides)
-    warning = error_warning(old, new, ("old run", "new run"))
-    row = _versus(before, after, judged=judged, footing=_footing(runs, place))
-    return {**place.to_dict(), "arm": name, **row, "warning": warning}
+    judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
+    return {
+        **place.to_dict(),
+        "arm": name,
+        **_versus(before, after, judged=judged, footing=_footing(runs, place)),
+        "warning": error_warning(old, new, ("old run", "new run")),
+    }
 
 
 def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
-    """How a treatment's speed-up over the baseline has changed; the baseline is the same in both runs."""
+    """What has become of a treatment's speed-up over the baseline, which is the same in both runs."""
     gains, judged = [], sensible
     for cells in runs:
         arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
-        gains.append(_by_prompt(log_ratios(arms, cells.pairs(arms, place), cells.source)[_METRIC.name]))
+        by_prompt: dict[str, list[float]] = {}
+        for source, gain in log_ratios(arms, cells.pairs(arms, place), cells.source)[_METRIC.name]:
+            by_prompt.setdefault(source.prompt, []).append(gain)
+        gains.append(_means(by_prompt))
         judged = judged and cells.judged(arms, place)
-    names = {"baseline": runs[0].plan.baselines[name], "treatment": name}
-    row = _versus(*gains, more_is_better=True, judged=judged, footing=_footing(runs, place))
-    return {**place.to_dict(), **names, **row}
-
-
-def _by_prompt(sample: Iterable[tuple[Source, float]]) -> dict[str, float]:
-    """Mean logarithms by prompt."""
-    logs: dict[str, list[float]] = {}
-    for source, log in sample:
-        logs.setdefault(source.prompt, []).append(log)
-    return {prompt: mean(values) for prompt, values in logs.items()}
+    return {
+        **place.to_dict(),
+        "baseline": runs[0].plan.baselines[name],
+        "treatment": name,
+        **_versus(*gains, more_is_better=True, judged=judged, footing=_footing(runs, place)),
+    }
 
 
 def _versus(
@@ -123,19 +135,31 @@ def _versus(
 ) -> dict[str, Any]:
     """Prompts that both runs answered, new against old; no verdict on what an emulator made up (not `judged`)."""
     shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
-    sign = 1 if more_is_better else -1
-    gains = [(Source("", prompt), sign * (new - old)) for prompt, (old, new) in shared.items()]
+    gains = [
+        (Source("", prompt), math.log(new / old if more_is_better else old / new))
+        for prompt, (old, new) in shared.items()
+    ]
     old_mean, new_mean = (
-        math.exp(mean([values[side] for values in shared.values()])) if shared else None for side in (0, 1)
+        math.exp(_mean([math.log(values[which]) for values in shared.values()])) if shared else None
+        for which in (0, 1)
     )
-    row = result(gains, judged=judged, footing=footing)
-    return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **row}
+    found = result(gains, judged=judged, footing=footing)
+    return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **found}
 
 
 def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
     """The weaker one of both runs."""
     both = [cells.footing(place.load) for cells in runs]
     return Footing(held=all(one.held for one in both), starts=min(one.starts for one in both))
+
+
+def _means(logs: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Geometric means by prompt."""
+    return {prompt: math.exp(_mean(values)) for prompt, values in logs.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _identity(raw: RawRun) -> dict[str, Any]:
@@ -229,20 +253,20 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
 
 def _cells_against(cells: list[dict[str, Any]], slower_by: float, *, held: bool) -> Iterator[str]:
     for cell in cells:
-        where, ratio = f"{Place.of(cell)}, {cell['arm']}", cell["ratio"]
+        where = f"{Place.of(cell)}, {cell['arm']}"
         if cell["verdict"] == "too few":
             yield f"{where}: {count(cell['n_prompts'], 'prompt')} answered in both runs are too few to judge"
         elif cell["verdict"] == "not judged":
             yield f"{where}: an emulator made up its acceptance, which cannot be judged; leave the class out (--classes)"
-        elif not held and starts_differ(math.log(ratio)):
+        elif not held and starts_differ(math.log(cell["ratio"])):
             yield (
-                f"{where}: {ratio:.3f} times as fast, which cannot be judged: a load was not held while it was measured; "
+                f"{where}: {cell['ratio']:.3f} times as fast, which cannot be judged: a load was not held while it was measured; "
                 "measure both runs with this version"
             )
         elif cell["ci_high"] < 1 / (1 + slower_by):
-            times = f"{cell['old'] * 1000:.2f} -> {cell['new'] * 1000:.2f} ms"
             yield (
-                f"{where}: {1 / ratio - 1:.1%} more time per token ({times}), shown by its interval; "
+                f"{where}: {1 / cell['ratio'] - 1:.1%} more time per token "
+                f"({cell['old'] * 1000:.2f} -> {cell['new'] * 1000:.2f} ms), shown by its interval; "
                 f"{slower_by:.1%} is tolerated"
             )
 

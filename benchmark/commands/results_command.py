@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from benchmark.commands import option_types
+import click
+
+from benchmark.commands.plan_options import Sectioned, flag, folder
 from benchmark.errors import ResultsError
 from core import screen
 from core.words import count, listed
@@ -21,7 +21,6 @@ from core.words import count, listed
 if TYPE_CHECKING:
     from benchmark.analyse.overview import Row
 
-HELP = "list the runs below a folder as a table, and write a page that links their reports"
 PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
@@ -41,13 +40,13 @@ class Column(NamedTuple):
 
 
 def _speed_up(row: Row) -> str:
-    from benchmark.analyse.sentences import interval
+    from benchmark.analyse.gains import interval
 
     return f"{row.speed_up:.2f}{interval(row.ci_low, row.ci_high)}" if row.speed_up else ""
 
 
 def _cost(row: Row) -> str:
-    from benchmark.analyse.sentences import money
+    from benchmark.analyse.gains import money
 
     known = [money(usd).lstrip("$") for usd in (row.usd_before, row.usd_after) if usd is not None]
     return " -> ".join(known) if len(known) == 2 else ""
@@ -75,39 +74,34 @@ COLUMNS = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Where runs are, and how they are listed."""
+def _folder() -> Path:
     here = Path("results")
-    default = here if here.is_dir() else _CHECKOUT / "results"
-    parser.add_argument(
-        "folder", type=Path, nargs="?", default=default, metavar="DIR", help="default: results"
-    )
-    options = [column.option for column in COLUMNS]
-    parser.add_argument(
-        "--sort",
-        choices=options,
-        default="date",
-        metavar="COLUMN",
-        help=f"one of {', '.join(options)} (default: date)",
-    )
-    parser.add_argument("--all", action="store_true", help="unfinished runs and other folders too")
-    option_types.add_json(parser, "JSON instead of text")
+    return here if here.is_dir() else _CHECKOUT / "results"
 
 
-def execute(options: argparse.Namespace) -> int:
-    """List, and write the page. Raises ResultsError where there is no run, StorageError."""
-    folder: Path = options.folder
+@click.command(cls=Sectioned)
+@folder(metavar="[DIR]", help_="Default: results.", required=False)
+@click.option(
+    "--sort",
+    type=click.Choice([column.option for column in COLUMNS]),
+    default="date",
+    metavar="COLUMN",
+    help=f"One of {', '.join(column.option for column in COLUMNS)} (default: date).",
+)
+@flag("--all", "Unfinished runs and other folders too.")
+@flag("--json", "Print JSON instead of text.")
+def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
+    """List the runs below a folder as a table, and write a page that links their reports."""
+    folder = folder or _folder()
     found = rows_of(folder)
     page = _write(folder, found)
-    ranks = _ranks(found, next(column for column in COLUMNS if column.option == options.sort))
+    ranks = _ranks(found, next(column for column in COLUMNS if column.option == sort))
     found = [row for _, row in sorted(zip(ranks, found, strict=True), key=lambda ranked: ranked[0])]
-    if options.json:
-        told = {"schema": 1, "page": page and str(page), "runs": [row._asdict() for row in found]}
-        print(json.dumps(told, indent=1))
+    if json:
+        print(dumps({"schema": 1, "page": str(page), "runs": [row._asdict() for row in found]}, indent=1))
         return 0
-    print("\n".join(_lines(folder, found, everything=options.all)).rstrip())
-    if page:
-        print(f"\nPage: {page}")
+    print("\n".join(_lines(folder, found, everything=all)).rstrip())
+    print(f"\nPage: {page}")
     return 0
 
 
@@ -197,15 +191,12 @@ def _typed(folder: Path, row: Row) -> str:
     return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in raw) + "'"
 
 
-def _write(folder: Path, found: Sequence[Row]) -> Path | None:
-    """The page; without the package that it needs, a line that says so. Raises StorageError."""
+def _write(folder: Path, found: Sequence[Row]) -> Path:
+    """The page. Raises StorageError."""
     from benchmark.analyse.overview import newest_pair
     from benchmark.file_access import write_whole
-    from benchmark.show import page
+    from benchmark.show.text import filled
 
-    if lacking := page.missing():
-        print(f"{PAGE}: not written; pip install {lacking[0]}", file=sys.stderr)
-        return None
     rows = [row for row in found if not row.kind]
     ranks = zip(*(_ranks(rows, column) for column in COLUMNS), strict=True)
     runs = [
@@ -213,7 +204,7 @@ def _write(folder: Path, found: Sequence[Row]) -> Path | None:
             "row": row,
             "cells": [(column.text(row) or "-", rank) for column, rank in zip(COLUMNS, places, strict=True)],
             "typed": _typed(folder, row),
-            "shares": json.dumps([[row.asked or row.link], row.arms, row.loads]),
+            "shares": dumps([[row.asked or row.link], row.arms, row.loads]),
         }
         for row, places in zip(rows, ranks, strict=True)
     ]
@@ -221,4 +212,4 @@ def _write(folder: Path, found: Sequence[Row]) -> Path | None:
     others = [row for row in found if row.kind]
     headings = [column.heading for column in COLUMNS]
     content = {"runs": runs, "others": others, "headings": headings, "compare": _COMPARE, "pair": pair}
-    return write_whole(folder / PAGE, page.filled("results.html", script="results.js", **content))
+    return write_whole(folder / PAGE, filled("results.html", script="results.js", **content))

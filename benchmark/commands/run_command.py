@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.commands import option_types
-from benchmark.commands.option_types import add, arm, overridden, positive, seconds, whole
+import click
+
+from benchmark.commands import plan_options as options
+from benchmark.commands.plan_options import (
+    Sectioned,
+    field,
+    flag,
+    listed,
+    number,
+    option,
+    pairs,
+    seconds,
+    share,
+)
 from benchmark.errors import ErrorRateExceeded, PlanError
+from benchmark.objectives import DEFAULT
 from core.words import count
 
 if TYPE_CHECKING:
@@ -18,7 +31,6 @@ if TYPE_CHECKING:
     from benchmark.measure.progress import Progress
     from benchmark.plan import Plan
 
-HELP = "measure arms on the same prompts, then print what to do"
 _DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
 _SAME = (
@@ -26,88 +38,147 @@ _SAME = (
     "extra_body slo objective"
 )
 """Options that change what the plan calls the same, or choose from it."""
+_ARMS = "Arms (needed with --prompts; they replace a plan's)"
+_LOAD = "Load (without a plan: 32 requests, 4 at a time, warm-up 4)"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Plan or prompts, folder, and what is done with them; who is measured, and how."""
-    parser.epilog = (
-        "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
-        "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md)."
-    )
-    prompts = "prompts alone: JSON lines (prompt, messages or text), CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning"
-    tolerated = (
-        "stop with exit 1 once more than this share of an arm's requests has failed (default 1: never)"
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    add(what, "--plan", Path, "FILE", "the plan, JSON")
-    add(what, "--prompts", Path, "FILE", prompts)
-    add(parser, "--out", Path, "DIR", "results; an earlier run goes on", required=True)
-    add(parser, "--timeout", seconds, "S", "per request (default 300)", default=300.0)
-    add(parser, "--max-error-rate", option_types.share, "X", tolerated, default=1.0)
-    closer = "seconds at most for asking again where greedy answers differ; 0 skips it (default 600)"
-    add(parser, "--closer-look", option_types.seconds_or_none, "S", closer, default=600.0)
-    parser.add_argument(
-        "--no-sense-check",
-        action="store_true",
-        help="do not ask the baseline twelve simple questions before the load, of which it must answer 8",
-    )
-    option_types.add_json(parser)
+def by_percentile(text: str) -> dict[str, dict[str, str]]:
+    """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
+    found: dict[str, dict[str, str]] = {}
+    for item in text.split(","):
+        name, value = options.pair(item)
+        metric, dot, percentile = name.partition(".")
+        percentile = percentile if dot else DEFAULT
+        if percentile in found.setdefault(metric, {}):
+            raise ValueError(f"{metric}.{percentile} is given twice")
+        found[metric][percentile] = value
+    return found
 
-    arms = parser.add_argument_group("arms (with --prompts needed, with --plan instead of its own)")
-    where = "address of an arm, up to and including /v1; without a plan the first is the baseline"
-    add(arms, "--arm", option_types.address, "NAME=URL", where, action="append", default=[])
-    add(arms, "--baseline", str, "NAME", "what the other arms are compared with")
-    add(arms, "--model", str, "M", "the served model's name")
-    option_types.add_name(arms, "what the run is called; only without a plan")
-    option_types.add_declared(arms)
 
-    load = parser.add_argument_group("load (without a plan: 32 requests, 4 at a time, 4 to warm up)")
-    level, long = (load.add_mutually_exclusive_group() for _ in range(2))
-    arrivals = "Poisson arrivals per second instead, a cell each, however many are in flight"
-    again = "another one makes other nonces, so that a second run meets no warm cache"
-    add(level, "--concurrency", option_types.levels, "N,N", "requests in flight, a cell each")
-    add(level, "--rate", option_types.rates, "X,X", arrivals)
-    between = "search between two loads for the largest at which drafting pays, cell by cell; 1:64"
-    add(level, "--search", option_types.search_range, "LOW:HIGH", between)
-    add(level, "--search-rate", option_types.search_range, "LOW:HIGH", "the same over arrivals per second")
-    spend = "of a search: cells (default 12), minutes of loading, usd"
-    add(load, "--search-budget", option_types.search_budget, "B=X,B=X", spend)
-    add(
-        load,
-        "--requests",
-        positive,
+def search_range(text: str) -> tuple[float, float]:
+    """`LOW:HIGH`, two loads."""
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is not LOW:HIGH, as in 1:64")
+    first, last = (int(value) if value.is_integer() else value for value in map(number, (low, high)))
+    if not first < last:
+        raise ValueError(f"{text!r} is an empty range; LOW must be below HIGH, as in 1:64")
+    return first, last
+
+
+def search_budget(text: str) -> dict[str, float]:
+    """`cells=N,minutes=X,usd=X`, one of them at least."""
+    found = pairs(text)
+    if unknown := set(found) - {"cells", "minutes", "usd"}:
+        raise ValueError(f"{min(unknown)!r} is not one of cells, minutes, usd")
+    return {name: field(name, part="Search")(value) for name, value in found.items()}
+
+
+_OF_ARMS = {
+    "--arm": (
+        "NAME=URL",
+        "Address of an arm, up to and including /v1; without a plan the first is the baseline.",
+    ),
+    "--baseline": ("NAME", "What the other arms are compared with."),
+    "--model": ("M", "The served model's name."),
+    "--name": ("NAME", "What the run is called; only without a plan."),
+}
+_OF_LOAD = {
+    "--concurrency": ("N,N", "Requests in flight, a cell each."),
+    "--rate": ("X,X", "Poisson arrivals per second instead, a cell each, however many are in flight."),
+    "--search": (
+        "LOW:HIGH",
+        "Search between two loads for the largest at which drafting pays, cell by cell; 1:64.",
+    ),
+    "--search-rate": ("LOW:HIGH", "The same over arrivals per second."),
+    "--search-budget": ("B=X,B=X", "Of a search: cells (default 12), minutes of loading, usd."),
+    "--requests": (
         "N",
-        "measured requests per class and cell, at least; of a search, a cell has a part of them",
-    )
-    restarts = (
-        "equal parts of the run; between two, start the servers of all arms again: the run waits for it"
-    )
-    add(load, "--starts", positive, "N", restarts)
-    longest = "most minutes of loading in a cell, all arms together; it then has fewer requests"
-    add(load, "--cell-minutes", option_types.number, "M", longest)
-    add(long, "--rounds", positive, "N", "passes over all cells")
-    add(long, "--duration", seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
-    add(load, "--warmup", whole, "N", "unmeasured requests per arm, at least the largest load")
-    add(load, "--max-tokens", positive, "N", "and no prompt may have more")
-    add(load, "--classes", option_types.names, "A,B", "only these classes of prompts")
-    add(load, "--seed", whole, "N", again)
-    for option, help_ in {
-        "--mixed": "all classes share a cell, asked in turn; a search always does that",
-        "--simultaneous": "load the arms at once instead of in turns",
-        "--ignore-eos": "force every answer to max_tokens; what follows its natural end distorts acceptance",
-    }.items():
-        load.add_argument(option, action="store_true", default=None, help=help_)
-    add(load, "--extra-body", option_types.json_object, "JSON", "merged into each request body")
-    each = "what a request has to keep, for goodput: ttft_s, tpot_s, e2e_s in seconds"
-    share = (
-        "what an arm has to keep, in seconds by percentile of its requests: tpot_s=0.04 is tpot_s.p95=0.04"
-    )
-    add(load, "--slo", option_types.slo, "M=S,M=S", each)
-    add(load, "--objective", option_types.objective, "M.P=S,M.P=S", share)
+        "Measured requests per class and cell, at least; of a search, a cell has a part of them.",
+    ),
+    "--starts": (
+        "N",
+        "Equal parts of the run; between two, start the servers of all arms again: the run waits for it.",
+    ),
+    "--cell-minutes": (
+        "M",
+        "Most minutes of loading in a cell, all arms together; it then has fewer requests.",
+    ),
+    "--rounds": ("N", "Passes over all cells."),
+    "--duration": ("S", "Begin rounds until then; 90, 90s, 30m or 2h."),
+    "--warmup": ("N", "Unmeasured requests per arm, at least the largest load."),
+    "--max-tokens": ("N", "And no prompt may have more."),
+    "--classes": ("A,B", "Only these classes of prompts."),
+    "--seed": ("N", "Another one makes other nonces, so that a second run meets no warm cache."),
+    "--mixed": ("", "All classes share a cell, asked in turn; a search always does that."),
+    "--simultaneous": ("", "Load the arms at once instead of in turns."),
+    "--ignore-eos": (
+        "",
+        "Force every answer to max_tokens; what follows its natural end distorts acceptance.",
+    ),
+    "--extra-body": ("JSON", "Merged into each request body."),
+    "--slo": ("M=S,M=S", "What a request has to keep, for goodput: ttft_s, tpot_s, e2e_s in seconds."),
+    "--objective": (
+        "M.P=S,M.P=S",
+        "What an arm has to keep, in seconds by percentile of its requests: tpot_s=0.04 is tpot_s.p95=0.04.",
+    ),
+}
+_READ = {
+    "--arm": options.address,
+    "--name": field("experiment"),
+    "--concurrency": field("concurrency", listed),
+    "--rate": field("rate", listed),
+    "--search": search_range,
+    "--search-rate": search_range,
+    "--search-budget": search_budget,
+    "--duration": field("duration_s", seconds),
+    "--classes": listed,
+    "--extra-body": field("extra_body", options.json_object),
+    "--slo": field("slo", pairs),
+    "--objective": field("objective", by_percentile),
+}
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Measure, then report; stopped, report what is there."""
+@click.command(
+    cls=Sectioned,
+    epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
+    "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
+)
+@option("--plan", Path, "FILE", "The plan, JSON.  [required, or --prompts]")
+@option(
+    "--prompts",
+    Path,
+    "FILE",
+    "Prompts alone: JSON lines (prompt, messages or text), CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning.  "
+    "[required, or --plan]",
+)
+@option("--out", Path, "DIR", "Results; an earlier run goes on.", required=True)
+@option("--timeout", seconds, "S", "Per request (default 300).", default=300.0)
+@option(
+    "--max-error-rate",
+    share,
+    "X",
+    "Stop with exit 1 once more than this share of an arm's requests has failed (default 1: never).",
+    default=1.0,
+)
+@option(
+    "--closer-look",
+    lambda text: 0.0 if text.strip() == "0" else seconds(text),
+    "S",
+    "Seconds at most for asking again where greedy answers differ; 0 skips it (default 600).",
+    default=600.0,
+)
+@flag(
+    "--no-sense-check",
+    "Do not ask the baseline twelve simple questions before the load, of which it must answer 8.",
+)
+@flag("--json", "Print the summary as JSON instead of text.")
+@options.rows(_ARMS, _OF_ARMS, _READ)
+@click.option("--experiment", "name", hidden=True)  # as --name was called before
+@options.declared(_ARMS)
+@options.rows(_LOAD, _OF_LOAD, _READ)
+def command(**given: Any) -> int:
+    """Measure arms on the same prompts, then print what to do."""
     from benchmark.analyse.frontier import next_cell, standing
     from benchmark.commands.report_command import reported, show, summarised
     from benchmark.measure import journal
@@ -115,40 +186,46 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.measure.questions import before_load, look_closer
     from benchmark.measure.rounds import run, run_until_signalled
 
-    progress = Progress(sys.stderr)
+    options.only_one(given, "plan", "prompts")
+    options.only_one(given, "concurrency", "rate", "search", "search_rate")
+    options.only_one(given, "rounds", "duration")
+    if not (given["plan"] or given["prompts"]):
+        raise click.UsageError("one of --plan and --prompts is required")
+    progress, out = Progress(sys.stderr), given["out"]
 
     async def work() -> None:
-        said = {"out": options.out, "timeout_s": options.timeout, "progress": progress}
-        asked = _plan(options)
+        said = {"out": out, "timeout_s": given["timeout"], "progress": progress}
+        asked = _plan(given)
         if asked.objective:
             _say_what_it_needs(asked, progress)
-        plan = await before_load(asked, **said, sense_check=not options.no_sense_check)
+        plan = await before_load(asked, **said, sense_check=not given["no_sense_check"])
         await run(
             plan,
             **said,
-            max_error_rate=options.max_error_rate,
+            max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
             choose=next_cell,
             standing=standing,
         )
-        if options.closer_look:
-            await look_closer(journal.read(options.out), **said, limit_s=options.closer_look)
+        if given["closer_look"]:
+            await look_closer(journal.read(out), **said, limit_s=given["closer_look"])
 
     try:
         signal = run_until_signalled(work())
     except ErrorRateExceeded:
-        show(summarised(options.out), as_json=options.json)
+        show(summarised(out), as_json=given["json"])
         raise
     if signal is None:
-        return reported(options.out, journal.read(options.out), as_json=options.json)
-    if journal.exists(options.out):
-        show(summarised(options.out), as_json=options.json)
-    print(f"benchmark run: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
+        return reported(out, journal.read(out), as_json=given["json"])
+    if journal.exists(out):
+        show(summarised(out), as_json=given["json"])
+    who = click.get_current_context().command_path.removeprefix("python -m ")
+    print(f"{who}: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
     return 128 + signal
 
 
 def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
-    """How many different prompts the objective needs, as a warning where the smallest load has fewer."""
+    """Say how many different prompts the objective needs, as a warning where the smallest load has fewer."""
     from benchmark.measure.schedule import fewest_prompts
     from benchmark.objectives import need, prompts_needed
 
@@ -174,61 +251,59 @@ def _look_at_steps(loader: Loader) -> None:
             (loader.progress.warn if said.caution else loader.progress.tell)(first_look(one, said))
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(given: Mapping[str, Any]) -> Plan:
     """The plan of a file, or one made of prompts, with what the options change."""
     from benchmark.plan import from_dict, load
 
-    asked = load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
-    settings = {name: getattr(options, name) for name in _SAME.split()} | _search(options, asked)
-    if options.objective is None and asked.objective is None and (options.slo or asked.slo):
+    asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
+    settings = {name: given[name] or None if given[name] is False else given[name] for name in _SAME.split()}
+    settings |= _search(given, asked)
+    if given["objective"] is None and asked.objective is None and (given["slo"] or asked.slo):
         settings["objective"] = {}  # none: in plans of earlier versions the slo of a search was one
-    of_arms = {"url": dict(options.arm)} | option_types.of_arms(options)
-    return overridden(asked, of_arms, duration_s=options.duration, **settings)
+    of_arms = {"url": dict(given["arm"])} | options.of_arms(given)
+    return options.overridden(asked, of_arms, duration_s=given["duration"], **settings)
 
 
-def _search(options: argparse.Namespace, asked: Plan) -> dict[str, Any]:
+def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
     """What a search changes about the plan: its own loads go. Raises PlanError for what does not go with it."""
-    between = options.search or options.search_rate
+    between, budget = given["search"] or given["search_rate"], given["search_budget"]
     if between is None:
-        if options.search_budget and asked.search is None:
+        if budget and asked.search is None:
             raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
-        search = (
-            asked.search.to_dict() | options.search_budget if asked.search and options.search_budget else None
-        )
-        return {} if search is None else {"search": search}
-    given = {
-        "--duration": options.duration,
-        "--rounds": options.rounds,
-        "--simultaneous": options.simultaneous,
-    }
-    if named := [option for option, value in given.items() if value]:
+        return {"search": asked.search.to_dict() | budget} if asked.search and budget else {}
+    if named := [f"--{name}" for name in ("duration", "rounds", "simultaneous") if given[name]]:
         raise PlanError(f"--search: chooses the loads itself; leave {' and '.join(named)} out")
     low, high = between
-    by = "rate" if options.search_rate else "concurrency"
-    search = {"low": low, "high": high, "by": by} | (options.search_budget or {})
-    return {"search": search, "concurrency": [], "rate": []}
+    by = "rate" if given["search_rate"] else "concurrency"
+    return {"search": {"low": low, "high": high, "by": by} | (budget or {}), "concurrency": [], "rate": []}
 
 
-def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
-    prompts = _prompts(options.prompts)
+def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
+    prompts = _prompts(given["prompts"])
     own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
-    max_tokens: int = options.max_tokens or (max(own) if len(own) == len(prompts) else 0)
-    missing = {"--arm": options.arm, "--model": options.model, "--max-tokens": max_tokens}
-    if absent := [option for option, value in missing.items() if not value]:
+    max_tokens: int = given["max_tokens"] or (max(own) if len(own) == len(prompts) else 0)
+    missing = {"--arm": given["arm"], "--model": given["model"], "--max-tokens": max_tokens}
+    if absent := [name for name, value in missing.items() if not value]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
-    baseline = options.baseline or options.arm[0][0]
-    drafted = {baseline: 0} | dict(options.speculative_tokens)  # unless told, the baseline decodes plainly
+    baseline = given["baseline"] or given["arm"][0][0]
+    drafted = {baseline: 0} | dict(given["speculative_tokens"])  # unless told, the baseline decodes plainly
     load: dict[str, Any] = {}
     if any(one.keys() & {"at_s", "conversation"} for one in prompts):
         load["requests"] = len(prompts)
     if any("at_s" in one for one in prompts):
         load["concurrency"] = []
+    arms = []
+    for name, url in given["arm"]:
+        # Without a declaration a step may yield anything, so that chunks never stand for tokens.
+        per_step = drafted[name] + 1 if name in drafted else max_tokens
+        k = drafted.get(name, 0)
+        arms.append({"name": name, "url": url, "speculative_tokens": k, "max_tokens_per_step": per_step})
     return {
         "schema": 1,
-        "experiment": options.name or "unnamed",
-        "model": options.model,
+        "experiment": given["name"] or "unnamed",
+        "model": given["model"],
         "baseline": baseline,
-        "arms": [arm(name, url, drafted.get(name), max_tokens) for name, url in options.arm],
+        "arms": arms,
         **_DEFAULTS,
         **load,
         "max_tokens": max_tokens,

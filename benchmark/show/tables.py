@@ -1,27 +1,22 @@
-"""A summary, and what lies beside the records, as sentences and rows of tables: text only, so that the template decides
-nothing."""
+"""A summary, and what lies beside the records, as rows of tables: text only, so that templates decide nothing."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of
-from benchmark.analyse.explanation import split_steps
-from benchmark.analyse.sentences import interval, money
+from benchmark.analyse.comparison import VERDICT_WORDS
+from benchmark.analyse.decision import AtLoad, Decision
+from benchmark.analyse.gains import Gain, interval, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
-from benchmark.show.wording import UNKNOWN, change, differences, failures, number, plain, tokens_per_step
-from core.words import count
 
 Row = tuple[str, ...]
-
-DECISION = ("class", "arm", "window", "TPOT, ms", "speed-up", "verdict", "$/M")
-CELL = ("class", "arm", "n", "errors")
+UNKNOWN = "-"
 Numbers = tuple[tuple[str, Metric, str, float, int], ...]
 """Heading, metric, statistic, scale and digits."""
 MEDIANS: Numbers = (
@@ -40,9 +35,7 @@ CELL_NUMBERS: Numbers = (
     ("p95", E2E, "p95", 1, 2),
     ("tokens/s p50", OUTPUT_TOKENS_PER_S, "p50", 1, 1),
 )
-FAILED = ("class", "arm", "load", "error", "for example", "requests")
-EQUALITY = ("class", "treatment", "load", "pairs with the same text", "median first difference, characters")
-_BY_CLASS = (
+_BY_CLASS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens", money),
     ("Requests within every limit of the SLO (goodput)", "goodput", "share", "{:.0%}".format),
 )
@@ -57,9 +50,6 @@ class Table:
     headings: Row
     rows: Sequence[Row]
     names: int = 2
-
-    def unless_empty(self) -> Table | None:
-        return self if self.rows else None
 
 
 def lean(table: Table) -> tuple[Table, str]:
@@ -77,6 +67,28 @@ def lean(table: Table) -> tuple[Table, str]:
         names=len([i for i in kept if i < table.names]),
     )
     return left, said
+
+
+def plain(value: float | None, form: str, unit: str = "") -> str:
+    """`value` in a format; `-` where it is not known."""
+    return UNKNOWN if value is None else f"{value:{form}}{unit}"
+
+
+def change(before: float | None, after: float | None, form: Callable[[float], str], to: str = "->") -> str:
+    """Two values with an arrow between them; `-` where one is not known."""
+    return UNKNOWN if before is None or after is None else f"{form(before)} {to} {form(after)}"
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def _names(cell: Mapping[str, Any]) -> Row:
+    return cell["class"], cell["arm"], Place.of(cell).load.in_words
+
+
+def _some(table: Table) -> Table | None:
+    return table if table.rows else None
 
 
 def decision_tables(at: AtLoad) -> list[Table]:
@@ -104,7 +116,7 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
     rows = [
         (
             *(gain.class_ or "all, equal shares", gain.arm, *([gain.baseline] * several), str(gain.window)),
-            change(gain.tpot_before_s, gain.tpot_after_s, lambda seconds: f"{seconds * 1000:.1f}"),
+            change(gain.tpot_before_s, gain.tpot_after_s, ms),
             f"{plain(gain.ratio, '.2f')}{interval(gain.low, gain.high)}",
             gain.verdict,
             change(gain.usd_before, gain.usd_after, "{:.2f}".format),
@@ -112,10 +124,9 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
         for gain in gains
     ]
     of_mix = not any(gain.class_ for gain in gains)
-    headings = (*DECISION[:2], *(["baseline"] * several), *DECISION[2:])[of_mix:]
-    return Table(
-        title=title, headings=headings, rows=[row[of_mix:] for row in rows], names=2 + several - of_mix
-    )
+    headings = ("class", "arm", *(["baseline"] * several), "window", "TPOT, ms", "speed-up", "verdict", "$/M")
+    rows = [row[of_mix:] for row in rows]
+    return Table(title=title, headings=headings[of_mix:], rows=rows, names=2 + several - of_mix)
 
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:
@@ -126,16 +137,16 @@ def cell_tables(summary: Mapping[str, Any]) -> list[Table]:
 
 def cell_table(summary: Mapping[str, Any], load: Load, title: str, numbers: Numbers, steps: str) -> Table:
     """The cells of one load with these numbers; `steps` is the heading of the tokens per step."""
-    rows = [
-        (
-            *(cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"])),
-            *(number(cell[metric.name], scale, digits, part) for _, metric, part, scale, digits in numbers),
-            tokens_per_step(cell),
+    rows = []
+    for cell in (cell for cell in summary["cells"] if Place.of(cell).load == load):
+        values = (
+            cell[metric.name] and cell[metric.name][part] * scale for _, metric, part, scale, _ in numbers
         )
-        for cell in summary["cells"]
-        if Place.of(cell).load == load
-    ]
-    return Table(title=title, headings=(*CELL, *(heading for heading, *_ in numbers), steps), rows=rows)
+        shown = (plain(value, f".{digits}f") for value, (*_, digits) in zip(values, numbers, strict=True))
+        known = cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"])
+        rows.append((*known, *shown, plain(cell["acceptance"]["tokens_per_step"], ".2f")))
+    headings = ("class", "arm", "n", "errors", *(heading for heading, *_ in numbers), steps)
+    return Table(title=title, headings=headings, rows=rows)
 
 
 def error_table(summary: Mapping[str, Any], messages: Mapping[tuple[str, str], str]) -> Table | None:
@@ -145,7 +156,8 @@ def error_table(summary: Mapping[str, Any], messages: Mapping[tuple[str, str], s
         for cell in summary["cells"]
         for name, count in cell["error_names"].items()
     ]
-    return Table(title="Failed requests", headings=FAILED, rows=rows, names=5).unless_empty()
+    headings = ("class", "arm", "load", "error", "for example", "requests")
+    return _some(Table(title="Failed requests", headings=headings, rows=rows, names=5))
 
 
 def equality_table(summary: Mapping[str, Any]) -> Table | None:
@@ -157,26 +169,14 @@ def equality_table(summary: Mapping[str, Any]) -> Table | None:
             partings = equality["first_divergence_chars"]
             middle = str(partings[len(partings) // 2]) if partings else UNKNOWN
             rows.append((*_names(cell), f"{equality['equal']} of {equality['n_pairs']}", middle))
-    return Table(title="Outputs", headings=EQUALITY, rows=rows, names=3).unless_empty()
-
-
-def lossless_lines(summary: Mapping[str, Any], *, alone: bool = False) -> Iterator[str]:
-    """One line for each treatment that wrote something else than the baseline; `alone`: only where that is no rounding, or
-    more often than the baseline itself does."""
-    found = summary.get("losslessness") or {"treatments": ()}
-    for one in found["treatments"]:
-        if one["differing"] and (not alone or one["faults"] or one["more_than_baseline"]):
-            equal = f"equal to the baseline's in {one['equal']} of {one['n_pairs']}{differences(one)}"
-            why = ", ".join(f"{why}: {count}" for why, count in one["reasons"].items())
-            said = [f"Answers of {one['treatment']}: {equal}{f' ({why})' if why else ''}"]
-            if itself := found["baseline"]:
-                share = f"{itself['differing']} of {itself['n_pairs']}"
-                said.append(
-                    f"the baseline differs from itself in {share} [{itself['ci_low']:.2f}, {itself['ci_high']:.2f}]"
-                )
-            if one["more_than_baseline"]:
-                said.append(f"{one['treatment']} from it more often than that (p = {one['p_holm']:.2g})")
-            yield "; ".join(said) + "."
+    headings = (
+        "class",
+        "treatment",
+        "load",
+        "pairs with the same text",
+        "median first difference, characters",
+    )
+    return _some(Table(title="Outputs", headings=headings, rows=rows, names=3))
 
 
 def objective_tables(summary: Mapping[str, Any]) -> list[Table]:
@@ -186,7 +186,7 @@ def objective_tables(summary: Mapping[str, Any]) -> list[Table]:
             one["limit"],
             Load(concurrency=row["concurrency"], rate_per_s=row["rate_per_s"]).in_words,
             row["arm"],
-            UNKNOWN if one["share"] is None else f"{one['share']:.1%}",
+            plain(one["share"], ".1%"),
             f"{math.floor(one['low'] * 1000) / 1000:.1%}",
             f"{math.ceil(one['high'] * 1000) / 1000:.1%}",
             str(one["n"]),
@@ -210,8 +210,9 @@ def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
     known = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
     cells = {key: cell for key, cell in known.items() if key not in made_up}
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
-    of, found = dict.fromkeys((place.load, arm) for place, arm in cells), []
+    of = dict.fromkeys((place.load, arm) for place, arm in cells)
     loads = dict.fromkeys(load for load, _ in of)
+    found = []
     for title, part, key, form in _BY_CLASS:
         rows = []
         for load, arm in of:
@@ -231,101 +232,21 @@ def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
     return found
 
 
-def warned(summary: Mapping[str, Any]) -> list[str]:
-    """What a reader must know before relying on the run: failures, the run's warnings, other texts, other engines."""
-    return [
-        *failures(summary),
-        *summary["run"]["warnings"],
-        *lossless_lines(summary, alone=True),
-        *engine_lines(summary, undeclared_alone=True),
-    ]
-
-
-def _names(cell: Mapping[str, Any]) -> Row:
-    return cell["class"], cell["arm"], Place.of(cell).load.in_words
-
-
-_LONGEST = 60
-"""Characters of a value; what is longer is cut."""
-_SHOWN = 4
-"""Differences that a line names; the page has all."""
-
-
-def engine_lines(summary: Mapping[str, Any], *, undeclared_alone: bool = False) -> Iterator[str]:
-    """One line a treatment: what its compiled configuration has different from the baseline's, or that it is not known;
-    and one for each difference that was declared with it."""
-    run = summary["run"]
-    for arm in run["arms"]:
-        name = arm["name"]
-        if name != (base := baseline_of(run, name)):
-            known = summary.get("engines", {}).get(name)
-            if undeclared_alone and not (known and known["undeclared"]):
-                continue
-            yield f"Engine of {name} against {base}: {_engine(name, known)}"
-            for text in () if undeclared_alone else arm.get("also_changes", ()):
-                yield f"Engine of {name}, declared beside speculation: {text}."
-    if not undeclared_alone:
-        yield from split_steps(summary)
-
-
-def _engine(arm: str, found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return f"not compared, engines/{arm}.json is not beside the records."
-    if not found["compared"]:
-        return "not compared, the baseline's compiled configuration was not there."
-    beyond = found["undeclared"]
-    if not beyond:
-        return f"equal but for the {count(found['declared'], 'value')} that speculation sets."
-    named = "; ".join(
-        f"{one['path']} {_value(one['baseline'])} -> {_value(one['this'])}" for one in beyond[:_SHOWN]
-    )
-    rest = f"; and {len(beyond) - _SHOWN} more" if len(beyond) > _SHOWN else ""
-    return f"apart from the {count(found['declared'], 'value')} that speculation sets, these differ: {named}{rest}."
+def value_text(value: Any) -> str:
+    """A value of a compiled configuration, of at most 60 characters."""
+    text = "absent" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def engine_table(summary: Mapping[str, Any]) -> Table | None:
     """Every value that differs beyond speculation; None where none is known to."""
     rows = [
-        (arm, one["path"], _value(one["baseline"]), _value(one["this"]))
+        (arm, one["path"], value_text(one["baseline"]), value_text(one["this"]))
         for arm, found in summary.get("engines", {}).items()
         for one in found["undeclared"]
     ]
     headings = ("arm", "key", "baseline", "this arm")
-    return Table(title="Compiled configurations", headings=headings, rows=rows, names=4).unless_empty()
-
-
-def quality_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each treatment and way of reading answers; what the questions were; or that no arm was asked."""
-    if found := summary.get("sense"):
-        yield f"Sense: {found['text']}."
-    quality = summary.get("quality")
-    if quality is None:
-        yield "Quality: not asked, no answers to gsm8k are beside the records."
-        return
-    for one in quality["comparisons"]:
-        yield f"Quality, gsm8k ({one['filter']}): {one['treatment']} against {one['baseline']}, {_difference(one)}"
-    if not quality["comparisons"]:
-        yield f"Quality: only {', '.join(sorted({one['arm'] for one in quality['scores']}))} was asked, nothing is compared."
-    if (questions := quality["questions"]) is None:
-        yield "Quality: which questions were asked is not recorded."
-    else:
-        yield f"Questions: {questions['dataset']} at commit {questions['revision']}."
-
-
-def _difference(one: Mapping[str, Any]) -> str:
-    if not one["n"]:
-        return "no question in common."
-    difference, low, high = (one[name] * 100 for name in ("difference", "ci_low", "ci_high"))
-    if high < 0:
-        verdict = "worse"
-    elif low > 0:
-        verdict = "better"
-    else:
-        verdict = f"no difference shown, a loss of more than {-low:.1f} points is excluded at 95 %"
-    return (
-        f"{difference:+.1f} points [{low:+.1f}, {high:+.1f}] over {count(one['n'], 'question')}, "
-        f"{one['gained']} gained, {one['lost']} lost (McNemar p = {one['p_value']:.3f}): {verdict}."
-    )
+    return _some(Table(title="Compiled configurations", headings=headings, rows=rows, names=4))
 
 
 def quality_table(summary: Mapping[str, Any]) -> Table | None:
@@ -339,6 +260,62 @@ def quality_table(summary: Mapping[str, Any]) -> Table | None:
     return Table(title="gsm8k", headings=("arm", "answers read by", "right", "share"), rows=rows)
 
 
-def _value(value: Any) -> str:
-    text = "absent" if value is None else json.dumps(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def verdict_text(comparison: Mapping[str, Any]) -> str:
+    """The verdict in words; of the headline metric, the one after Holm's correction."""
+    return VERDICT_WORDS[comparison["verdict_holm"] or comparison["verdict"]]
+
+
+def two_runs_table(rows: Sequence[Mapping[str, Any]], arm: str) -> Table:
+    """An arm's times, or a treatment's speed-ups, in an old run and in a new one."""
+    scale, unit = (1000, " ms") if arm == "arm" else (1, "")
+    headings = (
+        "class",
+        "load",
+        "arm",
+        f"old{unit}",
+        f"new{unit}",
+        "old / new" if unit else "new / old",
+        "verdict",
+    )
+    shown = []
+    for row in rows:
+        load = (
+            str(row["concurrency"] or "replay") if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
+        )
+        times = (plain(row[when] and row[when] * scale, ".2f") for when in ("old", "new"))
+        known = row["ratio"] is not None and row["ci_low"] is not None
+        ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if known else ""
+        shown.append(
+            (row["class"], load, row[arm], *times, f"{plain(row['ratio'], '.3f')}{ends}", verdict_text(row))
+        )
+    return Table(title="", headings=headings, rows=shown, names=3)
+
+
+def windows_table(cell: Mapping[str, Any]) -> Table:
+    """What each window yields and costs in one class, `*` before the recommended one, `?` before those that are equal."""
+    rows = []
+    for row in cell["by_k"]:
+        mark = "?" if row["k"] in cell["not_told_apart"] else "*" if row["k"] == cell["recommended_k"] else ""
+        timed = row["k"] in cell["timed_s"]
+        tokens = f"{row['tokens_per_step']:.2f}"
+        tokens += interval(row["tokens_per_step_low"], row["tokens_per_step_high"])
+        speed_up = f"{row['speed_up']:.2f}{interval(row['ci_low'], row['ci_high']) if timed else ''}"
+        known = "timed" if timed else f"{row['low']:.2f} to {row['high']:.2f}"
+        times = f"{row['step_s'] * 1000:.2f}", f"{row['tpot_s'] * 1000:.2f}"
+        rows.append((f"{mark}{row['k']:>2}", tokens, *times, speed_up, known))
+    headings = ("k", "tokens/step", "step ms", "TPOT ms", "speed-up", "range")
+    return Table(title="", headings=headings, rows=rows, names=0)
+
+
+def lines_of(table: Table, *, indent: str = "") -> Iterator[str]:
+    """The table on a terminal. Under a title, without the columns that say the same in every row."""
+    from core import screen
+
+    same = ""
+    if table.title:
+        table, same = lean(table)
+        title = table.title + (f"; in every row {same}" if same else "")
+        yield from screen.wrapped(title, rest=" ")
+    words = {i for i, head in enumerate(table.headings) if i < table.names or head in ("verdict", "range")}
+    rule = bool(table.title)
+    yield from screen.table(table.headings, table.rows, names=words, indent=indent, rule=rule)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from benchmark.commands.option_types import host_and_port
+from benchmark.commands.report_command import host_and_port
 from core.findings import Misuse, Outside, Refusal
 from lab.emulator.endpoint import H200, TRN2, Endpoint
 from lab.emulator.h200 import MID, started
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="After '--' comes the argv of the arm's container: vllm serve MODEL --max-num-seqs 4 ...",
     )
     parser.add_argument(
-        "--listen", type=host_and_port, required=True, metavar="HOST:PORT", help="port 0: any free one"
+        "--listen", type=_address, required=True, metavar="HOST:PORT", help="port 0: any free one"
     )
     parser.add_argument(
         "--plan", type=Path, metavar="FILE", help="the benchmark's plan, for the prompts' classes"
@@ -72,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--time-scale", type=float, default=1.0, help=argparse.SUPPRESS)
     return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return host_and_port(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -48,7 +48,7 @@ class NotOursError(Refusal):
 
 
 class RunState(BaseModel):
-    """How far a run has come."""
+    """Where a run stands."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,23 +77,24 @@ class RunState(BaseModel):
     """Why it stopped last."""
 
     def as_json(self) -> dict[str, Any]:
-        """As it is stored in S3."""
+        """As it stands in S3."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 def parse(text: bytes, where: str) -> RunState:
-    """The state that was read at `where`. Raises `Refusal` for what is not a state of this release."""
+    """What was read at `where`. Raises `Refusal` for what is not a state of this release."""
+    if len(text) > MOST_BYTES:
+        raise _damaged(where, f"more than {MOST_BYTES} bytes")
     try:
-        if len(text) > MOST_BYTES:
-            raise Refusal(f"more than {MOST_BYTES} bytes")
         return RunState.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        why = f"{place}: {first['msg']}" if place else first["msg"]
-    except Refusal as error:
-        why = str(error)
-    raise Refusal(
+        raise _damaged(where, f"{place}: {first['msg']}" if place else first["msg"]) from None
+
+
+def _damaged(where: str, why: str) -> Refusal:
+    return Refusal(
         f"{where}: cannot be read by this release ({why[:200]}); ./trnspec scale 0 stops the nodes, then remove the "
         "object (aws s3 rm), the results stay"
     )
@@ -108,7 +109,7 @@ class Held:
 
 
 class RunStore:
-    """Reads and writes the state in S3."""
+    """The one place."""
 
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self._bucket = bucket(experiment, "results", aws.account)
@@ -118,9 +119,10 @@ class RunStore:
 
     def current(self) -> Held | None:
         """The unfinished run, if there is one."""
-        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, most=MOST_BYTES + 1)) is None:
+        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN)) is None:
             return None
-        return Held(parse(answer[0], f"s3://{self._bucket}/{ACTIVE_RUN}"), answer[1])
+        text = answer["Body"].read(MOST_BYTES + 1)
+        return Held(parse(text, f"s3://{self._bucket}/{ACTIVE_RUN}"), answer["ETag"])
 
     def begin(self, state: RunState) -> Held:
         """Raises `NotOursError` when another run began in between."""
@@ -141,9 +143,13 @@ class RunStore:
         self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE_RUN)
 
     def _put(self, key: str, state: RunState, **condition: str) -> Held:
-        where = {"Bucket": self._bucket, "Key": key, **condition}
-        body = json.dumps(state.as_json(), indent=1).encode()
-        answer = self._aws.client("s3").put_object(**where, Body=body, ContentType="application/json")
+        answer = self._aws.client("s3").put_object(
+            Bucket=self._bucket,
+            Key=key,
+            Body=json.dumps(state.as_json(), indent=1).encode(),
+            ContentType="application/json",
+            **condition,
+        )
         return Held(state, answer["ETag"])
 
     def _change(self, state: RunState, **condition: str) -> Held:
@@ -199,8 +205,8 @@ def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: 
     mine: dict[str, Any] = {"owner": myself(), "renewed": stamp(now)}
     if held is not None:
         return store.save(held, **mine)
-    new: dict[str, Any] = {"schema": 1, "id": now.strftime("%Y%m%dt%H%M%Sz"), "begun": stamp(now)}
-    return store.begin(RunState(**new, digest=digest(experiment), **mine))
+    name, told = now.strftime("%Y%m%dt%H%M%Sz"), digest(experiment)
+    return store.begin(RunState(schema=1, id=name, begun=stamp(now), digest=told, **mine))
 
 
 def refuse_if_driven(

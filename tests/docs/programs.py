@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 from unittest import mock
 
 import click
 
 from core.argparse_help import Parser
-from operations import delivery, handed_on
+from operations import delivery
 from operations.__main__ import door
 from tests.conftest import ROOT
 
@@ -28,8 +29,8 @@ OUTSIDE = {
 """What this repository does not bring; options of these are not judged."""
 
 
-class Parsed(Exception):
-    """The program took its command line."""
+class Parsed(BaseException):
+    """The program took its command line; no handler of errors catches this."""
 
 
 class Wrong(Exception):
@@ -61,9 +62,6 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
     program, *arguments = command
     name = program.removeprefix("./")
     if name == "trnspec":
-        other = getattr(handed_on, arguments[0], None)
-        if isinstance(other, handed_on.Process):
-            return other.module, arguments[1:]
         return "operations", arguments
     if name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
         return arguments[1], list(arguments[2:])
@@ -72,12 +70,17 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
 
 def run(module: str, arguments: Sequence[str]) -> int:
     """What `python -m module arguments` does, in this process. Raises whatever the program lets out."""
-    package = importlib.util.find_spec(module)
-    name = f"{module}.__main__" if package and package.submodule_search_locations else module
-    main = importlib.import_module(name).main
+    main = _main_of(module).main
     with mock.patch.object(sys, "argv", [module, *arguments]), mock.patch("signal.signal"):
         code: int = main()
     return code
+
+
+def _main_of(module: str) -> Any:
+    package = importlib.util.find_spec(module)
+    return importlib.import_module(
+        f"{module}.__main__" if package and package.submodule_search_locations else module
+    )
 
 
 def _judge_script(name: str, arguments: Sequence[str]) -> None:
@@ -89,7 +92,7 @@ def _judge_script(name: str, arguments: Sequence[str]) -> None:
 
 
 def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
-    """The options of a verb are read, and nothing else happens. A program of another room reads its own."""
+    """The options of a verb are read, and nothing else happens."""
     verb, *words = arguments or ["--help"]
     if verb in ("-h", "--help"):
         return
@@ -98,8 +101,8 @@ def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
         command = group.get_command(above, verb)
         if command is None:
             raise Wrong(f"No such command {verb!r}")
-        if isinstance(command, handed_on._Program):
-            _judge_module(command.module, [*command.words, *words])
+        if isinstance(command, click.Group) and words:
+            _judge_verb(words, command)
         else:
             command.make_context(verb, words, parent=above)
     except click.UsageError as error:
@@ -116,6 +119,9 @@ def _judge_module(module: str, arguments: Sequence[str]) -> None:
         return
     if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
         raise Wrong(f"python -m {module}: no such module")
+    if door_ := getattr(_main_of(module), "door", None):
+        _judge_verb(arguments, door_)
+        return
     said: list[str] = []
     try:
         with _stop_after_parsing(said):
@@ -139,6 +145,10 @@ def _stop_after_parsing(said: list[str]) -> Iterator[None]:
         real(self, args)
         raise Parsed
 
+    def invoke(self: click.Command, _ctx: click.Context) -> None:
+        if not isinstance(self, click.Group):
+            raise Parsed
+
     def error(_self: argparse.ArgumentParser, message: str) -> None:
         said.append(message)
         raise SystemExit(2)
@@ -148,6 +158,7 @@ def _stop_after_parsing(said: list[str]) -> Iterator[None]:
         mock.patch.object(argparse.ArgumentParser, "error", error),
         mock.patch.object(Parser, "error", error),
         mock.patch.object(argparse.ArgumentParser, "print_help"),
+        mock.patch.object(click.Command, "invoke", invoke),
     ):
         yield
 

@@ -18,7 +18,9 @@ BLOCKS = {path: command_blocks(path) for path in documents()}
 RUNNABLE = {path: found for path, blocks in BLOCKS.items() if (found := [b for b in blocks if not b.marker])}
 
 
-LEFT_OUT = re.compile("arguments are required|Missing argument|(No such command|invalid choice:) 'VERB'")
+LEFT_OUT = re.compile(
+    "arguments are required|Missing (argument|option)|(No such command|invalid choice:) 'VERB'"
+)
 """What a sentence may not say of a command that it names."""
 
 

@@ -23,8 +23,8 @@ from benchmark.analyse.two_runs import compare_runs
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
-from benchmark.show.terminal import render
-from benchmark.show.wording import UNKNOWN
+from benchmark.show.tables import UNKNOWN
+from benchmark.show.text import render
 from tests.benchmark.records import answered, block, emulated, failed, held, raw_run
 from tests.benchmark.show.runs import PLAIN, searched
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.beside import EXPECTED, against_published
 from benchmark.analyse.decision import decide
+from benchmark.analyse.expectation import FILE_NAME, against_published
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show.page import render as render_page
-from benchmark.show.speed_up import forecast
-from benchmark.show.terminal import render, render_all
-from benchmark.show.wording import conditions
+from benchmark.show.pictures import forecast
+from benchmark.show.text import render, render_all, said
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, emulated, raw_run
 
@@ -49,7 +48,7 @@ def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6, **plan
 
 
 def told(folder: Path, raw: RawRun, content: object) -> dict[str, Any]:
-    (folder / EXPECTED).write_text(content if isinstance(content, str) else json.dumps(content))
+    (folder / FILE_NAME).write_text(content if isinstance(content, str) else json.dumps(content))
     return against_published(folder, summarise(raw), raw)
 
 
@@ -92,7 +91,7 @@ def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path)
     }
     plain = raw_run(*(answered("steady", pair) for pair in range(6)))
     assert told(tmp_path, plain, of_arms(None, 0.1, None)) == {**nothing, "quoted": QUOTED}
-    (tmp_path / EXPECTED).unlink()
+    (tmp_path / FILE_NAME).unlink()
     assert against_published(tmp_path, summarise(plain), plain) == nothing
 
 
@@ -225,22 +224,20 @@ def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_whe
     for arm in content["arms"]:
         arm |= {"instance": "trn2.48xlarge", "chips": 8}
     summary = summarise(raw) | told(tmp_path, raw, content)
-    assert list(conditions(summary)) == [
-        ("Hardware", "trn2.48xlarge, 8 chips for each arm"),
-        ("Load", "2 at a time"),
-        ("Answers", "median 3, at most 7 tokens"),
-        ("Date", "2026-09-21"),
-    ]
+    conditions = {
+        "Hardware": "trn2.48xlarge, 8 chips for each arm",
+        "Load": "2 at a time",
+        "Answers": "median 3, at most 7 tokens",
+        "Date": "2026-09-21",
+    }
+    header = render_page(raw, summary).partition("</header>")[0]
+    for name, text in conditions.items():
+        assert f"<strong>{name}</strong> {text}" in header
     content["arms"][1] |= {"chips": 1}
     other = summarise(emulated(raw)) | told(tmp_path, raw, content)
-    assert next(conditions(other)) == (
-        "Hardware",
-        "emulated trn2.48xlarge, 8 chips for steady; trn2.48xlarge, 1 chip for spec",
-    )
-    assert [name for name, _ in conditions(summarise(raw))] == ["Load", "Answers", "Date"], "an older run"
-    header = render_page(raw, summary).partition("</header>")[0]
-    for name, text in conditions(summary):
-        assert f"<strong>{name}</strong> {text}" in header
+    unlike = "emulated trn2.48xlarge, 8 chips for steady; trn2.48xlarge, 1 chip for spec"
+    assert said("hardware", other) == unlike
+    assert said("hardware", summarise(raw)) == "", "an older run"
 
 
 @pytest.mark.parametrize("origin", ["measured", "emulated"])

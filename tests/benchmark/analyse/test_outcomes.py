@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.cells import sort_out
-from benchmark.analyse.frontier import outcome
+from benchmark.analyse.outcomes import outcome
 from benchmark.analyse.search import Standing, edge_of_objective, next_of_objective
 from benchmark.analyse.stats import clopper_pearson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import from_dict
-from benchmark.show import csv_files, page, tables, terminal
+from benchmark.show import exports, page, tables
+from benchmark.show.text import render, render_all
 from tests.benchmark.analyse.test_search import CLOSED
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run
@@ -81,12 +82,12 @@ def test_an_arm_of_which_72_percent_are_within_does_not_meet_the_objective_whate
     (of_limit,) = rows["steady"]["limits"]
     assert (of_limit["within"], of_limit["n"], of_limit["share"]) == (72, 100, 0.72)
     told = "TPOT p95 0.04 s at 2 at a time: met by spec (100.0 % of 100 requests, at least 97.0 % with 95 % confidence); missed by steady (72.0 % of 100 requests, at most 79.4 % with 95 % confidence)."
-    for text in (terminal.render(summary), terminal.render_all(summary), page.render(raw, summary)):
+    for text in (render(summary), render_all(summary), page.render(raw, summary)):
         assert told in " ".join(text.split())
     (table,) = tables.objective_tables(summary)
     assert {row[2]: row[-1] for row in table.rows} == {"steady": "missed", "spec": "met"}
     assert table.title in page.render(raw, summary)
-    csv_files.write(raw, summary, tmp_path)
+    exports.write_csv(raw, summary, tmp_path)
     cells = csv.DictReader(io.StringIO((tmp_path / "cells.csv").read_text()))
     assert {row["arm"]: row["objective"] for row in cells} == {"steady": "missed", "spec": "met"}
 

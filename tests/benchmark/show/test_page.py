@@ -14,26 +14,19 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.decision import decide
-from benchmark.analyse.sentences import sentences
+from benchmark.analyse.load_words import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.measure.sense import QUESTIONS, Answer
 from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
-from benchmark.show.canvas import Axis, Panel, looks
+from benchmark.show.drawing import Axis, Plot, looks, ratio_axis
+from benchmark.show.figures import against_windows
 from benchmark.show.page import predictions, render
-from benchmark.show.speed_up import (
-    against_windows,
-    answer,
-    by_other_metrics,
-    past_break_even,
-    ratio_axis,
-    treatments,
-    why,
-)
+from benchmark.show.pictures import answer, by_other_metrics, treatments, why
 from benchmark.show.tables import Table, lean
-from benchmark.show.terminal import render_all
+from benchmark.show.text import render_all, said
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, at_once, run_of, searched
 
@@ -342,7 +335,7 @@ def test_a_bar_that_passes_the_mark_beside_the_verdict_slower_is_cautioned(
     runs: dict[str, RawRun], summaries: Summaries, pages: dict[str, str]
 ) -> None:
     summary = copy.deepcopy(dict(summaries["reference"]))
-    assert past_break_even(decide(summary).at) == ""
+    assert said("past_break_even", decide(summary).at) == ""
     assert "passes the mark" not in pages["reference"]
     for one in summary["comparisons"]:
         if one["class"] == "json" and one["metric"] == "tpot_s":
@@ -353,7 +346,7 @@ def test_a_bar_that_passes_the_mark_beside_the_verdict_slower_is_cautioned(
                 "ci_low": 0.88,
                 "ci_high": 0.92,
             }
-    told = past_break_even(decide(summary).at)
+    told = said("past_break_even", decide(summary).at)
     assert told.startswith(
         "Caution: the bar passes the mark, but the verdict is slower: json with qwen-sd-vllm ("
     )
@@ -377,7 +370,7 @@ def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: d
 def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one(
     runs: dict[str, RawRun], summaries: Summaries, pages: dict[str, str]
 ) -> None:
-    def drawn(name: str, predicted: list[dict[str, Any]]) -> list[Panel]:
+    def drawn(name: str, predicted: list[dict[str, Any]]) -> list[Plot]:
         figures = against_windows(decide(summaries[name]).loads, predicted)
         return [panel for figure in figures for panel in figure.panels]
 

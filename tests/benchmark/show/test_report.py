@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal
 from benchmark.plan import load
-from benchmark.show import page
 from tests.benchmark.records import answered, failed, raw_run, store
 
 FILES = {
@@ -56,19 +54,6 @@ def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_sam
     assert float(first["tpot_s"]) == pytest.approx(0.1)
     assert (warmup["phase"], warmup["finish_reason"]) == ("warmup", "'=1+1"), "a spreadsheet would calculate"
     assert (lost["ttft_s"], lost["e2e_s"], lost["error"]) == ("", "", "timeout")
-
-
-def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As in the pod, which has no package of the page."""
-    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "jinja2" else object())
-    assert main(["report", str(folder), "--json"]) == 1
-    printed = capsys.readouterr()
-    line = f"{folder}: report.html is not written, Jinja2 is not installed; pip install Jinja2"
-    assert printed.err.splitlines()[0] == line
-    assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
-    assert json.loads(printed.out) == json.loads((folder / "summary.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["summary.json", "cells.csv", "report.html"])

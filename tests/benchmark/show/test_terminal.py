@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.summary import summarise
-from benchmark.show.terminal import render, render_all
+from benchmark.show.text import render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_verdicts
 from tests.benchmark.show.runs import all_runs

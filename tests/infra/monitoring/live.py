@@ -40,7 +40,7 @@ from tests.cdk8s_charts.objects import Object, named
 
 EVERY_S = 2
 FOLLOW = (
-    "import sys; from benchmark.show import following; following.EVERY_S = {every}; "
+    "import sys; from benchmark.show import publishing; publishing.EVERY_S = {every}; "
     "from benchmark.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
 STAND_IN = """\

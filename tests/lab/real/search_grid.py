@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.sentences import in_words
+from benchmark.analyse.load_words import in_words
 from benchmark.analyse.summary import summarise
-from benchmark.commands.option_types import levels
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun, extent
 from core.findings import Refusal
@@ -147,7 +146,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/measure lab-search", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "lab-search")
     parser.add_argument("--home", type=Path, default=ROOT / ".lab", help="where the engine is installed")
-    parser.add_argument("--grid", type=levels, default=[1, 4, 8, 16], help="loads (default 1,4,8,16)")
+    parser.add_argument(
+        "--grid",
+        type=lambda text: [int(level) for level in text.split(",")],
+        default=[1, 4, 8, 16],
+        help="loads (default 1,4,8,16)",
+    )
     parser.add_argument("--starts", type=int, default=2, help="of the servers (default 2)")
     parser.add_argument("--arm", default="tiny-weak", help="that drafts (default tiny-weak)")
     parser.add_argument("--classes", default="numeric,table", help="of prompts (default numeric,table)")

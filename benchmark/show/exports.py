@@ -1,0 +1,237 @@
+"""A run in other tools' formats: three CSV files, and the two JSON files a cell that ray-project/llmperf writes.
+
+Times are in seconds, an empty field or null is an unknown value. Names and keys of the JSON files are llmperf's
+(`token_benchmark_ray.py`, version 2023-08-31), their values ours where its own mislead: `schema_note` says how.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmark import metrics
+from benchmark.analyse.cells import Place, covered, sort_out
+from benchmark.analyse.stats import PERCENTILES, percentile
+from benchmark.analyse.values import gaps, output_tokens, request_values
+from benchmark.file_access import write_whole
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord, to_json
+from benchmark.plan import Arm
+
+Json = dict[str, Any]
+_OF_REQUEST = tuple(m.name for m in metrics.METRICS if m.scope == "request" and m.unit != "requests")
+_OF_CELL = tuple(m.name for m in metrics.METRICS if m.name in _OF_REQUEST or m.scope == "chunk")
+_PLACE = "class concurrency rate_per_s"
+_STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+REQUEST_COLUMNS = (
+    *f"run arm {_PLACE} round start block phase counts pair_id prompt_id started_unix_s".split(),
+    *_OF_REQUEST,
+    *["prompt_tokens", "cached_tokens", "completion_tokens", "token_source", "finish_reason", "error"],
+)
+CELL_COLUMNS = (
+    *f"arm {_PLACE} n errors error_rate".split(),
+    *(f"{name}_{statistic}" for name in _OF_CELL for statistic in _STATISTICS),
+    *[
+        "acceptance_tokens_per_step",
+        "acceptance_source",
+        "equal_outputs",
+        "paired_outputs",
+        "goodput_per_s",
+        "goodput_share",
+    ],
+    *["usd_per_hour", "usd_per_million_output_tokens", "objective"],
+)
+COMPARISON_COLUMNS = tuple(
+    f"{_PLACE} baseline treatment metric ratio ci_low ci_high n_pairs n_prompts verdict p_value p_holm detectable_ratio "
+    "error_rate_baseline error_rate_treatment warning".split()
+)
+LLMPERF = "llmperf"
+NOTE = (
+    "inter_token_latency_s is time per output token: (t_last - t_first_chunk) / (tokens - tokens of the first "
+    "chunk); llmperf's own figure (E2E / chunks, first-token time included) is llmperf_inter_token_latency_s. "
+    "Tokens are the server's count. A failed request has nulls instead of zeros and is not among the completed. "
+    "Throughput of the whole is over the time with a request in flight. Minima and maxima of token counts are numbers."
+)
+_QUANTILES = (25, 50, 75, 90, 95, 99)
+_SUMMARISED = (
+    *["inter_token_latency_s", "ttft_s", "end_to_end_latency_s", "request_output_throughput_token_per_s"],
+    *["number_input_tokens", "number_output_tokens"],  # so far llmperf's, in its order
+    *["llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_latency_s"],
+)
+
+
+def write_csv(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The three CSV files in `folder`. Raises StorageError."""
+    files = (
+        ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
+        ("cells.csv", CELL_COLUMNS, _cells(summary)),
+        ("comparisons.csv", COMPARISON_COLUMNS, map(_comparison, summary["comparisons"])),
+    )
+    return [write_whole(folder / name, _csv(columns, rows)) for name, columns, rows in files]
+
+
+def _requests(raw: RawRun) -> Iterable[Json]:
+    for one in raw.requests:
+        values = request_values(one, raw.plan.arm(one.arm).max_tokens_per_step)
+        counts = int(one.phase == "measured" and raw.counts(one))
+        yield to_json(one) | {"counts": counts, **dict.fromkeys(_OF_REQUEST), **values}
+
+
+def _cells(summary: Mapping[str, Any]) -> Iterable[Json]:
+    """Each with whether its arm meets the objective at its load, over all classes."""
+    at = ("arm", "concurrency", "rate_per_s")
+    outcomes = {tuple(map(row.get, at)): row["outcome"] for row in summary["objectives"]}
+    for cell in summary["cells"]:
+        spreads = {f"{m}_{s}": cell[m][s] for m in _OF_CELL if cell.get(m) for s in _STATISTICS}
+        equality, goodput = cell["output_equality"] or {}, cell["goodput"] or {}
+        yield {
+            **cell,
+            **spreads,
+            "acceptance_tokens_per_step": cell["acceptance"]["tokens_per_step"],
+            "acceptance_source": cell["acceptance"]["source"],
+            "equal_outputs": equality.get("equal"),
+            "paired_outputs": equality.get("n_pairs"),
+            "goodput_per_s": goodput.get("per_s"),
+            "goodput_share": goodput.get("share"),
+            **(cell["cost"] or {}),
+            "objective": outcomes.get(tuple(map(cell.get, at))),
+        }
+
+
+def _comparison(one: Mapping[str, Any]) -> Json:
+    baseline, treatment = one["error_rates"]
+    return {**one, "error_rate_baseline": baseline, "error_rate_treatment": treatment}
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_field(row.get(column)) for column in columns] for row in rows)
+    return out.getvalue()
+
+
+def _field(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe in front: servers choose finish reasons."""
+    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if dangerous else value
+
+
+def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
+    """Responses and summary under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
+    written = []
+    for (arm, place), members in sort_out(raw).requests.items():
+        records = sorted(members, key=_ended)
+        answers = [_response(raw.plan.arm(arm), record) for record in records]
+        tokens = _known(answers, "number_input_tokens")
+        size = f"{raw.plan.model}_{round(statistics.fmean(tokens)) if tokens else 0}_{raw.plan.max_tokens}"
+        name = re.sub(r"-{2,}", "-", re.sub(r"[^\w\d-]+", "-", size))  # as llmperf spells it
+        whole = _summary(raw, arm, place, records, answers) | {"name": f"{name}_summary"}
+        rate = place.load.rate_per_s
+        load = str(place.load) if rate is None else f"r{rate:g}"
+        cell = folder / LLMPERF / _slug(arm) / f"{_slug(place.class_)}-{_slug(load)}"
+        for ending, content in (("individual_responses", answers), ("summary", whole)):
+            text = json.dumps(content, indent=4, allow_nan=False) + "\n"
+            written.append(write_whole(cell / f"{name}_{ending}.json", text))
+    return written
+
+
+def _response(arm: Arm, record: RequestRecord) -> Json:
+    """One request; the first ten keys are llmperf's, in its order. A failure has the HTTP status, else llmperf's -1."""
+    values = request_values(record, arm.max_tokens_per_step)
+    tokens = output_tokens(record, arm.max_tokens_per_step) if record.error is None else None
+    waits, status = gaps(record), (record.error or "").removeprefix("http_")
+    failure = int(status) if status.isdecimal() else -1
+    both = None if record.prompt_tokens is None or tokens is None else record.prompt_tokens + tokens
+    return {
+        "error_code": None if record.error is None else failure,
+        "error_msg": "" if record.error is None else f"{record.error}: {record.message or ''}",
+        "inter_token_latency_s": values.get(metrics.TPOT.name),
+        "ttft_s": values.get(metrics.TTFT.name),
+        "end_to_end_latency_s": values.get(metrics.E2E.name),
+        "request_output_throughput_token_per_s": values.get(metrics.OUTPUT_TOKENS_PER_S.name),
+        "number_total_tokens": both,
+        "number_output_tokens": tokens,
+        "number_input_tokens": record.prompt_tokens,
+        "llmperf_inter_token_latency_s": values.get(metrics.LLMPERF_INTER_TOKEN_LATENCY.name),
+        "tokens_per_chunk": values.get(metrics.TOKENS_PER_CHUNK.name),
+        "inter_chunk_latency_s": statistics.fmean(waits) if waits and record.error is None else None,
+    }
+
+
+def _summary(
+    raw: RawRun, arm: str, place: Place, records: Sequence[RequestRecord], answers: Sequence[Json]
+) -> Json:
+    """llmperf's flat summary of one cell, then what it does not have."""
+    plan, opening, tokens = raw.plan, raw.sittings[0], _known(answers, "number_input_tokens")
+    failures = [answer["error_code"] for answer in answers if answer["error_code"] is not None]
+    completed = [answer for answer in answers if answer["error_code"] is None]
+    busy_s = covered([(record.started_unix_s, _ended(record)) for record in records])
+    written = sum(answer["number_output_tokens"] or 0 for answer in completed)
+    results = {
+        **{key: _spread(sorted(_known(completed, key))) for key in _SUMMARISED},
+        "num_requests_started": len(answers),
+        "error_rate": len(failures) / len(answers),
+        "number_errors": len(failures),
+        "error_code_frequency": str(dict(Counter(failures).most_common())),
+        "mean_output_throughput_token_per_s": written / busy_s if busy_s and written else None,
+        "num_completed_requests": len(completed),
+        "num_completed_requests_per_min": len(completed) / busy_s * 60 if busy_s else None,
+    }
+    return {
+        "version": "2023-08-31",
+        "name": "",
+        "model": plan.model,
+        "mean_input_tokens": round(statistics.fmean(tokens)) if tokens else 0,
+        "stddev_input_tokens": round(statistics.stdev(tokens)) if len(tokens) > 1 else 0,
+        "mean_output_tokens": plan.max_tokens,
+        "stddev_output_tokens": 0,
+        "num_concurrent_requests": place.load.concurrency,
+        "rate_per_s": place.load.rate_per_s,
+        **_flat("additional_sampling_params", {"temperature": plan.temperature, **plan.extra_body}),
+        **_flat("results", results),
+        **{"arm": arm, "class": place.class_, "experiment": plan.experiment, "run": opening.run},
+        **{"provenance": opening.provenance, "schema_note": NOTE},
+        "timestamp": int(max(map(_ended, records))),
+    }
+
+
+def _spread(known: Sequence[float]) -> Json:
+    """Quantiles (linear), mean, extremes and sample deviation; null where there are too few values."""
+    return {
+        "quantiles": {f"p{q}": percentile(known, q) if known else None for q in _QUANTILES},
+        "mean": statistics.fmean(known) if known else None,
+        "min": known[0] if known else None,
+        "max": known[-1] if known else None,
+        "stddev": statistics.stdev(known) if len(known) > 1 else None,
+    }
+
+
+def _known(answers: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    return [answer[key] for answer in answers if answer[key] is not None]
+
+
+def _flat(prefix: str, content: Mapping[str, Any]) -> Json:
+    found: Json = {}
+    for key, value in content.items():
+        name = f"{prefix}_{key}"
+        found |= _flat(name, value) if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _ended(record: RequestRecord) -> float:
+    return record.started_unix_s + (record.e2e_s or 0.0)
+
+
+def _slug(name: str) -> str:
+    """`name` as a folder; what it loses is made up for by a hash, so that two names stay two folders."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

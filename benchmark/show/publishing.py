@@ -1,0 +1,381 @@
+"""Sending a run's requests to CloudWatch, each once, after the run or while it is on; copying its folder to S3.
+
+Values go as distributions, so that the console can show percentiles. PutMetricData takes at most 150 distinct values in
+a datum, 1000 data and 1 MB in a call
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html). A ledger in the results folder
+has a line for each acknowledged call. A call that timed out may have been counted all the same: CloudWatch has no
+idempotency token, and such a call is not in the ledger.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from benchmark.analyse.gains import money
+from benchmark.analyse.values import Records, published_values
+from benchmark.errors import PlanError, PublishError, ResultsError, StorageError
+from benchmark.measure.journal import FILE_NAME, RawRun
+from benchmark.measure.records import BlockRecord, Checker, Record, RequestRecord, RunRecord, from_json
+from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
+from benchmark.plan import Plan
+from benchmark.show.prometheus_page import Page, load_label
+from core.labels import as_ascii
+from core.reading import json_of, regular
+from core.words import count
+
+LEDGER = "published.jsonl"
+MAX_VALUES = 150
+MAX_DATA = 1000
+MAX_BYTES = 900_000
+"""Below CloudWatch's 1 MB, since a datum's size is estimated."""
+_BYTES_PER_VALUE, _BYTES_PER_DATUM = 90, 800
+EVERY_S = 60.0
+"""`RunActive` and the requests are metrics of standard resolution: a datum belongs to a minute."""
+GRACE_S = 300.0
+"""A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
+run would make an alarm of its first minute."""
+_REQUESTS_PER_PARCEL = 50
+_DIGITS = 3
+"""Significant digits of published values, so that equal ones share an entry; the raw file keeps them all."""
+_CALLS_USD, _METRIC_MONTH_USD = 0.01, 0.30
+"""Prices of 1,000 calls, and of a metric for a month (the first 10,000)."""
+_PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
+KEPT = (
+    *("requests.jsonl", "divergence.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
+    *("report.html", "*.csv", "llmperf/**/*.json"),
+)
+"""What is copied to S3 where it exists; the ledger of publications belongs to the folder and stays."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """All data of some requests. It is sent in one call, so that a request is counted whole or not at all."""
+
+    request_ids: tuple[str, ...]
+    data: tuple[dict[str, Any], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, estimated from above."""
+        values = sum(len(datum["Values"]) for datum in self.data)
+        return values * _BYTES_PER_VALUE + len(self.data) * _BYTES_PER_DATUM
+
+
+@dataclass(kw_only=True)
+class Published:
+    """What one publication sent."""
+
+    already_there: int
+    """Requests that the ledger had."""
+    calls: int = 0
+    data: int = 0
+    requests: int = 0
+    repeated: int = 0
+    """Attempts beyond the first that calls needed. One that had timed out may have been counted all the same."""
+    metrics: set[tuple[str, ...]] = field(default_factory=set)
+    """Names with their dimensions, which is what is billed."""
+
+    def price(self) -> str:
+        """What the calls and the metrics cost, at quoted list prices."""
+        metrics = len(self.metrics)
+        return (
+            f"{count(self.calls, 'call')} {money(self.calls / 1000 * _CALLS_USD)}, {count(metrics, 'metric')} "
+            f"{money(metrics * _METRIC_MONTH_USD)} for a whole month (billed for the hours that hold data); quoted list "
+            f"prices: {money(_CALLS_USD)} per 1,000 PutMetricData calls, {money(_METRIC_MONTH_USD)} per custom metric and "
+            f"month, the first 10,000 ({_PRICES_SOURCE})"
+        )
+
+
+class Publisher:
+    """Sends the requests of the run in `folder` to a namespace of CloudWatch."""
+
+    def __init__(
+        self, folder: Path, namespace: str, client: Any, report: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """`client` is boto3's; `report` gets a line for each call made."""
+        self.destination = f"{namespace} at {client.meta.endpoint_url}"
+        self._client, self._namespace, self._report = client, namespace, report
+        self._ledger, self._bytes, self._lines = folder / LEDGER, 0, 0
+        self._known: set[str] = set()
+
+    def publish(self, raw: RawRun) -> Published:
+        """Send what the ledger does not have.
+
+        Raises PublishError at the first call that fails after its retries; the ledger keeps those before it.
+        """
+        measured = [record for record in raw.requests if record.phase == "measured"]
+        with self._opened() as ledger:
+            fresh = [record for record in measured if _request_id(record) not in self._known]
+            done = Published(already_there=len(measured) - len(fresh))
+            for batch in calls(parcels(raw.plan, fresh)):
+                data = [datum for parcel in batch for datum in parcel.data]
+                ids = [id_ for parcel in batch for id_ in parcel.request_ids]
+                again = self._send(data, after=done.calls)
+                self._acknowledge(ledger, ids)
+                done.calls, done.data = done.calls + 1, done.data + len(data)
+                done.requests, done.repeated = done.requests + len(ids), done.repeated + again
+                done.metrics |= {(d["MetricName"], *(one["Value"] for one in d["Dimensions"])) for d in data}
+                attempts = f", taken at attempt {again + 1}" if again else ""
+                self._report(
+                    f"call {done.calls}: {len(data)} data for {count(len(ids), 'request')}{attempts}"
+                )
+        return done
+
+    def say_active(self, experiment: str, value: float) -> None:
+        """Say that a run is on (1) or has ended (0). Raises PublishError."""
+        dimensions = [{"Name": name, "Value": experiment} for name in RUN_ACTIVE.dimensions]
+        datum = {"MetricName": RUN_ACTIVE.cloudwatch_name, "Unit": RUN_ACTIVE.cloudwatch_unit}
+        self._send([{**datum, "Dimensions": dimensions, "Value": value}], after=0)
+
+    def _send(self, data: list[dict[str, Any]], after: int) -> int:
+        """Make one call; returns how often it was repeated."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            answer = self._client.put_metric_data(Namespace=self._namespace, MetricData=data)
+        except (BotoCoreError, ClientError) as error:
+            why = " ".join(str(error).split())
+            raise PublishError(
+                f"CloudWatch {self._namespace}: {why}; {after} calls before it were taken and noted, publish again for "
+                "the rest (a call that timed out may then count twice)"
+            ) from error
+        return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """The ledger, of which this process has read everything and which no other one uses meanwhile: what follows a run
+        and what publishes its end must not send the same request. Raises StorageError, and ResultsError for a damaged line."""
+        try:
+            file = self._ledger.open("a+b")
+        except OSError as error:
+            raise StorageError(
+                f"{self._ledger}: {error.strerror}; what is published must be noted there"
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a crash
+            file.seek(self._bytes)
+            for line in file:
+                self._bytes, self._lines = self._bytes + len(line), self._lines + 1
+                try:
+                    entry = json_of(line)
+                    if entry["destination"] == self.destination:
+                        self._known.update(entry["requests"])
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ResultsError(
+                        f"{self._ledger}:{self._lines}: no ledger entry ({error}); without it requests would count twice"
+                    ) from error
+            yield file
+
+    def _acknowledge(self, ledger: BinaryIO, request_ids: Sequence[str]) -> None:
+        """Write down a call that was taken. Raises StorageError."""
+        line = json.dumps({"destination": self.destination, "requests": request_ids}).encode() + b"\n"
+        try:
+            ledger.write(line)
+            ledger.flush()
+            os.fsync(ledger.fileno())
+        except OSError as error:
+            raise StorageError(
+                f"{self._ledger}: {error.strerror}; the last call was taken but not noted, so publishing again "
+                "counts it twice"
+            ) from error
+
+
+def aws_client(service: str, endpoint_url: str | None = None, region: str | None = None) -> Any:
+    """boto3's client with its standard retries. Raises PublishError where AWS is not configured."""
+    import boto3  # takes half a second, and nothing but publishing needs it
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    retries: Any = {"mode": "standard", "total_max_attempts": 5}
+    config = Config(retries=retries, connect_timeout=10, read_timeout=30)
+    try:
+        return boto3.client(service, endpoint_url=endpoint_url, region_name=region, config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise PublishError(f"{service}: {error}; set AWS_REGION or give --region") from error
+
+
+def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> list[Parcel]:
+    """Records as parcels, by cell and minute. Failed ones count as errors only."""
+    groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
+    for record in measured:
+        minute = record.started_unix_s // EVERY_S * EVERY_S
+        groups[record.arm, record.class_, load_label(record), minute].append(record)
+    return [
+        _parcel(plan, cell, minute, members[start : start + _REQUESTS_PER_PARCEL])
+        for (*cell, minute), members in groups.items()
+        for start in range(0, len(members), _REQUESTS_PER_PARCEL)
+    ]
+
+
+def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) -> Parcel:
+    """Records of one cell (arm, class, load) and one minute."""
+    names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
+    dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
+    values: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        for name, found in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():
+            values[name] += found
+    data = [
+        {
+            "MetricName": metric.cloudwatch_name,
+            "Dimensions": dimensions,
+            "Timestamp": datetime.fromtimestamp(minute, UTC),
+            "Unit": metric.cloudwatch_unit,
+            "Values": list(part),
+            "Counts": [float(count) for count in part.values()],
+        }
+        for metric in PUBLISHED
+        for part in _parts(values[metric.name])
+    ]
+    return Parcel(tuple(map(_request_id, records)), tuple(data))
+
+
+def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
+    """Values with their counts, at most MAX_VALUES distinct ones at a time."""
+    counted = iter(sorted(Counter(float(f"{value:.{_DIGITS}g}") for value in values).items()))
+    while part := dict(islice(counted, MAX_VALUES)):
+        yield part
+
+
+def calls(waiting: Iterable[Parcel]) -> Iterator[list[Parcel]]:
+    """Parcels packed into as few calls as the limits allow, in order."""
+    batch: list[Parcel] = []
+    for parcel in waiting:
+        data = sum(len(one.data) for one in (*batch, parcel))
+        size = sum(one.size for one in (*batch, parcel))
+        if batch and (data > MAX_DATA or size > MAX_BYTES):
+            yield batch
+            batch = []
+        batch.append(parcel)
+    if batch:
+        yield batch
+
+
+def _request_id(record: RequestRecord) -> str:
+    """Identity of a measured request within its run."""
+    return f"{record.arm} {record.pair_id}"
+
+
+class Growing:
+    """The journal of a run that is on. Each time only what was written since is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._bytes, self._lines = folder / FILE_NAME, 0, 0
+        self._records: list[Record] = []
+        self._checker: Checker | None = None
+
+    def read(self, report: Callable[[str], None]) -> RawRun | None:
+        """The run so far, None before it begins; `report` gets a line for each line that cannot be used."""
+        if not self._path.exists():
+            return None
+        with regular(self._path) as file:
+            file.seek(self._bytes)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._bytes, self._lines = self._bytes + len(line), self._lines + 1
+                try:
+                    self._records.append(self._checked(line))
+                except ValueError as error:
+                    report(f"{FILE_NAME}: line {self._lines} cannot be used and is left out ({error})")
+        sittings = tuple(one for one in self._records if isinstance(one, RunRecord))
+        requests = tuple(one for one in self._records if isinstance(one, RequestRecord))
+        blocks = tuple(one for one in self._records if isinstance(one, BlockRecord))
+        return RawRun(sittings, requests, blocks) if sittings else None
+
+    def _checked(self, line: bytes) -> Record:
+        record = from_json(json_of(line))
+        if self._checker is None:
+            if not isinstance(record, RunRecord):
+                raise ValueError("no line before it begins a run")
+            self._checker = Checker(record)
+        return self._checker.checked(record)
+
+
+def follow(
+    folder: Path,
+    *,
+    stop: Event,
+    allowed: Callable[[RunRecord], None],
+    report: Callable[[str], None],
+    publisher: Publisher | None = None,
+    page: Page | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Publish what is new every minute until `stop`, then what is left, and that the run has ended: to CloudWatch, on `page`,
+    or both. It is a process of its own, so that the measuring shares no interpreter with it.
+
+    `allowed` is asked once there is a run, and raises where it must not be published. A call that CloudWatch does not
+    take is reported, and made again a minute later.
+    """
+    journal, begun, stopped = Growing(folder), clock(), False
+    active: str | None = None
+    while not stopped:
+        stopped = stop.is_set()
+        if raw := journal.read(report):
+            allowed(raw.sittings[0])
+            measured = any(record.phase == "measured" for record in raw.requests)
+            on = measured or clock() - begun >= GRACE_S
+            if page:
+                page.show(raw, on=on and not stopped)
+            try:
+                if publisher:
+                    publisher.publish(raw)
+                if publisher and on:
+                    publisher.say_active(raw.plan.experiment, 1.0)
+                    active = raw.plan.experiment
+            except PublishError as error:
+                report(f"{error}; tried again in {EVERY_S:g} s")
+        if not stopped:
+            stop.wait(EVERY_S)
+    if publisher and active is not None:
+        publisher.say_active(active, 0.0)
+    if page:
+        page.wait_until_read()
+
+
+def stop_on_signals() -> Event:
+    """Set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def upload(folder: Path, target: str, *, run_id: str, **where: str | None) -> list[str]:
+    """Copy the files of `folder` to `target` (`s3://bucket/prefix/`) and the run's id; returns their addresses. They are whole
+    files, so a repeated copy is harmless.
+
+    Raises PlanError for a target that is not such an address, PublishError where S3 does not take a file.
+    """
+    from boto3.exceptions import S3UploadFailedError
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    parts = urlsplit(target)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise PlanError(f"--upload {target!r}: is not an address in S3; use s3://bucket/prefix/")
+    prefix = f"{parts.path.strip('/')}/".lstrip("/") + run_id
+    client, written = aws_client("s3", **where), []
+    try:
+        for path in (path for pattern in KEPT for path in sorted(folder.glob(pattern))):
+            key = f"{prefix}/{path.relative_to(folder).as_posix()}"
+            client.upload_file(str(path), parts.netloc, key)
+            written.append(f"s3://{parts.netloc}/{key}")
+    except (BotoCoreError, ClientError, S3UploadFailedError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise PublishError(f"S3 {target}: {why}; {folder} keeps everything, publish again") from error
+    return written

@@ -1,0 +1,156 @@
+"""Templates filled with what a run says: pages as HTML, answers as plain text as wide as the terminal.
+
+Prompts, answers and error messages were written by others: in HTML every text is escaped, and a page's own policy forbids
+requests and all scripts but its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from benchmark.analyse.acceptance.yields import MADE_UP
+from benchmark.analyse.cells import Place
+from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
+from benchmark.analyse.decision import AtLoad, baseline_of, decide
+from benchmark.analyse.expectation import CIRCULAR, VERDICTS
+from benchmark.analyse.gains import interval, money
+from benchmark.analyse.load_words import sentences
+from benchmark.analyse.scheduling import split_steps
+from benchmark.cell_size import cell_requests
+from benchmark.plan import Load
+from benchmark.show import tables
+from core import screen
+from core.words import count, listed
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def filled(template: str, *, script: str = "", **content: Any) -> str:
+    """A template with its content. A page has the style of all pages, and names the hash of its own `script` as the only one that
+    a browser may run; lines of plain text are folded to the terminal's width."""
+    found = _templates().get_template(template)
+    if not template.endswith(".html"):
+        text = re.sub(r"\n{3,}", "\n\n", found.render(content)).strip("\n")
+        return "\n".join(screen.folded(text.split("\n")))
+    content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    if script:
+        text = (_TEMPLATES / script).read_text(encoding="utf-8")
+        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        content |= {"script": text, "script_hash": f"sha256-{digest}"}
+    return found.render(content)
+
+
+def lines(name: str, *values: Any) -> list[str]:
+    """The sentences that macro `name` of `sentences.txt` makes of the values, as plain text."""
+    macro = getattr(_templates().get_template("sentences.txt").module, name)
+    return [" ".join(line.split()) for line in str(macro(*values)).split("\n") if line.strip()]
+
+
+def said(name: str, *values: Any) -> str:
+    """The same of a macro that makes one sentence; empty where it makes none."""
+    return " ".join(lines(name, *values))
+
+
+def render(summary: Mapping[str, Any]) -> str:
+    """The question, what to do, its numbers, and what speaks against them."""
+    return _answer(summary, everything=False)
+
+
+def render_all(summary: Mapping[str, Any]) -> str:
+    """The same for every load, then why, every cell, engines, quality, and what the numbers are."""
+    return _answer(summary, everything=True)
+
+
+def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
+    from benchmark.show.pictures import why
+
+    def cells(at: AtLoad) -> tables.Table:
+        title = f"Every cell, {at.load.in_words}: medians"
+        return tables.cell_table(summary, at.load, title, tables.MEDIANS, "tok/step")
+
+    text = filled(
+        "answer.txt",
+        summary=summary,
+        run=summary["run"],
+        decision=decide(summary),
+        everything=everything,
+        load_lines=list(sentences(summary)),
+        objectives=tables.objective_tables(summary),
+        cells=cells,
+        why=why,
+        least_prompts=MIN_PROMPTS,
+        equivalent=EQUIVALENT,
+    )
+    return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # an arm alone has one table for both
+
+
+def _drawn(table: Any, indent: str = "") -> str:
+    """A table, or that of a picture; empty where there is none."""
+    table = getattr(table, "table", table)
+    return "\n".join(tables.lines_of(table, indent=indent)) if table and table.rows else ""
+
+
+def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
+    return sum(map(Counter, counts), Counter[str]()).most_common()
+
+
+def _load(cell: Mapping[str, Any]) -> Load:
+    return Load(concurrency=cell["concurrency"], rate_per_s=cell["rate_per_s"])
+
+
+def _arm(arm: Mapping[str, Any]) -> str:
+    drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
+    decoding = f"{count(drafted, 'speculative token')}, at most {count(most, 'token')} a step"
+    price = f", ${arm['usd_per_hour']:g} an hour" if arm["usd_per_hour"] else ""
+    return f"{arm['name']}: {decoding if drafted else 'plain decoding'}{price}"
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "arm_text": _arm,
+        "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
+        "count": lambda number, noun: count(number, noun),
+        "form": lambda value, form: f"{value:{form}}",
+        "in_numbers": lambda words: Counter(words).items(),
+        "json_text": json.dumps,
+        "lean": tables.lean,
+        "listed": listed,
+        "money": money,
+        "ms": tables.ms,
+        "tally": _tally,
+        "value": tables.value_text,
+        "verdict": tables.verdict_text,
+    }
+    made.tests["beside"] = lambda one, cell: Place.of(one) == Place.of(cell)
+    made.globals |= {
+        **{"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR},
+        **{
+            "drawn": _drawn,
+            "expected_verdicts": VERDICTS,
+            "interval": interval,
+            "lines": lines,
+            "load": _load,
+        },
+        **{"made_up": MADE_UP, "place": Place.of, "said": said, "split_steps": split_steps},
+        **{"tables": tables, "verdicts": VERDICT_WORDS},
+    }
+    return made

@@ -1,0 +1,324 @@
+"""Publishing, after a run and while it is on: what the alarms rest on, and the copy in S3."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError
+
+from benchmark.__main__ import main
+from benchmark.errors import PlanError, PublishError
+from benchmark.metrics import PUBLISHED
+from benchmark.show.publishing import (
+    GRACE_S,
+    MAX_BYTES,
+    MAX_DATA,
+    MAX_VALUES,
+    Publisher,
+    calls,
+    follow,
+    parcels,
+    upload,
+)
+from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
+
+NAMESPACE, REGION = "Benchmark/Test", "us-east-2"
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+
+
+def statistics(url: str, namespace: str, name: str, arm: str = "spec") -> dict[str, Any]:
+    dimensions = {"Experiment": "qwen3-32b", "Arm": arm, "Class": "chat", "Concurrency": "2"}
+    found = boto3.client("cloudwatch", endpoint_url=url).get_metric_statistics(
+        Namespace=namespace,
+        MetricName=name,
+        Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
+        StartTime=datetime.fromtimestamp(WALL, UTC) - timedelta(minutes=5),
+        EndTime=datetime.fromtimestamp(WALL, UTC) + timedelta(minutes=30),
+        Period=3600,
+        Statistics=["SampleCount", "Average", "Sum"],
+    )
+    (point,) = found["Datapoints"]
+    return dict(point)
+
+
+def test_what_is_published_can_be_read_back_and_says_its_price(
+    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = [answered("spec", i, chunk_s=(0.1, 0.145, 0.19), chunk_tokens=(1, 4, 2)) for i in range(3)]
+    folder = store(raw_run(*spec, failed("spec", 3)), tmp_path)
+    command = ["publish", str(folder), "--namespace", NAMESPACE, "--endpoint-url", moto_url]
+    assert main(command) == 0
+    sent, price = capsys.readouterr().out.splitlines()
+    assert "1 call, " in sent
+    assert "4 measured requests" in sent
+    metrics = len(PUBLISHED)
+    assert price.startswith(f"cost: 1 call $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
+    assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in price
+    errors = statistics(moto_url, NAMESPACE, "Errors")
+    assert (errors["SampleCount"], errors["Sum"], errors["Average"]) == (4, 1, 0.25)
+    tpot = statistics(moto_url, NAMESPACE, "TimePerOutputToken")
+    assert (tpot["SampleCount"], tpot["Average"], tpot["Unit"]) == (3, pytest.approx(0.015), "Seconds")
+    assert statistics(moto_url, NAMESPACE, "InterChunkLatency")["SampleCount"] == 6
+
+    assert main(command) == 0
+    assert "0 calls" in capsys.readouterr().out
+    assert statistics(moto_url, NAMESPACE, "Errors")["SampleCount"] == 4
+    (folder / "published.jsonl").write_text("{half")
+    assert main(command) == 2, "rather than counting twice"
+
+
+class FakeCloudWatch:
+    """Takes calls, but refuses those whose number is among `refused`."""
+
+    def __init__(self, *refused: int) -> None:
+        self.meta = SimpleNamespace(endpoint_url="http://cloudwatch")
+        self.refused, self.calls = refused, 0
+        self.data: list[dict[str, Any]] = []
+
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> Any:
+        assert Namespace == NAMESPACE
+        self.calls += 1
+        if self.calls in self.refused:
+            raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate\nexceeded"}}, "PutMetricData")
+        self.data += MetricData
+        return {}
+
+    @property
+    def active(self) -> list[float]:
+        return [datum["Value"] for datum in self.data if datum["MetricName"] == "RunActive"]
+
+    @property
+    def requests(self) -> int:
+        return int(sum(sum(one["Counts"]) for one in self.data if one["MetricName"] == "Errors"))
+
+
+def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
+    raw = raw_run(*(answered(pair=60 * i) for i in range(300)))
+    client, other = FakeCloudWatch(2), FakeCloudWatch()
+    with pytest.raises(PublishError, match="Rate exceeded; 1 calls before it were taken"):
+        Publisher(tmp_path, NAMESPACE, client).publish(raw)
+    noted = json.loads((tmp_path / "published.jsonl").read_text())
+    assert noted["requests"][0] == "steady chat/c2/0000"
+    done = Publisher(tmp_path, NAMESPACE, client).publish(raw)
+    assert (client.requests, done.requests + done.already_there) == (300, 300)
+    other.meta.endpoint_url = "http://elsewhere"
+    assert Publisher(tmp_path, NAMESPACE, other).publish(raw).requests == 300
+
+
+def test_calls_stay_within_cloudwatchs_limits() -> None:
+    def times(i: int) -> tuple[float, ...]:
+        return tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80))
+
+    records = [answered(pair=i, chunk_s=times(i)) for i in range(400)]
+    made = list(calls(parcels(raw_run(*records).plan, records)))
+    ids = [id_ for call in made for parcel in call for id_ in parcel.request_ids]
+    assert len(ids) == len(set(ids)) == 400
+    for call in made:
+        data = [datum for parcel in call for datum in parcel.data]
+        assert len(data) <= MAX_DATA
+        assert sum(parcel.size for parcel in call) <= MAX_BYTES
+        assert all(len(datum["Values"]) == len(datum["Counts"]) <= MAX_VALUES for datum in data)
+
+
+@pytest.mark.parametrize(
+    ("load", "told"), [((2, None), "2"), ((None, 2.5), "2.5/s"), ((None, None), "replay")]
+)
+def test_each_datum_has_the_registrys_unit_and_dimensions(
+    load: tuple[int | None, float | None], told: str
+) -> None:
+    request = replace(answered(), concurrency=load[0], rate_per_s=load[1], class_="Erklärung")
+    (parcel,) = parcels(raw_run().plan, [request])
+    units = {(metric.cloudwatch_name, metric.cloudwatch_unit) for metric in PUBLISHED}
+    assert {(datum["MetricName"], datum["Unit"]) for datum in parcel.data} == units
+    expected = {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "Erkl%C3%A4rung", "Concurrency": told}
+    for datum in parcel.data:
+        assert {one["Name"]: one["Value"] for one in datum["Dimensions"]} == expected
+        assert datum["Timestamp"] == datetime.fromtimestamp(WALL // 60 * 60, UTC)
+
+
+@pytest.fixture
+def refusals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """With what the next calls are refused, before they reach CloudWatch; the last element counts the attempts."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    codes, session = [0], boto3.Session()
+
+    def answer(request: Any, **_: Any) -> AWSResponse | None:
+        codes[-1] += 1
+        body = SimpleNamespace(stream=lambda: [b""])
+        return AWSResponse(request.url, codes.pop(0), {}, body) if len(codes) > 1 else None
+
+    session.events.register("before-send.cloudwatch", answer)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    return codes
+
+
+@pytest.mark.parametrize(
+    ("codes", "attempts", "code"),
+    [([429, 503], 3, 0), ([429] * 9, 5, 3), ([500] * 9, 5, 3), ([403] * 9, 1, 3)],
+    ids=["throttled twice", "throttled", "failing", "refused"],
+)
+def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
+    moto_url: str,
+    tmp_path: Path,
+    refusals: list[int],
+    capsys: pytest.CaptureFixture[str],
+    codes: list[int],
+    attempts: int,
+    code: int,
+) -> None:
+    folder, namespace = store(raw_run(answered()), tmp_path), f"Repeated/{codes[0]}/{code}"
+    before = (folder / "requests.jsonl").read_bytes()
+    refusals[:0] = codes
+    assert main(["publish", str(folder), "--namespace", namespace, "--endpoint-url", moto_url]) == code
+    assert refusals[-1] == attempts
+    error = capsys.readouterr().err
+    assert (folder / "requests.jsonl").read_bytes() == before
+    assert bool((folder / "published.jsonl").read_bytes()) == (code == 0)
+    if code:
+        assert error.count("\n") == 1
+        assert "0 calls before it were taken" in error
+    else:
+        assert "taken at attempt 3" in error
+        assert "2 attempts had to be repeated; one that timed out may have been counted twice" in error
+        assert statistics(moto_url, namespace, "Errors", "steady")["SampleCount"] == 1
+
+
+def test_a_full_disk_and_an_emulated_run_are_one_line_that_says_what_it_means(
+    moto_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, made_up = (
+        store(raw, tmp_path / name)
+        for name, raw in (("real", raw_run(answered())), ("emulated", emulated(raw_run(answered()))))
+    )
+    assert main(["publish", str(made_up), "--namespace", NAMESPACE]) == 2, "kept out of the real CloudWatch"
+    assert "an emulated run" in capsys.readouterr().err
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    assert main(["publish", str(real), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
+    assert capsys.readouterr().err.splitlines()[-1].endswith("publishing again counts it twice")
+
+
+class Minutes(Event):
+    """Stops after as many minutes as there are deeds, and does one in each."""
+
+    def __init__(self, *deeds: Callable[[], object]) -> None:
+        super().__init__()
+        self.deeds = list(deeds)
+
+    def is_set(self) -> bool:
+        return not self.deeds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.deeds.pop(0)()
+        return self.is_set()
+
+
+def followed(folder: Path, client: FakeCloudWatch, stop: Minutes, **changes: Any) -> list[str]:
+    """What is reported of a run that may be published."""
+    lines: list[str] = []
+    given: dict[str, Any] = {"allowed": lambda opening: None, "report": lines.append} | changes
+    follow(folder, publisher=Publisher(folder, NAMESPACE, client, lines.append), stop=stop, **given)
+    return lines
+
+
+def nothing() -> None:
+    """A minute in which nothing happens."""
+
+
+def holds(folder: Path, requests: int) -> None:
+    store(raw_run(*(answered("spec", number) for number in range(requests))), folder)
+
+
+def test_each_request_of_a_run_that_is_on_is_published_once_and_the_end_is_said(tmp_path: Path) -> None:
+    client = FakeCloudWatch(3)
+    minutes = Minutes(nothing, lambda: holds(tmp_path, 2), lambda: holds(tmp_path, 5), nothing)
+    lines = followed(tmp_path, client, minutes)
+    assert client.requests == 5
+    assert client.active == [1.0, 1.0, 0.0], (
+        "nothing before the run, nor in the minute whose call was not taken"
+    )
+    assert any("tried again in 60 s" in line for line in lines)
+    (first, *_) = [datum for datum in client.data if datum["MetricName"] == "RunActive"]
+    assert first["Dimensions"] == [{"Name": "Experiment", "Value": "qwen3-32b"}]
+    assert first["Unit"] == "Count"
+
+
+def test_a_run_without_a_request_counts_as_on_after_the_grace_and_what_must_not_be_published_is_refused(
+    tmp_path: Path,
+) -> None:
+    client, times = FakeCloudWatch(), iter([0.0, 0.0, 1.0, GRACE_S, GRACE_S + 60])
+    holds(tmp_path, 0)
+    followed(tmp_path, client, Minutes(nothing, nothing, nothing), clock=lambda: next(times))
+    assert client.active == [1.0, 1.0, 0.0]
+    refused = FakeCloudWatch()
+    with pytest.raises(PlanError, match="emulated"):
+        followed(tmp_path, refused, Minutes(nothing), allowed=Mock(side_effect=PlanError("emulated")))
+    assert refused.data == []
+
+
+@pytest.fixture
+def s3(moto_url: str) -> Iterator[Any]:
+    client = boto3.client("s3", endpoint_url=moto_url, region_name=REGION)
+    client.create_bucket(Bucket="results", CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield client
+    for entry in client.list_objects_v2(Bucket="results").get("Contents", []):
+        client.delete_object(Bucket="results", Key=entry["Key"])
+    client.delete_bucket(Bucket="results")
+
+
+def test_what_publish_copies_arrives_under_the_prefix_and_the_run_and_the_ledger_stays(
+    s3: Any, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    names = ("requests.jsonl", "report.html", "cells.csv", "llmperf/spec/chat-c2/M_9_13_summary.json")
+    for name in names[1:]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}\n")
+    command = ["publish", str(folder), "--namespace", "N", "--upload", "s3://results/runs"]
+    for _ in range(2):
+        assert main([*command, "--endpoint-url", moto_url, "--region", REGION]) == 0
+        addresses = capsys.readouterr().out.splitlines()[2:]
+        assert addresses == [f"s3://results/runs/r1/{name}" for name in names]
+    stored = s3.list_objects_v2(Bucket="results")["Contents"]
+    assert {entry["Key"] for entry in stored} == {f"runs/r1/{name}" for name in names}
+    assert s3.get_object(Bucket="results", Key="runs/r1/cells.csv")["Body"].read() == b"{}\n"
+    with pytest.raises(PublishError, match=r"NoSuchBucket.*keeps everything, publish again") as caught:
+        upload(folder, "s3://none/runs/", run_id="r1", endpoint_url=moto_url, region=REGION)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--listen 127.0.0.1:9400", "--listen: shows a run that is on; add --follow"),
+        ("--follow", "--namespace: missing; name where CloudWatch keeps the metrics"),
+        ("--follow --listen 9400", "'9400' is not HOST:PORT, as in 127.0.0.1:9400"),
+        ("--follow --listen a:70000", "'a:70000' is not HOST:PORT"),
+        ("--namespace N --upload results/runs", "use s3://bucket/prefix/"),
+        ("--namespace N --upload https://results/runs", "use s3://bucket/prefix/"),
+        ("--namespace N --upload s3://", "use s3://bucket/prefix/"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    words: str, told: str, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    assert main(["publish", str(folder), *words.split(), "--endpoint-url", moto_url]) == 2
+    assert told in capsys.readouterr().err
