@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
+from jinja2 import Template
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.error import YAMLError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from experiment.model import Serve
     from operations.cloud.aws import Aws
 
+_TEXT = Path(__file__).with_name("promotion.txt.jinja")
 _SECTION = re.compile(r"^serve[ \t]*:.*\n(?:(?:[ \t].*)?\n)*", re.MULTILINE)
 """Up to the next line that begins with anything but white space."""
 
@@ -263,34 +265,21 @@ def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[st
 
 
 def _text(experiment: Experiment, serve: Serve, plan: Mapping[str, Any]) -> str:
-    verb, changed = ("would be", "would change") if plan["dry_run"] else ("is", "changed")
-    size = f"{serve.replicas} to " if serve.scales else ""
-    size += count(serve.max_replicas if serve.scales else serve.replicas, "replica")
-    rest = f"; {', '.join(plan['at_zero'])} at 0" if plan["at_zero"] else ""
-    lines = [f"{serve.arm} {verb} the service of {experiment.name}: {size}{rest}"]
-    if plan["diff"]:
-        lines.append(plan["diff"].rstrip("\n"))
-    if (limit := experiment.answer_limit) is not None:  # its server fails at the end of the context
-        arm = _arm(experiment, serve)
-        prompt = arm.serving.max_model_len - limit - arm.step_room
-        lines += [
-            f"answers end at {limit} tokens, whatever a caller asks for (the longest that was measured)",
-            f"prompts must not exceed {prompt} tokens, which no server checks: beyond that a step of {arm.step_room} "
-            "tokens can pass\n      the end of the context, and the server ends; refuse them in front of it",
-        ]
-    lines += [f"{changed}: {path}" for path in plan["files"]] or ["the manifests are up to date"]
-    lines.append(f"bills: {billed(plan)} at list price, whether requests come or not")
-    if serve.certificate_arn is not None:
-        lines.append("bills as well: a Network Load Balancer, by the hour and by traffic")
-    if plan["trn2_nodes_now"] is not None:
-        lines.append(f"Trn2 nodes now: {plan['trn2_nodes_now']}")
-    lines += [
-        f"ends: {experiment.cluster.off_when} and after the hours of ./trnspec scale the Trn2 nodes\n      are set to 0, and the "
-        "service with them; another hour: change cluster.off_at_utc, render, deploy.\n"
-        "      Nothing starts them again by itself: ./trnspec scale does",
-        "next:",
-    ]
-    return "\n".join([*lines, *(f"    {command}" for command in plan["next"])])
+    """The plan for people."""
+    arm, limit = _arm(experiment, serve), experiment.answer_limit
+    template = Template(_TEXT.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True)
+    text: str = template.render(
+        **plan,
+        serve=serve,
+        size=(f"{serve.replicas} to " if serve.scales else "") + count(serve.max_replicas, "replica"),
+        longest_prompt=arm.serving.max_model_len
+        - (limit or 0)
+        - arm.step_room,  # its server fails at the end
+        step_room=arm.step_room,
+        billed=billed(plan),
+        off_when=experiment.cluster.off_when,
+    )
+    return text.rstrip("\n")
 
 
 def billed(plan: Mapping[str, Any]) -> str:
