@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from core.differences import differences
 from experiment.compilation import TREATED_KEYS, and_what_follows
-from experiment.difference import differences
 from experiment.naming import ARTIFACT_KEY, BATCH, NAME
 
 _POD = r"spec\.template\.spec\."

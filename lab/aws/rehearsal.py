@@ -18,9 +18,9 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cdk8s_charts.manifests import read as read_manifests
+from core.differences import differences
 from core.findings import Outside
 from experiment import load
-from experiment.difference import differences
 from lab.aws.assembly import read_assembly, stand_in_for_bootstrap
 from lab.aws.moto_models import KUBERNETES_RESOURCE
 from lab.aws.moto_server import (

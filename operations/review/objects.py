@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cdk8s_charts.parity import as_read
+from core.differences import ABSENT, Difference, differences
 from core.edge import shortened
-from experiment.difference import ABSENT, Difference, differences
 from experiment.naming import NAME, STEP
 
 LONGEST_VALUE = 120

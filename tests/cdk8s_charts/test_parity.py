@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.parity import as_read, options, undeclared_differences
+from core.differences import differences
 from experiment import load
-from experiment.difference import differences
 from tests.cdk8s_charts.objects import Case, Object, named, objects_of, pod_spec
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE

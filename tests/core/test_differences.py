@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from experiment.difference import ABSENT, Difference, differences
+from core.differences import ABSENT, Difference, differences
 
 ONE, TWO = {"name": "one", "value": 1}, {"name": "two", "value": 2}
 

@@ -1,5 +1,4 @@
-"""Where two pieces of plain data differ, value by value. The one deep comparison; `store` keeps its own ten lines, because it
-travels into an image alone."""
+"""Where two pieces of plain data differ, value by value."""
 
 from __future__ import annotations
 
