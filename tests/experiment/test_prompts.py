@@ -1,0 +1,191 @@
+"""`prompts: file:`: the user's own prompts in an experiment, their lengths, and `prompts`, which prints them as lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.prompt_files import read_file
+from experiment import Experiment, InvalidExperiment, load
+from experiment.__main__ import main
+from experiment.arms import digest
+from experiment.description import as_json, as_text
+from experiment.expected import expected
+from experiment.prompts import estimated
+from tests.benchmark.test_prompt_files import CONVERSATION, FORMATS, line, mt_bench
+from tests.experiment.edits import Variation
+
+
+def _with_file(variation: Variation, lines: list[str], name: str = "mine.jsonl") -> Path:
+    path = variation(lambda data: data.update(prompts={"file": name}))
+    (path.parent / name).write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation: Variation) -> None:
+    turns = [json.dumps(mt_bench(number)) for number in range(16)]
+    lines = [line(number) for number in range(8)]
+    assert load(_with_file(variation, lines)).prompts[0].messages == (("user", "Question 0?"),)
+    for entries in (turns, lines):
+        path = _with_file(variation, entries)
+        path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
+        assert load(path).prompts[0].text == "Question 0?"
+    lines.append(json.dumps({"id": "m", "class": "mine", "messages": CONVERSATION}))
+    (path.parent / "mine.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InvalidExperiment, match=r"line 9 of mine.jsonl.*for endpoint completions"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_check_says_the_format_and_the_file_can_be_printed_as_lines(
+    variation: Variation, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    entry, _, _, said = FORMATS[name]
+    path = _with_file(variation, [json.dumps(entry(number)) for number in range(16)])
+    experiment = load(path)
+    text = " ".join(as_text(experiment).split())
+    assert f"prompts 16 of {len(experiment.classes)} class" in text
+    assert said in text
+    assert as_json(experiment)["prompt_format"] == said
+    assert digest(experiment) == digest(replace(experiment, prompt_format="")), "what a file is called"
+    mine = path.parent / "mine.jsonl"
+    assert main(["prompts", str(mine)]) == 0
+    mine.write_text(capsys.readouterr().out)
+    assert load(path).prompts == experiment.prompts
+
+
+REFUSED = r"""
+{"id": "x", "class": "other", "prompt": "x"} | add 7 more, or put its prompts into another
+{"id": "x", "class": "mine", "messages": ["hi"]} | `messages` is empty or malformed
+{"id": "x", "class": "mine", "messages": [{"role": "assistant", "content": "x"}]} | `messages` is empty
+{"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
+"""
+"""The entry after those that are right | words of the line."""
+LONG = [
+    (
+        line(9, prompt="y" * 500),
+        r"up to 500 tokens \(its UTF-8 bytes\) of the prompt.*--tokenizer tokenizer.json",
+    ),
+    (line(9, prompt="y" * 500, tokens=400), r"up to 400 tokens \(as its line states\)"),
+    ('{"custom_id": "x", "body": {"prompt": ["x"]}}', "line 9 of mine.jsonl"),
+]
+
+
+@pytest.mark.parametrize("row", [*(row.split(" | ") for row in REFUSED.strip().splitlines()), *LONG])
+def test_a_prompt_that_cannot_be_asked_is_refused(variation: Variation, row: tuple[str, str]) -> None:
+    entry, words = row
+    with pytest.raises(InvalidExperiment, match=words):
+        load(_with_file(variation, [*map(line, range(8)), entry]))
+
+
+def test_a_name_of_a_file_that_no_class_can_have_is_not_one(variation: Variation) -> None:
+    lines = [json.dumps({"text": f"Question {n}?"}) for n in range(8)]
+    assert load(_with_file(variation, lines, ":mine.jsonl")).classes == ("all",)
+
+
+def test_what_people_typed_is_printed_as_they_typed_it_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.jsonl"
+    entries = [{"class": "Übersetzung", "prompt": "日本語で"}, {"class": "код", "prompt": "Привет"}]
+    invisible = {"class": "код", "prompt": "à\u00a0la\u2028carte \U0001f469\u200d\U0001f4bb \U000e0041"}
+    mine.write_text("\n\ufeff".join(json.dumps(one) for one in [*entries, invisible]), encoding="utf-8")
+    assert main(["prompts", str(mine)]) == 0
+    said = capsys.readouterr().out
+    assert all(text in said for one in entries for text in one.values())
+    mine.write_text(f"\ufeff{said}", encoding="utf-8")
+    read = read_file(mine, name="mine.jsonl")
+    assert [{key: line[key] for key in ("class", "prompt")} for _, line in read.lines] == [
+        *entries,
+        invisible,
+    ]
+
+
+GERMAN = "Die Bundesrepublik besteht aus sechzehn Ländern, deren Verfassungen denselben Grundsätzen folgen müssen. "
+
+
+def test_long_prompts_in_other_languages_keep_their_bound_and_their_forecast(variation: Variation) -> None:
+    text = GERMAN * 105
+    assert len(text.encode()) > 11_000
+
+    def loaded(length: int, **fields: Any) -> Experiment:
+        lines = [line(number, prompt=f"{number} {text}", **fields) for number in range(8)]
+        path = _with_file(variation, lines)
+        path.write_text(path.read_text().replace("max_model_len: 1024", f"max_model_len: {length}"))
+        return load(path)
+
+    with pytest.raises(
+        InvalidExperiment, match=r"benchmark.max_tokens.*\(its UTF-8 bytes\).*prompts FILE --tokenizer"
+    ):
+        loaded(8192)
+    experiment = loaded(16384)
+    _, drafted = expected(experiment)
+    assert drafted.plain.likely_s is not None
+    assert drafted.drafted is not None
+    assert drafted.drafted.likely is not None
+    assert "of max_model_len 16,384, steps read 8,192 tokens" in as_text(experiment)
+    counted = loaded(4096, tokens=3300)
+    assert expected(counted)[0].plain.likely_s is not None
+    assert digest(counted) != digest(experiment)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The quick brown fox jumps over the lazy dog.", (9, 15)),
+        ("Широкая электрификация южных губерний даст мощный толчок подъёму сельского хозяйства.", (25, 55)),
+        ("我能吞下玻璃而不伤身体。今天的天气很好，我们去公园散步吧。", (18, 32)),
+        ("私はガラスを食べられます。それは私を傷つけません。", (15, 26)),
+        ("나는 유리를 먹을 수 있어요. 그래도 아프지 않아요", (15, 27)),
+    ],
+)
+def test_an_estimate_of_a_script_is_near_what_tokenizers_count(text: str, tokens: tuple[int, int]) -> None:
+    """Bounds: what the vocabularies of Qwen and Llama 3 count, less and more a third."""
+    assert tokens[0] <= estimated(text) <= tokens[1]
+
+
+def test_without_its_package_a_tokenizer_is_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert main(["prompts", str(tmp_path / "mine.jsonl"), "--tokenizer", "tokenizer.json"]) == 2
+    assert (
+        "the Python package `tokenizers` is not installed; type `.venv/bin/pip install"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_tokenizer_states_the_length_of_each_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.enable_truncation(2)
+    words.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "mine.jsonl").write_text(
+        json.dumps({"messages": [*CONVERSATION, {"role": "user", "content": "a a a"}]})
+    )
+    asked = ["prompts", str(tmp_path / "mine.jsonl"), "--tokenizer"]
+    assert main([*asked, str(tmp_path / "tokenizer.json")]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == 3 + 2 + 3
+    assert main([*asked, str(tmp_path / "mine.jsonl")]) == 2
+    assert "is not a tokenizer" in capsys.readouterr().err
+
+
+def test_what_cannot_be_printed_as_lines_is_refused_in_lines_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"turns": ["a"]}\n{"turns": []}\n{"text": "b"}\n')
+    assert main(["prompts", str(tmp_path / "mine.jsonl")]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert [line.split(": ")[1] for line in err.splitlines()] == [
+        "line 2 of mine.jsonl",
+        "line 3 of mine.jsonl",
+    ]
