@@ -1,9 +1,15 @@
-"""What lies beside the records and tells about the arms: how their engines were compiled, and how well they answer.
+"""What lies beside the records: how the engines were compiled, how well they answer, and what was expected of the run.
 
     DIR/engines/<arm>.json     `neuron_config_differences.json` of the arm's artifact
     DIR/lmeval/<arm>/...       what lm-eval wrote with `--log_samples`; `lmeval/questions.json`: which questions they were
+    DIR/expected.json          {"schema": 1, "arms": [{"arm", "instance", "chips", "plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s",
+                               "drafted": {"step_over_plain", "step_over_plain_low", "step_over_plain_high"} | null}],
+                               "quoted": [{"text", "source"}], "figures": [{"arm", "metric", "classes", "concurrency", "value", "tolerance",
+                               "source"}]}
 
-Both are optional. What is not there is absent from the summary too, and the report says so.
+All are optional. What is not there is absent from the summary too, and the report says so. A program that knows the models writes what is
+expected; this package only compares. A null value: nothing could be expected. A figure without classes is about all of them, and it is
+met where the whole interval of the run is within its tolerance.
 """
 
 from __future__ import annotations
@@ -12,46 +18,67 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
-from benchmark.analyse.stats import CONFIDENCE
+from pydantic import BaseModel, Field, ValidationError
+
+from benchmark.analyse.acceptance.yields import acceptance, known_at
+from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
+from benchmark.analyse.stats import Estimate, Source, Z, mean, of_sample
 from benchmark.errors import ResultsError
+from benchmark.measure.journal import RawRun
+from benchmark.metrics import TOKENS_PER_STEP, TPOT
 from core.reading import json_of, text_of
 
-ENGINES, ANSWERS, QUESTIONS = "engines", "lmeval", "questions.json"
+ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
+CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
+"""What an emulated run says instead of a comparison."""
+VERDICTS = {
+    "reproduced": "reproduced",
+    "not reproduced": "not reproduced",
+    "cannot tell": "inconclusive",
+}
+"""The words of each code of the summary."""
 Answers = Mapping[str, bool]
 """By question, whether the answer is right."""
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 def beside(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
-    """`engines` and `quality` of a summary; of each arm its baseline is given. Raises ResultsError for a file that cannot be what its name says."""
+    """`engines` and `quality` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for a file that cannot be what its
+    name says."""
     return {
         "engines": _engines(folder / ENGINES, baselines),
         "quality": _quality(folder / ANSWERS, baselines),
     }
 
 
+@contextmanager
+def _as_it_was_stored(where: object) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = error if isinstance(error, ValueError) else repr(error)
+        text = f"{where}: is not what was stored there; bring it again, or remove it ({why})"
+        raise ResultsError(text) from None
+
+
 def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
     """By arm: whether its configuration was compared, and what differs beyond the speculation that was asked for."""
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for arm in arms:
-        path = folder / f"{arm}.json"
-        if path.is_file():
+        if (path := folder / f"{arm}.json").is_file():
             with _as_it_was_stored(path):
                 content = json_of(text_of(path))
                 entries = content.get("differences", [])
-                undeclared = [entry for entry in entries if not entry["declared"]]
-                found[arm] = {
+                beyond = [entry for entry in entries if not entry["declared"]]
+                rows[arm] = {
                     "compared": bool(content["compared"]),
                     "baseline_key": str(content["baseline"]).rstrip("/").rpartition("/")[2],
-                    "declared": len(entries) - len(undeclared),
-                    "undeclared": [
-                        {name: entry[name] for name in ("path", "baseline", "this")} for entry in undeclared
-                    ],
+                    "declared": len(entries) - len(beyond),
+                    "undeclared": [{key: one[key] for key in ("path", "baseline", "this")} for one in beyond],
                 }
-    return found
+    return rows
 
 
 def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | None:
@@ -59,11 +86,10 @@ def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | Non
     asked = {arm: answers for arm in baselines if (answers := _answers(folder / arm))}
     if not asked:
         return None
-    questions, path = None, folder / QUESTIONS
-    if path.is_file():
+    questions, scores, pairs = None, [], []
+    if (path := folder / QUESTIONS).is_file():
         with _as_it_was_stored(path):
             questions = json_of(text_of(path))
-    scores, pairs = [], []
     for arm, answers in asked.items():
         for name, marks in answers.items():
             scores.append({"arm": arm, "filter": name, "n": len(marks), "correct": sum(marks.values())})
@@ -76,27 +102,15 @@ def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | Non
 def _answers(folder: Path) -> Mapping[str, Answers]:
     """By filter, whether each question was answered rightly; of several files the latest, whose name has its time."""
     files = sorted(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name)
-    if not files:
-        return {}
-    found: dict[str, dict[str, bool]] = {}
-    with _as_it_was_stored(files[-1]):
-        lines = text_of(files[-1]).splitlines()
-    for number, line in enumerate(lines, start=1):
-        with _as_it_was_stored(f"{files[-1]}:{number}"):
-            entry = json_of(line)
-            found.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
-    return found
-
-
-@contextmanager
-def _as_it_was_stored(where: object) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = error if isinstance(error, ValueError) else repr(error)
-        raise ResultsError(
-            f"{where}: is not what was stored there; bring it again, or remove it ({why})"
-        ) from None
+    rows: dict[str, dict[str, bool]] = {}
+    for path in files[-1:]:
+        with _as_it_was_stored(path):
+            lines = text_of(path).splitlines()
+        for number, line in enumerate(lines, start=1):
+            with _as_it_was_stored(f"{path}:{number}"):
+                entry = json_of(line)
+                rows.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
+    return rows
 
 
 def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
@@ -114,7 +128,7 @@ def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
     if n:
         more, fewer, total = gained + 0.5, lost + 0.5, n + 2
         middle = (more - fewer) / total
-        half = _Z * (math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total)
+        half = Z * (math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total)
         difference, p_value = (gained - lost) / n, mcnemar(gained, lost)
         low, high = max(-1.0, middle - half), min(1.0, middle + half)
     interval = {"difference": difference, "ci_low": low, "ci_high": high}
@@ -123,6 +137,220 @@ def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
 
 def mcnemar(gained: int, lost: int) -> float:
     """Two-sided exact probability of a split at least as uneven, when both sides are equally likely."""
-    differing, fewer = gained + lost, min(gained, lost)
-    tail = sum(math.comb(differing, count) for count in range(fewer + 1))
-    return float(min(1, 2 * tail / 2**differing))
+    tail = sum(math.comb(gained + lost, count) for count in range(min(gained, lost) + 1))
+    return float(min(1, 2 * tail / 2 ** (gained + lost)))
+
+
+class Quantity(NamedTuple):
+    """What is compared, as every text and picture calls it."""
+
+    title: str
+    unit: str
+    scale: float
+    """Factor from the unit of the summary."""
+    better: str
+
+    @property
+    def label(self) -> str:
+        """`time per output token, ms, lower is better`."""
+        return ", ".join(filter(None, (self.title, self.unit, f"{self.better} is better")))
+
+    def shown(self, *values: float | None) -> list[str]:
+        """Values in the unit, without its name."""
+        return ["-" if value is None else f"{value * self.scale:.3g}" for value in values]
+
+
+_TPOT = Quantity("time per output token", "ms", 1000, "lower")
+QUANTITIES = {
+    "tpot_s": _TPOT,
+    "speed_up": Quantity("speed-up", "", 1, "higher"),
+    "tokens_per_step": Quantity("tokens per step", "", 1, "higher"),
+    "plain_tpot_s": _TPOT,
+    "step_over_plain": Quantity("decode step with drafts", "plain steps", 1, "lower"),
+}
+"""The quantity of each `what`."""
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Value = _Positive | None
+
+
+class _Drafted(BaseModel):
+    step_over_plain: _Value
+    step_over_plain_low: _Value
+    step_over_plain_high: _Value
+
+
+class _Speculation(BaseModel):
+    mode: str
+    draft: str
+
+
+class _Arm(BaseModel):
+    arm: str
+    instance: str | None = None
+    chips: Annotated[int, Field(gt=0)] | None = None
+    speculation: _Speculation | None = None
+    plain_tpot_s: _Value
+    plain_tpot_low_s: _Value
+    plain_tpot_high_s: _Value
+    drafted: _Drafted | None = None
+    engine: str | None = None
+    at_once: int | None = None
+    plain_usd_per_million: _Value = None
+
+
+class _Quoted(BaseModel):
+    text: str
+    source: str
+
+
+class _Figure(BaseModel):
+    arm: str
+    metric: Literal["tpot_s", "speed_up", "tokens_per_step"]
+    classes: list[str]
+    concurrency: int
+    value: _Positive
+    tolerance: Annotated[float, Field(gt=0, lt=1)]
+    source: str
+
+
+class _Expected(BaseModel):
+    arms: list[_Arm]
+    quoted: list[_Quoted] = []
+    figures: list[_Figure] = []
+
+
+def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
+    """`expectations`, `quoted`, `drafts` and `hardware` of the summary of `raw`. Times that no figure asks for are geometric means
+    over the classes of the largest load.
+
+    Raises ResultsError for a file that is not such a file.
+    """
+    path, expected = folder / EXPECTED, _Expected(arms=[])
+    if path.is_file():
+        try:
+            expected = _Expected.model_validate_json(text_of(path))
+        except (ValueError, ValidationError) as error:
+            text = (
+                f"{path}: is not an expectation ({str(error).splitlines()[0]}); bring it again, or remove it"
+            )
+            raise ResultsError(text) from None
+    arms, cells = expected.arms, sort_out(raw)
+    figures = [_met(figure, cells, summary["run"]["provenance"]) for figure in expected.figures]
+    return {
+        "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, summary))],
+        "quoted": [quoted.model_dump() for quoted in expected.quoted],
+        "drafts": {arm.arm: arm.speculation.model_dump() for arm in arms if arm.speculation},
+        "hardware": {
+            arm.arm: {"instance": arm.instance, "chips": arm.chips}
+            for arm in arms
+            if arm.instance and arm.chips
+        },
+        "predicted_cost": {
+            arm.arm: {
+                "usd_per_million_output_tokens": arm.plain_usd_per_million,
+                "tpot_s": arm.plain_tpot_s,
+                "concurrency": arm.at_once,
+            }
+            for arm in arms
+            if arm.plain_usd_per_million and not arm.drafted
+        },
+    }
+
+
+def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
+    """Whether a published figure was met: its interval against the tolerance."""
+    estimate, why = _estimate(figure, cells)
+    low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
+    quantity, value, begin, end = QUANTITIES[figure.metric], None, None, None
+    verdict, measured = "cannot tell", why or "too few prompts for an interval"
+    if estimate:
+        value, begin, end = map(mapped_back, (estimate.mean, estimate.low, estimate.high))
+        if begin is not None and end is not None and estimate.clusters >= MIN_PROMPTS:
+            inside, outside = low <= begin and end <= high, end < low or high < begin
+            verdict = "reproduced" if inside else "not reproduced" if outside else "cannot tell"
+            shown = quantity.shown(value, begin, end)
+            measured = f"{provenance} {shown[0]} [{', '.join(shown[1:])}]"
+    where = f"{', '.join(figure.classes) or 'all classes'}, {figure.concurrency} at a time"
+    return {
+        "arm": figure.arm,
+        "what": figure.metric,
+        "classes": figure.classes,
+        "concurrency": figure.concurrency,
+        **{"measured": value, "ci_low": begin, "ci_high": end},
+        "expected": figure.value,
+        "low": low,
+        "high": high,
+        "verdict": verdict,
+        "origin": provenance,
+        "text": f"{VERDICTS[verdict]}: {figure.arm}, {where}: {quantity.label}: {measured}; "
+        f"published {quantity.shown(figure.value)[0]}, tolerance {figure.tolerance:.0%} ({figure.source})",
+    }
+
+
+def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
+    """The mean of a figure's logarithm over requests, with its interval; or why it is not known."""
+    arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
+    if arm is None:
+        return None, "the arm was not measured"
+    sample: list[tuple[Source, float]] = []
+    places = (place for place in cells.places if place.load.concurrency == figure.concurrency)
+    for place in (place for place in places if place.class_ in (figure.classes or cells.plan.classes)):
+        if (arm.name, place.class_) in cells.made_up:
+            return None, f"the emulator makes up the acceptance of {place.class_}"
+        if figure.metric == "speed_up":
+            arms = (cells.baseline_of(arm), arm)
+            sample += log_ratios(arms, cells.pairs(arms, place), cells.source)[TPOT.name]
+        elif figure.metric != TOKENS_PER_STEP.name or _chunks_are_steps(cells, arm.name, place):
+            sample += logs_at(cells, arm, place, figure.metric).values()
+    # All classes of a figure are taken as one class.
+    together = [
+        (source._replace(class_="", prompt=f"{source.class_} {source.prompt}"), value)
+        for source, value in sample
+    ]
+    return (of_sample(together), "") if together else (None, "it was not measured")
+
+
+def _chunks_are_steps(cells: Cells, name: str, place: Place) -> bool:
+    arm = cells.plan.arm(name)
+    return acceptance(arm, cells.answered(arm, place), known_at(cells, arm, place))["caution"] is None
+
+
+def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """An arm's decode step over a plain one where it drafts, else its time per token; nothing where a value is not known."""
+    if own := arm.drafted:
+        what, rows = "step_over_plain", summary["explanations"]
+        expected, low, high = own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
+        known = [
+            (one["concurrency"] or 0, one["step_time_ratio"]) for one in rows if one["treatment"] == arm.arm
+        ]
+    else:
+        what, rows = "plain_tpot_s", summary["cells"]
+        expected, low, high = arm.plain_tpot_s, arm.plain_tpot_low_s, arm.plain_tpot_high_s
+        own_cells = (one for one in rows if one["arm"] == arm.arm and one["concurrency"] and one[TPOT.name])
+        known = [(one["concurrency"], one[TPOT.name]["p50"]) for one in own_cells]
+    largest = max((load for load, value in known if value), default=0)
+    logs = [math.log(value) for load, value in known if load == largest and value]
+    if not (logs and expected and low and high):
+        return
+    measured, quantity = math.exp(mean(logs)), QUANTITIES[what]
+    value, *wanted = quantity.shown(measured, expected, low, high)
+    inside = "within the range"
+    if not low <= measured <= high:
+        way, by = ("above", measured / expected) if measured > high else ("below", expected / measured)
+        inside = f"{way} the range, by a factor of {by:.1f} from the forecast"
+    provenance = summary["run"]["provenance"]
+    yield {
+        **{"arm": arm.arm, "what": what},
+        **{"measured": measured, "expected": expected, "low": low, "high": high},
+        "text": f"{arm.arm}: {quantity.label}: {provenance} {value}; forecast from published results {wanted[0]}, "
+        f"range {wanted[1]} to {wanted[2]}: {inside}",
+    }
+
+
+def served_by(folder: Path, raw: RawRun) -> str:
+    """The engines of a run: as the experiment names them, else as the endpoints say."""
+    try:
+        engines = [arm.engine for arm in _Expected.model_validate_json(text_of(folder / EXPECTED)).arms]
+    except (OSError, ValueError):
+        engines = list(raw.sittings[0].owned_by.values())
+    return " and ".join(dict.fromkeys(filter(None, engines)))

@@ -1,10 +1,8 @@
-"""What an arm delivered while a cell loaded it: throughput, goodput under an SLO, cost of its tokens.
+"""The records of a run by cell, and what an arm delivered in one: throughput, goodput under an SLO, cost of its tokens.
 
 The time that counts is the one in which the arm's load was held: the requests sent in the steady window of a block, over the length
 of that window. Of blocks that were not held, as in a replay, it is the time in which the arm had requests of the cell: the
 other arms' turns and what lies between blocks are not in it, the slow end of each block is.
-
-The records of a run by cell, and what is said about one cell.
 """
 
 from __future__ import annotations
@@ -15,19 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, product
+from itertools import product
 from typing import Any, NamedTuple
 
-from benchmark.analyse.comparison import Footing, Pairs, pairs_of
-from benchmark.analyse.sources import Source
+from benchmark.analyse.stats import Source
 from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import MIXED, Arm, Load, Plan
 
-_CLOCK_S = 0.002
+CLOCK_S = 0.002
 """Starts are written down to the millisecond."""
+Pairs = Sequence[tuple[RequestRecord, RequestRecord]]
 
 
 class Place(NamedTuple):
@@ -37,21 +35,31 @@ class Place(NamedTuple):
     load: Load
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Place:
-        """Where a cell, a comparison or an explanation belongs."""
-        load = Load(concurrency=found["concurrency"], rate_per_s=found["rate_per_s"])
-        return cls(found["class"], load)
+    def of(cls, row: Mapping[str, Any]) -> Place:
+        """Where a row of a summary belongs: a cell, a comparison, an explanation."""
+        return cls(row.get("class", ""), Load(concurrency=row["concurrency"], rate_per_s=row["rate_per_s"]))
 
     def __str__(self) -> str:
         return f"{self.class_}, {self.load.in_words}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As cells, comparisons and explanations have it."""
-        return {
-            "class": self.class_,
-            "concurrency": self.load.concurrency,
-            "rate_per_s": self.load.rate_per_s,
-        }
+        """As rows of a summary have it."""
+        return {"class": self.class_, **size_of(self.load)}
+
+
+def size_of(load: Load) -> dict[str, Any]:
+    """A load as rows of a summary have it."""
+    return {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footing:
+    """What a comparison rests on."""
+
+    held: bool = True
+    """Whether the load was held while it was measured, or was the recorded one."""
+    starts: int = 1
+    """Of the servers."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,7 @@ class Cells:
     made_up: frozenset[tuple[str, str]] = frozenset()
     """Arms and classes whose acceptance an emulated endpoint made up."""
     beside: dict[tuple[str, Place], list[RequestRecord]] = field(default_factory=dict)
-    """By arm and what a block was made of, what built a load up and kept it up afterwards: in no figure, and in the counters of
-    the servers."""
+    """What built a load up and kept it up afterwards, by arm and what a block was made of: in no figure, but in the servers' counters."""
     held: bool = True
     """Whether loads were held while they were measured, or are those that were recorded, as in a replay."""
 
@@ -83,14 +90,15 @@ class Cells:
 
     def per_usd(self, arm: Arm, load: Load) -> float:
         """Output tokens a second and dollar an hour that it delivered; without all prices, as if they were equal."""
-        parts = [self.loaded(arm, Place(class_, load)) for class_ in self.plan.loaded_with]
-        records, blocks = (list(chain.from_iterable(kind)) for kind in zip(*parts, strict=True))
+        queues = [Place(class_, load) for class_ in self.plan.loaded_with]
+        records = [record for place in queues for record in self.loaded(arm, place)[0]]
+        blocks = [block for place in queues for block in self.blocks_of(arm, place)]
         delivered = throughput(arm, records, blocks) or {}
         usd = arm.usd_per_hour if all(self.plan.prices.values()) else None
         return (delivered.get("output_tokens_per_s") or 0.0) / (usd or 1.0)
 
     def best_baseline(self, load: Load) -> Arm:
-        """The one whose tokens are cheapest under this load."""
+        """The baseline whose tokens are cheapest under this load."""
         baselines = [self.plan.arm(name) for name in dict.fromkeys(self.plan.baselines.values())]
         return max(baselines, key=lambda arm: self.per_usd(arm, load)) if len(baselines) > 1 else baselines[0]
 
@@ -110,15 +118,18 @@ class Cells:
     def answered(self, arm: Arm, place: Place) -> list[RequestRecord]:
         return [record for record in self.of(arm, place) if record.error is None]
 
+    def asked(self, arm: Arm, load: Load) -> list[RequestRecord]:
+        """All measured requests of an arm at a load."""
+        return [record for class_ in self.plan.classes for record in self.of(arm, Place(class_, load))]
+
     def blocks_of(self, arm: Arm, place: Place) -> list[BlockRecord]:
         return self.blocks.get((arm.name, place), [])
 
     def loaded(self, arm: Arm, place: Place) -> tuple[list[RequestRecord], list[BlockRecord]]:
         """All that the arm was asked in the blocks of a cell, and the blocks: of a replay, all classes together."""
-        if MIXED not in self.plan.loaded_with:
+        if not self._together:
             return self.of(arm, place), self.blocks_of(arm, place)
-        together = [one for class_ in self.plan.classes for one in self.of(arm, Place(class_, place.load))]
-        return together, self.blocks_of(arm, Place(MIXED, place.load))
+        return self.asked(arm, place.load), self.blocks_of(arm, Place(MIXED, place.load))
 
     def plain_of(self, arm: Arm) -> Arm | None:
         """An arm that decodes plainly, the baseline of `arm` where it does; None without such an arm."""
@@ -133,7 +144,7 @@ class Cells:
 
     def judged(self, arms: tuple[Arm, Arm], place: Place) -> bool:
         """Whether a difference between two arms there says anything."""
-        return not {(one.name, place.class_) for one in arms} & self.made_up
+        return not {(arm.name, place.class_) for arm in arms} & self.made_up
 
     def mixes(self, arm: Arm) -> bool:
         """Whether its classes can be taken together: a mix without one of them would not be what was asked."""
@@ -145,39 +156,42 @@ class Cells:
 
     def loaded_with(self, class_: str) -> str:
         """What the blocks are made of in which a class was asked: the class itself, or all of them."""
-        return MIXED if MIXED in self.plan.loaded_with else class_
+        return MIXED if self._together else class_
+
+    @cached_property
+    def _together(self) -> bool:
+        return MIXED in self.plan.loaded_with
 
     def footing(self, load: Load) -> Footing:
         """What a comparison under a load rests on."""
         known = (records for (_, place), records in self.requests.items() if place.load == load)
-        return Footing(
-            held=self.held, starts=max(1, len({one.start for records in known for one in records}))
-        )
+        starts = {record.start for records in known for record in records}
+        return Footing(held=self.held, starts=max(1, len(starts)))
 
     def source(self, record: RequestRecord) -> Source:
-        """Where the chance in a request comes from. Without its number, its block is told by the time; a load that was not held,
-        and had one block, says nothing about blocks."""
+        """Where the chance in a request comes from. A block without its number is found by the time; a load that was not held, and
+        had one block, says nothing about blocks."""
         queue = self.loaded_with(record.class_)
-        name = f"{record.start}/{record.round}/{record.block}"
+        name: str | None = f"{record.start}/{record.round}/{record.block}"
         if record.block is None:
-            blocks = self._begun.get((record.arm, Place(queue, _load(record))), [])
-            index = bisect_right([at_s for at_s, *_ in blocks], record.started_unix_s + _CLOCK_S)
+            blocks = self._begun.get((record.arm, Place(queue, record.load)), [])
+            index = bisect_right([at_s for at_s, *_ in blocks], record.started_unix_s + CLOCK_S)
             _, until_s, name = blocks[index - 1] if index else (0.0, 0.0, "")
             if record.started_unix_s > until_s or (len(blocks) == 1 and record.concurrency is not None):
-                return Source(record.class_, record.prompt_id, queue, None, record.start)
+                name = None
         return Source(record.class_, record.prompt_id, queue, name, record.start)
 
     @cached_property
     def _begun(self) -> dict[tuple[str, Place], list[tuple[float, float, str]]]:
-        """By arm and place, the blocks without a number: from when, until when, and which of their round they are."""
+        """The blocks without a number, by arm and place: from when, until when, and which of their round they are."""
         found: dict[tuple[str, Place], list[tuple[float, float, str]]] = {}
         for key, blocks in self.blocks.items():
             numbers: Counter[tuple[int, int]] = Counter()
-            for one in sorted(blocks, key=lambda block: block.started_unix_s):
-                numbers[one.start, one.round] += 1
-                name = f"{one.start}/{one.round}/{numbers[one.start, one.round]}"
-                span = one.started_unix_s, one.started_unix_s + one.duration_s + _CLOCK_S
-                found.setdefault(key, []).append((*span, name))
+            for block in sorted(blocks, key=lambda block: block.started_unix_s):
+                numbers[block.start, block.round] += 1
+                name = f"{block.start}/{block.round}/{numbers[block.start, block.round]}"
+                until_s = block.started_unix_s + block.duration_s + CLOCK_S
+                found.setdefault(key, []).append((block.started_unix_s, until_s, name))
         return found
 
 
@@ -191,22 +205,20 @@ def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
     last = {block.key: block for block in raw.blocks}
     for block in raw.blocks:
         if (block.round == REPEATED) == repeated and (block.block is None or last[block.key] is block):
-            cells.blocks.setdefault((block.arm, _place(block)), []).append(block)
+            cells.blocks.setdefault((block.arm, Place(block.class_, block.load)), []).append(block)
     for record in raw.requests:
         if record.phase == "warmup" or (record.round == REPEATED) != repeated or not raw.counts(record):
             continue
-        if record.phase == "measured":
-            cells.requests.setdefault((record.arm, _place(record)), []).append(record)
-        else:
-            queue = cells.loaded_with(record.class_)
-            cells.beside.setdefault((record.arm, Place(queue, _load(record))), []).append(record)
+        measured = record.phase == "measured"
+        place = Place(record.class_ if measured else cells.loaded_with(record.class_), record.load)
+        (cells.requests if measured else cells.beside).setdefault((record.arm, place), []).append(record)
     return cells
 
 
-def steady(block: BlockRecord) -> tuple[float, float]:
-    """From when to when what was sent in a block counts: all of it, where its load was not held."""
-    until_s = block.duration_s if block.steady_until_s is None else block.steady_until_s
-    return block.started_unix_s + (block.steady_from_s or 0.0), block.started_unix_s + until_s
+def pairs_of(baseline: Records, treatment: Records) -> Pairs:
+    """Records of the two arms that belong together and were both answered."""
+    by_pair = {record.pair_id: record for record in treatment if record.error is None}
+    return [(r, by_pair[r.pair_id]) for r in baseline if r.error is None and r.pair_id in by_pair]
 
 
 def token_source(records: Iterable[RequestRecord]) -> str | None:
@@ -215,14 +227,6 @@ def token_source(records: Iterable[RequestRecord]) -> str | None:
     if len(counts) < 2:
         return next(iter(counts), None)
     return "mixed: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=str))
-
-
-def _place(record: RequestRecord | BlockRecord) -> Place:
-    return Place(record.class_, _load(record))
-
-
-def _load(record: RequestRecord | BlockRecord) -> Load:
-    return Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
 
 
 def throughput(arm: Arm, records: Records, blocks: Blocks) -> dict[str, Any] | None:
@@ -250,17 +254,21 @@ def goodput(
     An answer of one token has no time per output token and keeps that limit; where tokens cannot be counted
     nothing is said.
     """
+    most = arm.max_tokens_per_step
     if not slo or not records:
         return None
-    if TPOT.name in slo and any(
-        r.error is None and output_tokens(r, arm.max_tokens_per_step) is None for r in records
-    ):
+    if TPOT.name in slo and any(r.error is None and output_tokens(r, most) is None for r in records):
         return None
+
+    def kept(record: RequestRecord) -> bool:
+        values = request_values(record, most)
+        return bool(values) and all(values.get(name, 0.0) <= limit for name, limit in slo.items())
+
     counted, loaded_s = _loaded(records, blocks)
     return {
         "slo": dict(slo),
-        "share": sum(_kept(slo, arm, record) for record in records) / len(records),
-        "per_s": sum(_kept(slo, arm, record) for record in counted) / loaded_s if loaded_s > 0 else None,
+        "share": sum(map(kept, records)) / len(records),
+        "per_s": sum(map(kept, counted)) / loaded_s if loaded_s > 0 else None,
     }
 
 
@@ -276,34 +284,36 @@ def cost(arm: Arm, delivered: Mapping[str, Any] | None) -> dict[str, Any] | None
     }
 
 
-def _kept(slo: Mapping[str, float], arm: Arm, record: RequestRecord) -> bool:
-    values = request_values(record, arm.max_tokens_per_step)
-    return bool(values) and all(values.get(name, 0.0) <= limit for name, limit in slo.items())
-
-
 def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
     """The requests that are counted and the seconds that they took.
 
     Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.
     """
-    if blocks and all(block.steady_from_s is not None for block in blocks):
-        return records, math.fsum(_delivered_s(block, records) for block in blocks)
     if not blocks:
         return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
-    spans = sorted(map(steady, blocks))
-    starts, ends = zip(*((begin - _CLOCK_S, end + _CLOCK_S) for begin, end in spans), strict=True)
+    if all(block.steady_from_s is not None for block in blocks):
+        return records, math.fsum(_delivered_s(block, records) for block in blocks)
+    spans = sorted(map(_steady, blocks))
+    starts = [begin - CLOCK_S for begin, _ in spans]
     inside = [
         record
         for record in records
-        if (index := bisect_right(starts, record.started_unix_s)) and record.started_unix_s <= ends[index - 1]
+        if (index := bisect_right(starts, record.started_unix_s))
+        and record.started_unix_s <= spans[index - 1][1] + CLOCK_S
     ]
     return inside, math.fsum(end - begin for begin, end in spans)
+
+
+def _steady(block: BlockRecord) -> tuple[float, float]:
+    """From when to when what was sent in a block counts: all of it, where its load was not held."""
+    until_s = block.duration_s if block.steady_until_s is None else block.steady_until_s
+    return block.started_unix_s + (block.steady_from_s or 0.0), block.started_unix_s + until_s
 
 
 def _delivered_s(block: BlockRecord, records: Records) -> float:
     """How long a block's requests took: the steady window, in which as many are sent as are answered. Where they arrive faster than
     they are answered, from the first answer's end to the last's."""
-    begin, end = steady(block)
+    begin, end = _steady(block)
     if block.rate_per_s is None:
         return end - begin
     own = (r for r in records if (r.round, r.start, r.block) == (block.round, block.start, block.block))
@@ -313,8 +323,8 @@ def _delivered_s(block: BlockRecord, records: Records) -> float:
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:
     """Seconds that at least one of the spans covers."""
-    covered, reached = 0.0, float("-inf")
+    seconds, reached = 0.0, -math.inf
     for start, end in sorted(spans):
-        covered += max(0.0, end - max(start, reached))
+        seconds += max(0.0, end - max(start, reached))
         reached = max(reached, end)
-    return covered
+    return seconds

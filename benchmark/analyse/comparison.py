@@ -1,30 +1,39 @@
-"""One arm against the baseline, pair by pair: how much faster, with what certainty.
+"""How much faster an arm is than its baseline, with what certainty: in one class, and over the mix of all classes.
 
-The speed-up is a ratio of geometric means over pairs of requests that had the same prompt and nonce. Its interval holds what
-prompts, blocks of time and starts of the servers do to it (`benchmark.analyse.sources`).
+In a class the speed-up is a ratio of geometric means over pairs of requests that had the same prompt and nonce. The mix has an equal
+share of the output tokens from every class. Its speed-up is the ratio of the times that these tokens take:
 
-One rule for every verdict on a speed-up: faster needs the whole interval above 1.05, slower below 0.95; inside these is no
-difference that matters, all else is not clear. Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one
-H200, tests/data/h200): so within 0.91 to 1.10 a run of one start speaks of that start alone, and one whose load was not held
-says nothing.
+    S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares; B_c, T_c: exp of the mean log times of class c
 
-Whether two arms wrote the same text: with greedy decoding speculation must not change a word.
+Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
+ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
+of the two sums. Intervals hold what prompts, blocks of time and starts of the servers do (`benchmark.analyse.stats`).
+
+One rule for every verdict: faster needs the whole interval above 1.05, slower below 0.95; inside these is no difference that matters,
+all else is not clear. Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one H200, tests/data/h200): so within
+0.91 to 1.10 a run of one start speaks of that start alone, and one whose load was not held says nothing.
+
+The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments over the baseline
+hold together (Bonferroni, 1 - 0.05 / m each), and the best differs from another treatment where the interval of that pair excludes 1 at
+1 - 0.05 / (m (m - 1) / 2): the run chooses which of all pairs is looked at. A batch that is smaller than the load lets requests wait,
+which their time per token does not show. So of several batches the best is one whose tokens cost no more than those of the best baseline.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from benchmark.analyse.sources import Sample, Source, of_sample
-from benchmark.analyse.stats import Estimate, holm
+from benchmark.analyse.cells import Cells, Footing, Pairs, Place, size_of
+from benchmark.analyse.stats import Estimate, Sample, Source, estimate, holm, mean_of, of_sample
 from benchmark.analyse.values import Records, request_values
 from benchmark.measure.divergence import first_difference
 from benchmark.measure.records import RequestRecord
-from benchmark.metrics import COMPARED
-from benchmark.plan import Arm
+from benchmark.metrics import COMPARED, TPOT
+from benchmark.plan import Arm, Load
 
 Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
 VERDICT_WORDS: Mapping[str, str] = {
@@ -36,7 +45,6 @@ VERDICT_WORDS: Mapping[str, str] = {
     "not judged": "not judged",
 }
 """What people read where a summary has its code."""
-
 MIN_PROMPTS = 6
 """Below this a t interval over prompts says more about luck than about the arms."""
 EQUIVALENT = (0.95, 1.05)
@@ -46,25 +54,9 @@ BAND = (math.log(EQUIVALENT[0]), math.log(EQUIVALENT[1]))
 SIGNIFICANT = 0.05
 STARTS_DIFFER = (0.91, 1.10)
 """Within these a ratio may be one of the start of the servers that was measured."""
-
-Pairs = Sequence[tuple[RequestRecord, RequestRecord]]
 NOT_HELD = "its load was not held while it was measured, so a ratio that is close to 1 has no verdict"
-SourceOf = Callable[[RequestRecord], Source]
-LogRatios = Sample
-"""The logarithm of the speed-up of each pair."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Footing:
-    """What a comparison rests on."""
-
-    held: bool = True
-    """Whether the load was held while it was measured, or was the recorded one."""
-    starts: int = 1
-    """Of the servers."""
-
-
 SOLID = Footing()
+SourceOf = Callable[[RequestRecord], Source]
 
 
 def method(starts: int) -> str:
@@ -72,31 +64,37 @@ def method(starts: int) -> str:
     return f"95 % interval: Student t over prompts and {'starts' if starts > 1 else 'blocks'}, mapped back from log ratios"
 
 
-def pairs_of(baseline: Records, treatment: Records) -> Pairs:
-    """Records of the two arms that belong together and were both answered."""
-    by_pair = {record.pair_id: record for record in treatment if record.error is None}
-    return [(r, by_pair[r.pair_id]) for r in baseline if r.error is None and r.pair_id in by_pair]
-
-
 def compare(
-    arms: tuple[Arm, Arm],
-    pairs: Pairs,
-    source_of: SourceOf,
-    *,
-    judged: bool = True,
-    footing: Footing = SOLID,
+    arms: tuple[Arm, Arm], pairs: Pairs, source_of: SourceOf, *, judged: bool, footing: Footing
 ) -> list[dict[str, Any]]:
     """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
     gains = log_ratios(arms, pairs, source_of)
     names = {"baseline": arms[0].name, "treatment": arms[1].name}
-    return [
-        {**names, "metric": metric.name, **result(gains[metric.name], judged=judged, footing=footing)}
-        | ({} if judged else {"n_pairs": len(pairs)})
-        for metric in COMPARED
+    rows = [
+        {**names, "metric": metric, **result(sample, judged=judged, footing=footing)}
+        for metric, sample in gains.items()
     ]
+    return rows if judged else [{**row, "n_pairs": len(pairs)} for row in rows]
 
 
-def result(log_ratios: LogRatios, *, judged: bool, footing: Footing = SOLID) -> dict[str, Any]:
+def log_ratios(
+    arms: tuple[Arm, Arm], pairs: Pairs, source_of: SourceOf
+) -> dict[str, list[tuple[Source, float]]]:
+    """By compared metric, log(gain) of each pair in which both values are known and not zero; above 0 the second of `arms` is
+    better."""
+    gains: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
+    for base, treated in pairs:
+        before = request_values(base, arms[0].max_tokens_per_step)
+        after = request_values(treated, arms[1].max_tokens_per_step)
+        source = source_of(base)
+        for metric in COMPARED:
+            if (old := before.get(metric.name)) and (new := after.get(metric.name)):
+                gain = math.log(old / new if metric.better == "lower" else new / old)
+                gains[metric.name].append((source, gain))
+    return gains
+
+
+def result(log_ratios: Sample, *, judged: bool, footing: Footing = SOLID) -> dict[str, Any]:
     """What log ratios say, mapped back to a ratio.
 
     Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
@@ -107,37 +105,36 @@ def result(log_ratios: LogRatios, *, judged: bool, footing: Footing = SOLID) -> 
 
 
 def said(estimate: Estimate | None, footing: Footing = SOLID) -> dict[str, Any]:
-    """A log ratio with its interval, mapped back to a ratio."""
+    """A log ratio with its interval, mapped back to a ratio. `detectable_ratio`: the speed-up that would be called faster in 80 % of
+    repetitions."""
+    empty = {"p_value": None, "p_holm": None, "verdict_holm": None, "detectable_ratio": None}
+    ends = {"ratio": None, "ci_low": None, "ci_high": None}
     code = verdict(estimate, footing)
-    claims = estimate is not None and (footing.held or not starts_differ(estimate.mean))
+    if estimate is None:
+        return {**ends, "n_pairs": 0, "n_prompts": 0, "verdict": code, "one_start": False, **empty}
+    near = starts_differ(estimate.mean)
     return {
-        "ratio": math.exp(estimate.mean) if estimate else None,
-        "ci_low": mapped_back(estimate.low) if estimate else None,
-        "ci_high": mapped_back(estimate.high) if estimate else None,
-        "n_pairs": estimate.n if estimate else 0,
-        "n_prompts": estimate.clusters if estimate else 0,
+        "ratio": math.exp(estimate.mean),
+        "ci_low": mapped_back(estimate.low),
+        "ci_high": mapped_back(estimate.high),
+        "n_pairs": estimate.n,
+        "n_prompts": estimate.clusters,
         "verdict": code,
-        "one_start": estimate is not None and of_one_start(code, estimate.mean, footing),
-        "p_value": estimate.p_value(*BAND) if estimate and claims else None,
-        "p_holm": None,
-        "verdict_holm": None,
-        "detectable_ratio": _detectable(estimate) if estimate else None,
+        "one_start": code in ("faster", "slower") and footing.starts == 1 and near,
+        **empty,
+        "p_value": estimate.p_value(*BAND) if footing.held or not near else None,
+        "detectable_ratio": mapped_back(estimate.detectable, BAND[1]),
     }
+
+
+def mapped_back(log_ratio: float | None, beyond: float = 0.0) -> float | None:
+    """The ratio itself, of a logarithm so far beyond another."""
+    return None if log_ratio is None else math.exp(log_ratio + beyond)
 
 
 def starts_differ(log_ratio: float) -> bool:
     """Whether starts of the servers differ by as much."""
     return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
-
-
-def of_one_start(code: str, log_ratio: float, footing: Footing) -> bool:
-    """Whether a verdict is about the one start that was measured."""
-    return code in ("faster", "slower") and footing.starts == 1 and starts_differ(log_ratio)
-
-
-def _detectable(estimate: Estimate) -> float | None:
-    """The speed-up that would be called faster in 80 % of repetitions."""
-    return None if estimate.detectable is None else math.exp(BAND[1] + estimate.detectable)
 
 
 def verdict(estimate: Estimate | None, footing: Footing = SOLID) -> Verdict:
@@ -146,19 +143,11 @@ def verdict(estimate: Estimate | None, footing: Footing = SOLID) -> Verdict:
         return "too few"
     if not footing.held and starts_differ(estimate.mean):
         return "not shown"
-    if sign := beyond(estimate.low, estimate.high):
-        return "faster" if sign > 0 else "slower"
-    return "equivalent" if within(estimate.low, estimate.high) else "not shown"
-
-
-def beyond(low: float, high: float) -> int:
-    """1 where an interval of a log ratio is wholly above the band of no difference, -1 where it is below, else 0."""
-    return (low > BAND[1]) - (high < BAND[0])
-
-
-def within(low: float, high: float) -> bool:
-    """Whether an interval of a log ratio lies inside the band of no difference."""
-    return BAND[0] <= low and high <= BAND[1]
+    if estimate.low > BAND[1]:
+        return "faster"
+    if estimate.high < BAND[0]:
+        return "slower"
+    return "equivalent" if BAND[0] <= estimate.low and estimate.high <= BAND[1] else "not shown"
 
 
 def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
@@ -167,73 +156,204 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
     One of them is then called faster or slower by chance in at most 5 % of runs. Those with too few prompts
     claim nothing and do not count.
     """
-    claims = [found for found in comparisons if found["verdict"] not in ("too few", "not judged")]
-    for found, p in zip(claims, holm([found["p_value"] for found in claims]), strict=True):
-        sure = found["verdict"] not in ("faster", "slower") or (p is not None and p < SIGNIFICANT)
-        found |= {"p_holm": p, "verdict_holm": found["verdict"] if sure else "not shown"}
-
-
-def error_rates(*arms: Records) -> list[float | None]:
-    """The share of failed requests of each."""
-    return [sum(r.error is not None for r in arm) / len(arm) if arm else None for arm in arms]
+    claims = [row for row in comparisons if row["verdict"] not in ("too few", "not judged")]
+    for row, p in zip(claims, holm([row["p_value"] for row in claims]), strict=True):
+        sure = row["verdict"] not in ("faster", "slower") or (p is not None and p < SIGNIFICANT)
+        row |= {"p_holm": p, "verdict_holm": row["verdict"] if sure else "not shown"}
 
 
 def error_warning(
     baseline: Records, treatment: Records, names: tuple[str, str] = ("baseline", "treatment")
 ) -> str | None:
     """A caution where the arms do not fail alike: only pairs that both answered are compared."""
-    rates = [(sum(r.error is not None for r in arm), len(arm)) for arm in (baseline, treatment)]
-    (failed_1, all_1), (failed_2, all_2) = rates
-    if failed_1 * all_2 == failed_2 * all_1:
+    (failed, asked), (failed_2, asked_2) = (
+        (sum(record.error is not None for record in arm), len(arm)) for arm in (baseline, treatment)
+    )
+    if failed * asked_2 == failed_2 * asked:
         return None
     return (
-        f"error rates differ: {names[0]} {failed_1} of {all_1}, {names[1]} {failed_2} of {all_2}; failures are left "
+        f"error rates differ: {names[0]} {failed} of {asked}, {names[1]} {failed_2} of {asked_2}; failures are left "
         "out, which flatters the arm that fails more"
     )
 
 
-def log_ratios(
-    arms: tuple[Arm, Arm], pairs: Pairs, source_of: SourceOf
-) -> dict[str, list[tuple[Source, float]]]:
-    """By compared metric, log(gain) of each pair in which both values are known and not zero; above 0 the second of `arms` is
-    better."""
-    found: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
-    for base, treated in pairs:
-        before = request_values(base, arms[0].max_tokens_per_step)
-        after = request_values(treated, arms[1].max_tokens_per_step)
-        source = source_of(base)
-        for metric in COMPARED:
-            one, other = before.get(metric.name), after.get(metric.name)
-            if one and other:
-                gain = math.log(one / other if metric.better == "lower" else other / one)
-                found[metric.name].append((source, gain))
-    return found
-
-
-def mapped_back(log_ratio: float | None) -> float | None:
-    """The ratio itself."""
-    return None if log_ratio is None else math.exp(log_ratio)
-
-
 def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
-    """How often both arms wrote the same, and where, in characters, the other pairs part.
+    """How often both arms wrote the same, and where, in characters, the other pairs part: with greedy decoding speculation must not
+    change a word.
 
     Pairs without a recorded text are left out, and those of arms that share a server: their nonces differ.
     """
-    known = [
-        (one, other)
-        for one, other in pairs
-        if one.text_sha256 and other.text_sha256 and one.nonce == other.nonce
-    ]
+    known = [(a, b) for a, b in pairs if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
     partings = sorted(
-        first_difference(one.text or "", other.text or "")
-        for one, other in known
-        if one.text_sha256 != other.text_sha256
+        first_difference(a.text or "", b.text or "") for a, b in known if a.text_sha256 != b.text_sha256
     )
+    equal = len(known) - len(partings)
     return {
         "baseline": baseline,
         "n_pairs": len(known),
-        "equal": len(known) - len(partings),
-        "rate": (len(known) - len(partings)) / len(known) if known else None,
+        "equal": equal,
+        "rate": equal / len(known) if known else None,
         "first_divergence_chars": partings,
     }
+
+
+Times = Mapping[str, Mapping[str, tuple[Source, float]]]
+"""By class and pair: where its chance comes from, and the logarithm of the time per token."""
+
+
+def mixes(cells: Cells) -> dict[str, Any]:
+    """`mix`: each treatment against baselines, by load; `best`: of several, the best by load and class (null: of the mix);
+    `best_baseline`: of several, what these are compared over."""
+    rows: dict[str, Any] = {"mix": [], "best": [], "best_baseline": []}
+    arms = [arm.name for arm in cells.treatments]
+    for load in cells.plan.loads:
+        where, footing = {"class": None, **size_of(load)}, cells.footing(load)
+        times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
+        whole = {arm.name: times[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
+        base, compared, able = cells.best_baseline(load), cells.compared(load), arms
+        if len({*cells.plan.baselines.values()}) > 1:
+            least = cells.per_usd(base, load) / EQUIVALENT[1]
+            able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= least] or arms
+            rows["best_baseline"].append({**where, "arm": base.name, "no_dearer": able})
+        for own, arm in compared:
+            row = {**where, **over(whole, own.name, arm.name, together=len(compared), footing=footing)}
+            rows["mix"].append(row if cells.mixes(arm) else row | {"verdict": "not judged"})
+        for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
+            known = whole if class_ is None else times
+            within = {arm: of_class(of_arm, class_) for arm, of_arm in known.items()}
+            best, *others = ranked(within, base.name, able) or [""]
+            if others:
+                rows["best"].append(
+                    {
+                        **where,
+                        "class": class_,
+                        "arm": best,
+                        "over": _told(within, best, others, able, footing),
+                    }
+                )
+    return rows
+
+
+def _told(
+    times: Mapping[str, Times], best: str, others: Sequence[str], able: Sequence[str], footing: Footing
+) -> list[dict[str, Any]]:
+    """The best arm over each of the others."""
+    keys, pairs = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start"), math.comb(len(able), 2)
+    rows = {arm: over(times, arm, best, together=pairs, footing=footing) for arm in others}
+    return [{"arm": arm, **{key: row[key] for key in keys}} for arm, row in rows.items()]
+
+
+def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
+    """Log times per token of an arm's answered requests, without classes whose acceptance was made up."""
+    return {
+        class_: own
+        for class_ in cells.plan.classes
+        if (arm.name, class_) not in cells.made_up and (own := logs_at(cells, arm, Place(class_, load)))
+    }
+
+
+def logs_at(cells: Cells, arm: Arm, place: Place, metric: str = TPOT.name) -> dict[str, tuple[Source, float]]:
+    """By pair, the logarithm of a metric of each answer that has it."""
+    values = (
+        (record, request_values(record, arm.max_tokens_per_step).get(metric))
+        for record in cells.answered(arm, place)
+    )
+    return {record.pair_id: (cells.source(record), math.log(value)) for record, value in values if value}
+
+
+def of_class(times: Times, class_: str | None) -> Times:
+    """Those of one class, or (None) of all."""
+    return {name: own for name, own in times.items() if class_ in (None, name)}
+
+
+def ranked(times: Mapping[str, Times], base: str, arms: Sequence[str]) -> list[str]:
+    """The fastest first, of those that most classes are known of."""
+    known = {arm: Strata.of(times[base], times[arm]) for arm in arms}
+    most = max((len(strata.inside) for strata in known.values()), default=0)
+    able = [arm for arm in arms if known[arm].inside and len(known[arm].inside) == most]
+    return sorted(able, key=lambda arm: -known[arm].log_ratio)
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The pairs of two arms by class, logs of their times per token, and what makes the mix's log S of them."""
+
+    pairs: Mapping[str, Sequence[tuple[Source, float, float]]]
+    means: Mapping[str, tuple[float, float]]
+    """Geometric mean times by class, of several starts the mean over starts."""
+    inside: Sequence[str]
+    """Classes with a share: those with MIN_PROMPTS prompts."""
+
+    @classmethod
+    def of(cls, before: Times, after: Times) -> Strata:
+        """The strata of a baseline and a treatment."""
+        pairs: dict[str, list[tuple[Source, float, float]]] = {}
+        for class_ in (name for name in before if name in after):
+            other = after[class_]
+            both = [(*known, other[pair][1]) for pair, known in before[class_].items() if pair in other]
+            pairs |= {class_: both} if both else {}
+        means = {
+            class_: (
+                math.exp(mean_of([(source, log_s) for source, log_s, _ in own])[0]),
+                math.exp(mean_of([(source, log_s) for source, _, log_s in own])[0]),
+            )
+            for class_, own in pairs.items()
+        }
+        return cls(pairs, means, [name for name, own in pairs.items() if _prompts(own) >= MIN_PROMPTS])
+
+    @property
+    def total_s(self) -> tuple[float, float]:
+        """The sums of the means of both arms, over the classes with a share."""
+        before, after = zip(*(self.means[class_] for class_ in self.inside), strict=True)
+        return math.fsum(before), math.fsum(after)
+
+    @property
+    def log_ratio(self) -> float:
+        """log S."""
+        before, after = self.total_s
+        return math.log(before / after)
+
+    def moves(self) -> dict[Source, float]:
+        """By how much the pairs of each source move the linearised log S."""
+        sums, total_s = defaultdict[Source, float](float), self.total_s
+        for class_ in self.inside:
+            u, v = (mean / total for mean, total in zip(self.means[class_], total_s, strict=True))
+            moved = [(source, u * before - v * after) for source, before, after in self.pairs[class_]]
+            for source, move in mean_of(moved)[1].items():
+                sums[source] += move
+        return dict(sums)
+
+
+def over(
+    times: Mapping[str, Times], base: str, arm: str, *, together: int, footing: Footing = SOLID
+) -> dict[str, Any]:
+    """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
+    strata = Strata.of(times[base], times[arm])
+    inside, known, means_s = strata.inside, None, (None, None)
+    if inside:
+        n = sum(len(strata.pairs[class_]) for class_ in inside)
+        known = replace(estimate(strata.log_ratio, strata.moves(), n=n), together=together)
+        means_s = tuple(total / len(inside) for total in strata.total_s)  # type: ignore[assignment] # of two
+    classes = [
+        {
+            "class": class_,
+            "n_prompts": _prompts(strata.pairs[class_]),
+            "share": (class_ in inside) / max(len(inside), 1),
+            "baseline_tpot_s": before_s,
+            "treatment_tpot_s": after_s,
+        }
+        for class_, (before_s, after_s) in strata.means.items()
+    ]
+    return {
+        "baseline": base,
+        "treatment": arm,
+        **said(known, footing),
+        "together": together,
+        "baseline_tpot_s": means_s[0],
+        "treatment_tpot_s": means_s[1],
+        "classes": classes,
+    }
+
+
+def _prompts(pairs: Sequence[tuple[Source, float, float]]) -> int:
+    return len({source.prompt for source, *_ in pairs})

@@ -1,9 +1,9 @@
-"""What a run says to do, as data and in words: the question, one sentence, and the numbers that it rests on.
+"""What a run says to do, as data: the question, the advice of each load, and the numbers that it rests on. `templates/` says it in words.
 
 All of it comes from the summary; pages and terminals render it and decide nothing. Time per output token decides; dollars,
 failures and answers may speak against it. The verdict of a class is the one after Holm's correction
 over all classes and treatments of a load. The mix's interval, and what tells the best treatment from the others,
-hold for all treatments together (`benchmark.analyse.mix`).
+hold for all treatments together (`benchmark.analyse.comparison`).
 """
 
 from __future__ import annotations
@@ -16,34 +16,52 @@ from typing import Any, Literal
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import BAND, EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER, VERDICT_WORDS
-from benchmark.analyse.gains import (
-    USD,
-    Gain,
-    dollars,
-    mean,
-    named,
-    names,
-    parts,
-    sure,
-    times,
-    with_verdict,
-)
-from benchmark.analyse.gains import interval as interval
-from benchmark.analyse.load_words import doubt, headline
-from benchmark.analyse.withheld import is_withheld
+from benchmark.analyse.sentences import headline, rendered
 from benchmark.metrics import TPOT
 from benchmark.objectives import in_words
 from benchmark.plan import Load
-from core.words import count, listed
+from core.words import count
 
 Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
 """The treatment; the treatment for some classes; the baseline; time speaks for one and dollars for the other; the treatment,
 once its failures or worse answers are explained; too little is known; nothing is compared."""
 MORE_ERRORS = 0.01
 """A share of failed requests beyond the baseline's that speaks against a treatment."""
+USD = ("usd_before", "usd_after")
 _CLOSE = 0.005
 """How close to an end of the band of no difference a log ratio counts as at it, where no number of prompts would tell."""
-_MOST_PROMPTS = 1000
+_NOT_JUDGED = VERDICT_WORDS["not judged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """A treatment against a baseline, in one class or (None) over the mix.
+
+    `family` is the arm's name without its window (0: plain decoding), which a line over windows joins; a batch has its own. Times are geometric
+    means over the pairs, so that before over after is the ratio. Dollars are per million output tokens, prompts and
+    waiting included. `prompts_to_tell` a class would show on which side of the nearer end of the band of no difference this is, four
+    times out of five; None where something is shown.
+    """
+
+    class_: str | None
+    baseline: str
+    arm: str
+    family: str
+    window: int
+    verdict: str
+    one_start: bool
+    """Whether the verdict is about the one start of the servers that was measured."""
+    ratio: float | None
+    low: float | None
+    high: float | None
+    tpot_before_s: float | None
+    tpot_after_s: float | None
+    usd_before: float | None
+    usd_after: float | None
+    tokens_per_step: float | None
+    step_cost: float | None
+    prompts: int
+    prompts_to_tell: int | None
 
 
 @dataclass(frozen=True)
@@ -124,40 +142,29 @@ class Decision:
 
 def decide(summary: Mapping[str, Any]) -> Decision:
     """The decision of a summary."""
-    run = summary["run"]
-    places = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
-    loads = tuple(_at(summary, load) for load in places)
-    met = {(Place.of({**row, "class": ""}).load, row["arm"]) for row in _outcomes(summary, "met")}
+    run, search = summary["run"], summary.get("search")
+    loads = tuple(
+        _at(summary, load) for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
+    )
+    met = {(Place.of(row).load, row["arm"]) for row in _outcomes(summary, "met")}
     here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index], met), -index))
-    if search := summary.get("search"):
-        here = _within(search, [one.load.size for one in loads], here)
-    told = loads[here].sentence
-    if search:  # what it says about other loads stands in sentences of its own
-        told = f"at {loads[here].load.in_words}, {told}"
-    elif len(loads) > 1:
-        others = [
-            f"at {one.load.in_words} "
-            + (f"{one.mix.arm} is {with_verdict(one.mix)}" if one.mix else "no verdict")
-            for one in loads
-            if one is not loads[here]
-        ]
-        told = f"at {loads[here].load.in_words}, {'; '.join([told, *others])}"
+    if search and (able := [arm["cheapest"] for arm in search["arms"] if arm["cheapest"]]):
+        worth = [row["usd_per_million_output_tokens"] or [-row["output_tokens_per_s"][0]] for row in able]
+        here = [at.load.size for at in loads].index(able[worth.index(min(worth))]["load"])
+    sentence = loads[here].sentence
+    if search or len(loads) > 1:
+        sentence = f"at {loads[here].load.in_words}, {sentence}"
+    if not search:  # what it says about other loads has sentences of its own
+        for at in loads[:here] + loads[here + 1 :]:
+            sentence += f"; at {at.load.in_words} {rendered('advice', at=at, reason='other load')}"
     done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
     labels = ["EMULATED"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
-    if head := headline(summary):
-        head = ": ".join(filter(None, (", ".join(labels), head)))
-        sentence = f"{head} {told[:1].upper()}{told[1:]}."
-    else:
-        told = ": ".join(filter(None, (", ".join(labels), told)))
-        sentence = f"{told[:1].upper()}{told[1:]}."
+    label, head = ", ".join(labels), headline(summary)
+    head = ": ".join(filter(None, (label, head))) if head else ""
+    if not head:
+        sentence = ": ".join(filter(None, (label, sentence)))
+    sentence = " ".join(filter(None, (head, f"{sentence[:1].upper()}{sentence[1:]}.")))
     return Decision(question(summary), sentence, run["provenance"], here, loads, head)
-
-
-def _within(search: Mapping[str, Any], loads: Sequence[float | None], otherwise: int) -> int:
-    """Where tokens are cheapest, or most where prices are not known, within the objective of a search."""
-    able = [arm["cheapest"] for arm in search["arms"] if arm["cheapest"]]
-    worth = [one["usd_per_million_output_tokens"] or [-one["output_tokens_per_s"][0]] for one in able]
-    return loads.index(able[worth.index(min(worth))]["load"]) if able else otherwise
 
 
 def _dearness(at: AtLoad, met: Collection[tuple[Load, str]]) -> tuple[bool, bool, float]:
@@ -169,7 +176,7 @@ def _dearness(at: AtLoad, met: Collection[tuple[Load, str]]) -> tuple[bool, bool
 
 
 def _outcomes(summary: Mapping[str, Any], outcome: str) -> list[Mapping[str, Any]]:
-    """Arms and loads of which an objective is met, missed, or cannot be told."""
+    """Arms and loads whose objective is met, missed, or cannot be told."""
     return [row for row in summary.get("objectives", ()) if row["outcome"] == outcome]
 
 
@@ -191,28 +198,28 @@ def question(summary: Mapping[str, Any]) -> str:
     return f"Does drafting {what} pay for {model}?"
 
 
+def _short(model: str) -> str:
+    """Without its owner."""
+    return model.rstrip("/").rpartition("/")[2]
+
+
 def baseline_of(run: Mapping[str, Any], name: str) -> str:
     """What an arm of a summary's run is compared with; itself, where it is a baseline."""
     own = next(arm.get("baseline") for arm in run["arms"] if arm["name"] == name)
     return own or str(run["baseline"])
 
 
-def _short(model: str) -> str:
-    """Without its owner."""
-    return model.rstrip("/").rpartition("/")[2]
-
-
 def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
     comparisons, mixes, best, cheapest = (
-        [one for one in summary.get(key, ()) if Place.of(one).load == load]
+        [row for row in summary.get(key, ()) if Place.of(row).load == load]
         for key in ("comparisons", "mix", "best", "best_baseline")
     )
     baseline = cheapest[0]["arm"] if cheapest else summary["run"]["baseline"]
     able = tuple(cheapest[0]["no_dearer"]) if cheapest else ()
-    every = [_of_class(summary, one, mixes) for one in comparisons if one["metric"] == TPOT.name]
-    over_mix = [_of_mix(summary, one, every) for one in mixes]
+    every = [_in_class(summary, row, mixes) for row in comparisons if row["metric"] == TPOT.name]
+    over_mix = [_of_mix(summary, row, every) for row in mixes]
     gains = [gain for gain in every if gain.baseline == baseline]
-    winners = {one["class"]: _winner(one) for one in best}
+    winners = {row["class"]: _winner(row) for row in best}
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
     def rank(gain: Gain) -> tuple[bool, bool, float]:
@@ -231,30 +238,32 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
         able=able,
         winners=tuple(winners.values()),
     )
-    advice, sentence = _advice(summary, at)
-    return replace(at, advice=advice, sentence=sentence)
+    advice, reason, facts = _advised(summary, at)
+    return replace(
+        at, advice=advice, sentence=rendered("advice", at=at, reason=reason, **(facts | {"average": average}))
+    )
 
 
-def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequence[Mapping[str, Any]]) -> Gain:
-    place, arm = Place.of(one), one["treatment"]
+def _in_class(summary: Mapping[str, Any], row: Mapping[str, Any], mixes: Sequence[Mapping[str, Any]]) -> Gain:
+    place, arm = Place.of(row), row["treatment"]
     cost = {cell["arm"]: cell["cost"] or {} for cell in summary["cells"] if Place.of(cell) == place}
-    usd = [cost[name].get("usd_per_million_output_tokens") for name in (one["baseline"], arm)]
-    if one["verdict"] == "not judged":  # as made up as the time that they come from
+    usd = [cost[name].get("usd_per_million_output_tokens") for name in (row["baseline"], arm)]
+    if row["verdict"] == "not judged":  # as made up as the time that they come from
         usd = [None, None]
-    own = one["baseline"] == baseline_of(summary["run"], arm)  # which alone is explained
+    own = row["baseline"] == baseline_of(summary["run"], arm)  # which alone is explained
     why = (w for w in summary["explanations"] if own and (Place.of(w), w["treatment"]) == (place, arm))
-    over_mix = next((m for m in mixes if (m["baseline"], m["treatment"]) == (one["baseline"], arm)), {})
+    over_mix = next((m for m in mixes if (m["baseline"], m["treatment"]) == (row["baseline"], arm)), {})
     times = (times for times in over_mix.get("classes", ()) if times["class"] == place.class_)
-    return _gain(summary, {**next(why, {}), **next(times, {}), **one}, usd)
+    return _gain(summary, {**next(why, {}), **next(times, {}), **row}, usd)
 
 
-def _of_mix(summary: Mapping[str, Any], one: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
+def _of_mix(summary: Mapping[str, Any], row: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
     """Dollars are the mean of the classes', as their shares of the tokens are equal."""
-    inside = [c["class"] for c in one["classes"] if c["share"]]
-    pair = one["baseline"], one["treatment"]
+    inside = [class_["class"] for class_ in row["classes"] if class_["share"]]
+    pair = row["baseline"], row["treatment"]
     members = [gain for gain in gains if (gain.baseline, gain.arm) == pair and gain.class_ in inside]
     fewest = min((gain.prompts for gain in members), default=0)
-    return _gain(summary, {**one, "n_prompts": fewest}, [mean(members, side) for side in USD])
+    return _gain(summary, {**row, "n_prompts": fewest}, [average(members, side) for side in USD])
 
 
 def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
@@ -289,118 +298,104 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
     )
 
 
-def _winner(one: Mapping[str, Any]) -> Winner:
-    second, *_ = one["over"]
-    low, high = second["ci_low"], second["ci_high"]
-    alike = tuple(other["arm"] for other in one["over"] if other["verdict"] != "faster")
-    return Winner(one["class"], one["arm"], second["arm"], second["ratio"], low, high, alike)
+def average(gains: Sequence[Gain], number: str) -> float | None:
+    """The mean of one number over gains; None where one is not known."""
+    values = [getattr(gain, number) for gain in gains]
+    return math.fsum(values) / len(values) if values and None not in values else None
 
 
-def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
-    """What to do, and the sentence that says so."""
-    run, mix, base = summary["run"], at.mix, at.baseline
+def _winner(row: Mapping[str, Any]) -> Winner:
+    second, *_ = row["over"]
+    alike = tuple(other["arm"] for other in row["over"] if other["verdict"] != "faster")
+    ends = second["ratio"], second["ci_low"], second["ci_high"]
+    return Winner(row["class"], row["arm"], second["arm"], *ends, alike)
+
+
+def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
+    """What to do, the reason as a code, and what its sentence needs beside the load's own data."""
+    run, mix, search = summary["run"], at.mix, summary.get("search")
     if is_withheld(summary):
-        return "none", f"no verdict, because the answers make no sense: {summary['sense']['text']}"
+        return "none", "withheld", {"why": summary["sense"]["text"]}
     if run["aa"]:
-        noise = f": {sure(mix)} is noise" if mix else ""
-        return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
+        return "none", "same address", {}
     if mix and run.get("made_up_texts"):
-        why = "because texts were made up, and how many drafts are accepted depends on the text"
-        told = f"with them {named(mix)} is {sure(mix)}"
-        return "unclear", f"nothing is recommended, {why}: {told}"
-    if mix and (why := doubt(summary.get("search"), at.load)):
-        return "unclear", f"nothing is recommended from this load alone, {why}: {named(mix)} is {sure(mix)}"
+        return "unclear", "made-up texts", {}
+    if (
+        mix
+        and search
+        and (doubt := next((key for key in ("late", "once") if at.load.size in search[key]), ""))
+    ):
+        return "unclear", doubt, {}
     if len(run["arms"]) == 1:
-        return "none", f"nothing is compared, because {base} is the only arm"
-    if mix is None:
-        most = max((gain.prompts for gain in at.by_window), default=0)
-        why = f"both arms answered {count(most, 'prompt')} a class at most, {MIN_PROMPTS} are needed"
-        if all(gain.verdict == VERDICT_WORDS["not judged"] for gain in at.by_window):
-            why = "the emulator does not know how many drafts of these prompts are accepted, and a run with a real engine shows it"
-        elif unknown := [gain.class_ for gain in at.by_class if gain.verdict == VERDICT_WORDS["not judged"]]:
-            known = [gain for gain in at.by_class if gain.class_ not in unknown and gain.ratio]
-            why = f"how many drafts are accepted is not known for {listed([str(name) for name in unknown])}"
-            told = "".join(f"; {named(gain)} is {parts([gain])}" for gain in known)
-            return "unclear", f"no verdict over all classes, because {why}{told}"
-        return "unclear", f"no verdict: {why}"
+        return "none", "one arm", {}
+    return _of_mix_known(summary, at, mix) if mix else _unknown(at)
+
+
+def _unknown(at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
+    """Nothing is known over all classes."""
+    if all(gain.verdict == _NOT_JUDGED for gain in at.by_window):
+        return "unclear", "acceptance unknown", {}
+    if unknown := [str(gain.class_) for gain in at.by_class if gain.verdict == _NOT_JUDGED]:
+        known = [gain for gain in at.by_class if gain.class_ not in unknown and gain.ratio]
+        return "unclear", "acceptance unknown of some", {"unknown": unknown, "known": known}
+    most = max((gain.prompts for gain in at.by_window), default=0)
+    return "unclear", "few prompts", {"most": most, "min_prompts": MIN_PROMPTS}
+
+
+def _of_mix_known(summary: Mapping[str, Any], at: AtLoad, mix: Gain) -> tuple[Advice, str, dict[str, Any]]:
     own = [gain for gain in at.by_window if gain.arm == mix.arm]
     faster = [gain for gain in own if gain.verdict == "faster"]
-    rest = [gain for gain in own if gain.verdict != "faster"]
-    also = [g for g in at.by_class if g.verdict == "faster" and g.class_ in {gain.class_ for gain in rest}]
+    rest = {gain.class_: gain for gain in own if gain.verdict != "faster"}
+    also = [gain for gain in at.by_class if gain.verdict == "faster" and gain.class_ in rest]
     inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
-    who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own)) + _beside(at, mix)
-    by_class = own if len(inside) > 1 else [gain for gain in own if gain not in inside]
-    details = [parts(by_class), *(f"{named(gain)} is {parts([gain])}" for gain in also)]
-    detail = "".join(f"; {text}" for text in details if text)
+    facts: dict[str, Any] = {
+        "own": own,
+        "faster": faster,
+        "also": also,
+        "inside": inside,
+        "not_held": NOT_HELD,
+    }
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
-    pays, price = mix.verdict == "faster", "more" if gain_usd < EQUIVALENT[0] else "less"
+    pays, dearer = mix.verdict == "faster", gain_usd < EQUIVALENT[0]
     if (pays or faster) and (troubles := list(_troubles(summary, at, mix.arm))):
-        return "wait", f"do not use {who} yet: it is {told}, but {' and '.join(troubles)}{detail}"
-    if (pays and gain_usd < EQUIVALENT[0]) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
-        return "choose", f"your choice: {who} is {told}, and costs {price}{detail}"
-    if pays and not any(gain.verdict == "slower" for gain in rest):
-        return "use", f"use {who}: {told}{detail}"
-    if faster:
-        routed = f"route {names(faster)} to {who}{dollars(faster)}, and keep {base} for the rest"
-        return "route", f"{routed}{detail}; used for everything it is {told}"
-    if also:
-        ways = [f"{names([gain])} to {named(gain)}, {sure(gain)}" for gain in also]
-        return "route", f"route {'; '.join(ways)}, and keep {base} for the rest; {who} is {told}"
+        return "wait", "troubles", facts | {"troubles": troubles}
+    if (pays and dearer) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
+        return "choose", "time against dollars", facts | {"dearer": dearer}
+    if pays and not any(gain.verdict == "slower" for gain in rest.values()):
+        return "use", "faster", facts
+    if faster or also:
+        return "route", "faster for some" if faster else "others faster", facts
     if mix.verdict == VERDICT_WORDS["not shown"]:
-        enough = f"; {NOT_HELD}"
-        if wanted := mix.prompts_to_tell:
-            number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"
-            enough = f"; {number} prompts a class would tell, {mix.prompts} were asked"
-        return "unclear", f"no clear difference: keep {base}; {who} is {told}{detail}{enough}"
-    return "keep", f"keep {base}: {who} is {told}{detail}"
+        return "unclear", "no clear difference", facts
+    return "keep", "not faster", facts
 
 
-def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[str]:
+def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[dict[str, Any]]:
     """What speaks against a treatment that is faster."""
-    base, counts = at.baseline, {}
-    for name in (base, arm):
-        own = [cell for cell in summary["cells"] if cell["arm"] == name and Place.of(cell).load == at.load]
-        failed = sum(cell["errors"] for cell in own)
-        counts[name] = failed, failed + sum(cell["n"] for cell in own)
-    (before, asked_before), (after, asked) = counts[base], counts[arm]
-    if after / max(asked, 1) > before / max(asked_before, 1) + MORE_ERRORS:
-        yield f"{after} of {asked} of its requests failed ({base}: {before} of {asked_before})"
-    if faults := sum((cell.get("output_equality") or {}).get("faults") or 0 for cell in own):
-        yield f"in {faults} of its answers it took a token that {baseline_of(summary['run'], arm)} finds much less likely"
+    own = {
+        name: [c for c in summary["cells"] if c["arm"] == name and Place.of(c).load == at.load]
+        for name in (at.baseline, arm)
+    }
+    counts = {
+        name: (failed := sum(cell["errors"] for cell in cells), failed + sum(cell["n"] for cell in cells))
+        for name, cells in own.items()
+    }
+    before, after = counts[at.baseline], counts[arm]
+    if after[0] / max(after[1], 1) > before[0] / max(before[1], 1) + MORE_ERRORS:
+        yield {"kind": "failures", "failed": after, "before": before}
+    if faults := sum((cell.get("output_equality") or {}).get("faults") or 0 for cell in own[arm]):
+        yield {"kind": "faults", "faults": faults, "baseline": baseline_of(summary["run"], arm)}
     missed, met = (
-        {row["arm"] for row in _outcomes(summary, kind) if Place.of({**row, "class": ""}).load == at.load}
+        {row["arm"] for row in _outcomes(summary, kind) if Place.of(row).load == at.load}
         for kind in ("missed", "met")
     )
-    if arm in missed and base in met:
-        yield f"it misses the objective ({in_words(summary['run']['objective'])}), which {base} meets"
+    if arm in missed and at.baseline in met:
+        yield {"kind": "objective", "objective": in_words(summary["run"]["objective"])}
     quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
-    if worse := [one for one in quality if one["treatment"] == arm and one["n"] and one["ci_high"] < 0]:
-        yield f"its answers to gsm8k are worse by {max(-one['difference'] * 100 for one in worse):.1f} points"
+    if worse := [row for row in quality if row["treatment"] == arm and row["n"] and row["ci_high"] < 0]:
+        yield {"kind": "answers", "points": max(-row["difference"] * 100 for row in worse)}
 
 
-def _of_many(at: AtLoad) -> str:
-    """What the best of a sweep is compared with."""
-    if not (won := next((one for one in at.winners if one.class_ is None), None)):
-        return ""
-    second = f"{won.ratio:.2f} times faster than {won.second}"
-    few = 0 < len(at.able) < len(at.by_arm)
-    among = f"{len(at.able)} that cost no more than {at.baseline}" if few else f"{len(at.by_arm)}"
-    return f"best of {among}, {f'no clear difference from {listed(won.alike)}' if won.alike else second}"
-
-
-def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
-    """`2.06 times faster over all classes in equal shares [1.98, 2.15], $58.80 -> $33.10 per million output tokens`."""
-    scope = f"over {'all' if len(inside) == classes else len(inside)} classes in equal shares"
-    scope = f"for {inside[0].class_}" if len(inside) == 1 else scope
-    return f"{times(mix)} {scope}{interval(mix.low, mix.high)}{dollars([mix])}"
-
-
-def _beside(at: AtLoad, mix: Gain) -> str:
-    """Of several baselines, which one that is, and what the treatment's own one says."""
-    if not at.able:
-        return ""
-    if not (own := [gain for gain in at.by_own if gain.arm == mix.arm and gain.class_ is None]):
-        return f" (over {at.baseline}, the baseline of its own batch and the cheapest)"
-    said = sure(own[0]) if own[0].ratio else own[0].verdict
-    over = f"over {own[0].baseline}, that of its own batch, {said}"
-    return f" (over {at.baseline}, the cheapest baseline; {over})"
+def is_withheld(summary: Mapping[str, Any]) -> bool:
+    """Whether a summary's run gets no verdict, because its answers make no sense."""
+    return bool((summary.get("sense") or {}).get("withheld"))

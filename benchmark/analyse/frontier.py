@@ -1,70 +1,82 @@
-"""Up to which load each treatment pays, and the cheapest way to serve within an objective: from the cells of a run.
+"""What a run says over load: up to which load each treatment pays, which arm meets the objective, and where tokens are cheapest.
 
-`crossovers` come from any run with several loads. A run whose plan has a `search` chooses its loads by the same curves:
-the mix's speed-up of each treatment, then whether each arm meets the objective. All of it is computed from the journal
-alone, so that an interrupted search goes on as if nothing had happened.
+`crossovers` come from any run with several loads. A run whose plan has a `search` chooses its loads by the same curves: the mix's speed-up
+of each treatment, then whether each arm meets the objective. All of it is computed from the journal alone, so that an interrupted search
+goes on as if nothing had happened. A cell in which more than a tenth of an arm's requests failed counts as not answered.
 
-Whether an arm meets the objective at a load is said in `benchmark.analyse.outcomes`. A cell in which more than a tenth of an arm's requests failed counts as not answered.
+Whether an arm meets the objective at a load: are so many percent of its requests within a limit, with 95 % confidence? Requests of one prompt
+resemble each other, and asking it again says little of other prompts: prompts are clusters. The share counts for as many independent requests
+as its variance over prompts, blocks of time and starts of the servers says (Korn and Graubard 1998, Survey Methodology 24), for one a prompt
+where none differs, and for two at most: a few prompts that always miss may not have been asked. Classes count alike. The share of that number
+has Clopper and Pearson's bounds, each with 95 % confidence. The objective is met where the lower bound is at least its percentile and as many
+different prompts were asked as it needs, missed where the upper bound is below, and otherwise the run cannot tell. A failed request is not
+within any limit. An answer that does not have the time, as one of a single token has no time per output token, does not count.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
-from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
-from benchmark.analyse.comparison import MIN_PROMPTS, starts_differ
+from benchmark.analyse.cells import Cells, Place, cost, size_of, sort_out, throughput
+from benchmark.analyse.comparison import MIN_PROMPTS, Strata, logs_at, of_class, starts_differ, times_of
 from benchmark.analyse.course import drift
-from benchmark.analyse.curve import Cell
-from benchmark.analyse.load_words import FEW_ANSWERS, in_words
-from benchmark.analyse.mix import Strata, Times, logs_of, of_class, times_of
-from benchmark.analyse.outcomes import more_would_tell, outcome
-from benchmark.analyse.search import (
-    Edge,
-    Range,
-    Standing,
-    edge,
-    edge_of_objective,
-    next_load,
-    next_of_objective,
+from benchmark.analyse.sentences import FEW_ANSWERS, in_words
+from benchmark.analyse.stats import (
+    CONFIDENCE,
+    Source,
+    clopper_pearson,
+    estimate,
+    mean,
+    mean_of,
+    percentile,
+    spread,
+    t_quantile,
 )
-from benchmark.analyse.sources import Source, estimate, mean_of
-from benchmark.analyse.values import output_tokens
+from benchmark.analyse.values import output_tokens, request_values
 from benchmark.cell_size import search_cells
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
+from benchmark.measure.records import LATE_S, REPEATED
 from benchmark.measure.schedule import measured_turns, set_sizes
 from benchmark.metrics import TPOT
+from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Arm, Load, Plan
 
+if TYPE_CHECKING:
+    from benchmark.analyse.search import Cell, Edge, Range, Standing
+
 _MOST_FAILED = 0.1
+_MOST_A_PROMPT = 2
+"""Requests that a prompt counts for, however often it is asked and however alike prompts are."""
 
 
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
     """By class and (class null) for the mix, up to which load each treatment has the lower time per token. Two listed loads
     cannot tell where between them."""
-    cells = _in_whole_starts(sort_out(raw))
+    from benchmark.analyse.search import edge
+
+    cells, rows = _in_whole_starts(sort_out(raw)), []
     if len(cells.plan.loads) < (1 if raw.plan.search else 3):
         return []
-    within, found = _range(cells.plan), []
     for arm in cells.treatments:
+        base = cells.baseline_of(arm)
         for class_ in (None, *cells.plan.classes)[not cells.mixes(arm) :]:
             curve = _speed_up(cells, arm, class_)
-            if all(one.value is None and not (raw.plan.search and one.failing) for one in curve):
+            if all(cell.value is None and not (raw.plan.search and cell.failing) for cell in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
-            known = edge(curve, within)
-            names = {"class": class_, "baseline": cells.baseline_of(arm).name, "treatment": arm.name}
-            failed = list(_failures(cells, (cells.baseline_of(arm), arm), known.failing))
+            known = edge(curve, _range(cells.plan))
             more = {
-                "failed": failed,
+                "failed": list(_failures(cells, (base, arm), known.failing)),
                 "by": "rate" if cells.plan.rate else "concurrency",
                 "one_start": _of_one_start(known, curve),
             }
-            found.append(names | asdict(known) | more)
-    return found
+            names = {"class": class_, "baseline": base.name, "treatment": arm.name}
+            rows.append(names | asdict(known) | more)
+    return rows
 
 
 def _of_one_start(known: Edge, curve: Sequence[Cell]) -> bool:
@@ -80,7 +92,7 @@ def _in_whole_starts(cells: Cells) -> Cells:
     up."""
     starts: dict[Load, set[int]] = {}
     for (_, place), records in cells.requests.items():
-        starts.setdefault(place.load, set()).update(one.start for one in records)
+        starts.setdefault(place.load, set()).update(record.start for record in records)
     whole = set.intersection(*starts.values()) if starts else set()
     if not whole or set.union(*starts.values()) == whole:
         return cells
@@ -90,20 +102,154 @@ def _in_whole_starts(cells: Cells) -> Cells:
 
 def _failures(cells: Cells, arms: Sequence[Arm], size: float | None) -> Iterator[dict[str, Any]]:
     """Of the arms that failed at a load, how many requests, and with which errors."""
-    for load in (load for load in cells.plan.loads if load.size == size):
-        for arm in (arm for arm in arms if _fails(cells, arm, load)):
-            asked = _asked(cells, arm, load)
-            errors = Counter(one.error for one in asked if one.error is not None)
+    for load, arm in product((load for load in cells.plan.loads if load.size == size), arms):
+        if _fails(cells, arm, load):
+            asked = cells.asked(arm, load)
+            errors = Counter(record.error for record in asked if record.error is not None)
             names = [name for name, _ in errors.most_common()]
             yield {"arm": arm.name, "failed": errors.total(), "asked": len(asked), "errors": names}
 
 
+def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
+    records = cells.asked(arm, load)
+    return sum(record.error is not None for record in records) > _MOST_FAILED * len(records)
+
+
+def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
+    """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
+    from benchmark.analyse.search import Cell
+
+    base, visited, curve = cells.baseline_of(arm), _visited(cells), []
+    strata = {
+        load: Strata.of(*(of_class(times_of(cells, one, load), class_) for one in (base, arm)))
+        for load in cells.plan.loads
+    }
+    known = {name for own in strata.values() for name in own.inside}
+    for load, own in strata.items():
+        fails = any(_fails(cells, end, load) for end in (base, arm))
+        if fails or not known or set(own.inside) != known:
+            curve.append(Cell(load.size, None, {}, visited[load], failing=fails))
+        else:
+            how = {"held": cells.held, "drawn": load.rate_per_s is not None}
+            curve.append(Cell(load.size, own.log_ratio, own.moves(), visited[load], **how))
+    return curve
+
+
+def _visited(cells: Cells) -> dict[Load, int]:
+    """How often each load was measured."""
+    rounds: dict[Load, set[int]] = {load: set() for load in cells.plan.loads}
+    for (_, place), records in cells.requests.items():
+        rounds[place.load] |= {record.round for record in records}
+    return {load: max(len(own), 1) for load, own in rounds.items()}
+
+
+def _range(plan: Plan) -> Range:
+    from benchmark.analyse.search import Range
+
+    if plan.search:
+        return Range(low=plan.search.low, high=plan.search.high, whole=plan.search.by == "concurrency")
+    loads = [load.size for load in plan.loads]
+    return Range(low=min(loads), high=max(loads), whole=not plan.rate)
+
+
+def outcomes(cells: Cells) -> list[dict[str, Any]]:
+    """Whether an arm meets the objective: every arm at every load; nothing without an objective."""
+    arms = cells.plan.arms if cells.plan.objective else ()
+    return [outcome(cells, arm, load) for load, arm in product(cells.plan.loads, arms)]
+
+
+def outcome(cells: Cells, arm: Arm, load: Load) -> dict[str, Any]:
+    """The whole objective, and each of its limits."""
+    rows = [_limit(cells, arm, load, limit) for limit in limits(cells.plan.objective)]
+    codes = {row["outcome"] for row in rows}
+    whole = "missed" if "missed" in codes else "met" if codes == {"met"} else "cannot tell"
+    return {"arm": arm.name, **size_of(load), "outcome": whole, "limits": rows}
+
+
+def _limit(cells: Cells, arm: Arm, load: Load, limit: Limit) -> dict[str, Any]:
+    sample: dict[str, dict[str, list[tuple[Source, bool]]]] = {}
+    times_s, within = [], []
+    for record in cells.asked(arm, load):
+        value = request_values(record, arm.max_tokens_per_step).get(limit.metric)
+        if value is not None:
+            times_s.append(value)
+        if value is not None or record.error is not None:
+            within.append(value is not None and value <= limit.seconds)
+            prompts = sample.setdefault(record.class_, {})
+            prompts.setdefault(record.prompt_id, []).append((cells.source(record), within[-1]))
+    share, asked, number = None, 0.0, 0.0
+    if len(sample) == len(cells.plan.classes):
+        share, asked, number = _share(list(sample.values()))
+    low, high = (0.0, 1.0) if share is None else clopper_pearson(share * number, number)
+    met = low >= limit.share and asked > limit.prompts_needed - 0.5
+    return {
+        "limit": str(limit),
+        "metric": limit.metric,
+        "percentile": limit.percentile,
+        "limit_s": limit.seconds,
+        "outcome": "met" if met else "missed" if high < limit.share else "cannot tell",
+        "n": len(within),
+        "within": sum(within),
+        "prompts": sum(map(len, sample.values())),
+        "counts_for": number,
+        "share": share,
+        "low": low,
+        "high": high,
+        "percentile_s": percentile(sorted(times_s), 100 * limit.share) if times_s else None,
+    }
+
+
+def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tuple[float, float, float]:
+    """The share of requests within the limit, by class and prompt; of how many prompts; for how many independent requests it counts."""
+    moves: defaultdict[Source, float] = defaultdict(float)
+    shares = []
+    for by_prompt in classes:
+        shares.append(mean([mean([kept for _, kept in own]) for own in by_prompt.values()]))
+        for own in by_prompt.values():
+            for source, kept in own:
+                moves[source] += (kept - shares[-1]) / len(own) / len(by_prompt) / len(classes)
+    share, prompts = mean(shares), counted(list(map(len, classes)))
+    variance, degrees = spread(moves)
+    if not variance:
+        return share, prompts, prompts
+    own_t, prompts_t = (t_quantile(CONFIDENCE, round(one, 1)) for one in (degrees, max(prompts - 1, 1)))
+    requests = counted([sum(map(len, by_prompt.values())) for by_prompt in classes])
+    known = share * (1 - share) / variance / (own_t / prompts_t) ** 2
+    return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
+
+
+def _standings(cells: Cells, arm: Arm) -> list[Standing]:
+    """Whether an arm meets the objective, by load."""
+    from benchmark.analyse.search import Standing
+
+    signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
+    rows = []
+    for load in cells.plan.loads:
+        sign = signs[outcome(cells, arm, load)["outcome"]]
+        rows.append(Standing(load.size, sign, not sign and _more_would_tell(cells, arm, load), visited[load]))
+    return rows
+
+
+def _more_would_tell(cells: Cells, arm: Arm, load: Load) -> bool:
+    """Whether the load asked fewer prompts than its objective needs, and the plan has more."""
+    asked, every = [], []
+    for class_ in cells.plan.classes:
+        asked.append(len({record.prompt_id for record in cells.of(arm, Place(class_, load))}))
+        every.append(sum(prompt.class_ == class_ for prompt in cells.plan.prompts))
+    return counted(asked) < min(prompts_needed(cells.plan.objective), counted(every)) - 0.5
+
+
 def searched(raw: RawRun) -> dict[str, Any] | None:
-    """What a search spent, why it ended, what each arm can do within the objective, and drift; None of other runs."""
+    """What a search spent, why it ended, what each arm can do within the objective, and drift; None of other runs. `late`, `once`: loads that
+    are not enough for advice by themselves: the client was late, or an arm had one block for a class, so that no order of the arms could
+    cancel a drift."""
     plan = raw.plan
     if plan.search is None:
         return None
-    cells, (minutes, usd) = _in_whole_starts(sort_out(raw)), spent(raw)
+    cells, (minutes, usd) = _in_whole_starts(sort_out(raw)), _spent(raw)
+    blocks = {(arm, place): own for (arm, place), own in cells.blocks.items() if own}
+    late = {at.load.size for (_, at), own in blocks.items() if max(b.client_lag_s for b in own) > LATE_S}
+    once = {place.load.size for (_, place), own in blocks.items() if len(own) == 1}
     return {
         "low": plan.search.low,
         "high": plan.search.high,
@@ -119,17 +265,9 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "arms": [_best(cells, arm) for arm in plan.arms],
         "drift": drift(raw),
         "bursts_from": None if raw.held else min(_bursts(cells), default=None),
-        **_doubtful(cells),
+        "late": sorted(late),
+        "once": sorted(once),
     }
-
-
-def _doubtful(cells: Cells) -> dict[str, list[float]]:
-    """Loads that are not enough for advice by themselves: the client was late, or an arm had one block for a class, so that no
-    order of the arms could cancel a drift."""
-    blocks = {(arm, place): own for (arm, place), own in cells.blocks.items() if own}
-    late = {at.load.size for (_, at), own in blocks.items() if max(b.client_lag_s for b in own) > LATE_S}
-    once = {place.load.size for (_, place), own in blocks.items() if len(own) == 1}
-    return {"late": sorted(late), "once": sorted(once)}
 
 
 def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
@@ -140,7 +278,7 @@ def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
     comes the first cell once more, in the order of the first, unless nothing was answered. A larger budget goes on after that, as
     long as there is one start: an earlier start does not come back.
     """
-    begun, done = list(_begun(raw)), {block.key for block in raw.blocks}
+    begun, done = _begun(raw), {block.key for block in raw.blocks}
     for before, (load, round_, start) in enumerate(begun):
         turns = measured_turns(raw.plan.cell(load), round_, start=start)
         if not all(block.key in done for turn in turns for block in turn):
@@ -159,13 +297,10 @@ def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
     return None if repeated in begun else (first[0][0], REPEATED, 0, raw.plan.starts)
 
 
-def _begun(raw: RawRun) -> Iterator[tuple[Load, int, int]]:
+def _begun(raw: RawRun) -> list[tuple[Load, int, int]]:
     """Load, round and start of each cell that was begun, in their order."""
-    yield from dict.fromkeys(
-        (Load(concurrency=one.concurrency, rate_per_s=one.rate_per_s), one.round, one.start)
-        for one in raw.requests
-        if one.phase in ("ramp", "measured")
-    )
+    asked = (record for record in raw.requests if record.phase in ("ramp", "measured"))
+    return list(dict.fromkeys((record.load, record.round, record.start) for record in asked))
 
 
 def _visits(raw: RawRun) -> Counter[Load]:
@@ -175,35 +310,28 @@ def _visits(raw: RawRun) -> Counter[Load]:
 
 def standing(raw: RawRun) -> str:
     """Where a search stands: what it spent, and what it knows."""
-    search, (minutes, usd) = raw.plan.search, spent(raw)
+    search, (minutes, usd) = raw.plan.search, _spent(raw)
     assert search
     dollars = "" if usd is None else f", ${usd:.2f}"
-    known = [f"{one['treatment']} {in_words(one)}" for one in crossovers(raw) if one["class"] is None]
-    spent_ = (
+    known = [f"{row['treatment']} {in_words(row)}" for row in crossovers(raw) if row["class"] is None]
+    used = (
         f"{_visits(raw).total()} cells, {minutes:.1f} minutes of loading{dollars} (at most {search.budget})"
     )
-    return f"search: {'; '.join([spent_, *known])}"
+    return f"search: {'; '.join([used, *known])}"
 
 
-def spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
+def _spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
     """Minutes of loading, under these starts or all, and what all arms cost in that time where all prices are known: one waits
     while another is loaded."""
-    counted = (one for one in raw.blocks if one.round != REPEATED and (not starts or one.start in starts))
-    hours = raw.plan.loading_s(block.duration_s for block in counted) / 3600
+    blocks = (one for one in raw.blocks if one.round != REPEATED and (not starts or one.start in starts))
+    hours = raw.plan.loading_s(block.duration_s for block in blocks) / 3600
     prices = [price for price in raw.plan.prices.values() if price is not None]
     return hours * 60, hours * math.fsum(prices) if len(prices) == len(raw.plan.arms) else None
 
 
-def _range(plan: Plan) -> Range:
-    if plan.search:
-        return Range(low=plan.search.low, high=plan.search.high, whole=plan.search.by == "concurrency")
-    loads = [load.size for load in plan.loads]
-    return Range(low=min(loads), high=max(loads), whole=not plan.rate)
-
-
 def _over_budget(raw: RawRun) -> bool:
     """Whether the first start has used its part."""
-    search, (minutes, usd), parts = raw.plan.search, spent(raw, 1), raw.plan.starts
+    search, (minutes, usd), parts = raw.plan.search, _spent(raw, 1), raw.plan.starts
     assert search
     limits = (
         (_visits(raw).total(), search_cells(search.cells, parts)),
@@ -215,147 +343,83 @@ def _over_budget(raw: RawRun) -> bool:
 
 def _unsettled(raw: RawRun) -> Load | None:
     """The load that the search would measure next, whatever its budget."""
+    from benchmark.analyse.search import next_load, next_of_objective
+
     cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
     assert search
-    curves = [_speed_up(cells, arm, None) for arm in cells.treatments]
     within = _range(cells.plan)
-    load = next_load(curves, within)
+    load = next_load([_speed_up(cells, arm, None) for arm in cells.treatments], within)
     for arm in cells.plan.arms if cells.plan.objective else ():
         load = load or next_of_objective(_standings(cells, arm), within)
     return None if load is None else search.load(load)
 
 
-def _standings(cells: Cells, arm: Arm) -> list[Standing]:
-    """Whether an arm meets the objective, by load."""
-    signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
-    return [
-        Standing(load.size, sign, not sign and more_would_tell(cells, arm, load), visited[load])
-        for load in cells.plan.loads
-        for sign in [signs[outcome(cells, arm, load)["outcome"]]]
-    ]
-
-
-def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
-    records = _asked(cells, arm, load)
-    return sum(one.error is not None for one in records) > _MOST_FAILED * len(records)
-
-
-def _asked(cells: Cells, arm: Arm, load: Load) -> list[RequestRecord]:
-    return [one for class_ in cells.plan.classes for one in cells.of(arm, Place(class_, load))]
-
-
-def _visited(cells: Cells) -> dict[Load, int]:
-    """How often each load was measured."""
-    rounds: dict[Load, set[int]] = {load: set() for load in cells.plan.loads}
-    for (_, place), records in cells.requests.items():
-        rounds[place.load] |= {one.round for one in records}
-    return {load: max(len(own), 1) for load, own in rounds.items()}
-
-
-def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
-    """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
-    base, visited = cells.baseline_of(arm), _visited(cells)
-    strata = {
-        load: Strata.of(*(of_class(times_of(cells, one, load), class_) for one in (base, arm)))
-        for load in cells.plan.loads
-    }
-    known, found = {name for one in strata.values() for name in one.inside}, []
-    for load, one in strata.items():
-        size, visits, fails = load.size, visited[load], any(_fails(cells, end, load) for end in (base, arm))
-        if fails or not known or set(one.inside) != known:
-            found.append(Cell(size, None, {}, visits, failing=fails))
-            continue
-        drawn = load.rate_per_s is not None
-        found.append(Cell(size, one.log_ratio, one.moves(), visits, held=cells.held, drawn=drawn))
-    return found
-
-
-def _over_classes(times: Times) -> tuple[float, dict[Source, float]]:
-    """The mean over classes, each alike, of logs of which none is empty, and what moves it."""
-    parts = [mean_of(list(own.values())) for own in times.values()]
-    moves: defaultdict[Source, float] = defaultdict(float)
-    for _, of_class_ in parts:
-        for source, move in of_class_.items():
-            moves[source] += move / len(parts)
-    return math.fsum(mean for mean, _ in parts) / len(parts), dict(moves)
-
-
-def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> Times:
-    """Logs of a metric over an arm's answers; classes with too few prompts are left out."""
-    found = logs_of(cells, arm, load, name)
-    prompts = {class_: {source.prompt for source, _ in own.values()} for class_, own in found.items()}
-    return {class_: own for class_, own in found.items() if len(prompts[class_]) >= MIN_PROMPTS}
-
-
 def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
     """Up to which load an arm meets the objective, what it delivers at each measured load, and where among those that meet it
     its tokens are cheapest."""
+    from benchmark.analyse.search import edge_of_objective
+
     points = []
     for load in cells.plan.loads:
         if point := _point(cells, arm, load):
-            told = outcome(cells, arm, load)
-            limits = (one for one in told["limits"] if one["metric"] == TPOT.name)
-            slowest_s = next((one["percentile_s"] for one in limits), None)
-            met = told["outcome"] if told["limits"] else None
-            points.append(
-                point | {"objective": met, "within": met in ("met", None), "tpot_percentile_s": slowest_s}
-            )
+            known = outcome(cells, arm, load)
+            slowest_s = [row["percentile_s"] for row in known["limits"] if row["metric"] == TPOT.name]
+            met = known["outcome"] if known["limits"] else None
+            within = {"objective": met, "within": met in ("met", None)}
+            points.append(point | within | {"tpot_percentile_s": next(iter(slowest_s), None)})
+    upto = None
+    if cells.plan.objective:
+        failing = min((load.size for load in cells.plan.loads if _fails(cells, arm, load)), default=None)
+        upto = asdict(edge_of_objective(_standings(cells, arm), _range(cells.plan), failing))
     able = [point for point in points if point["within"]]
-    return {
-        "arm": arm.name,
-        "objective": asdict(_kept_up_to(cells, arm)) if cells.plan.objective else None,
-        "points": points,
-        "cheapest": max(able, key=lambda one: one["output_tokens_per_s"][0], default=None),
-    }
-
-
-def _kept_up_to(cells: Cells, arm: Arm) -> Edge:
-    failing = min((load.size for load in cells.plan.loads if _fails(cells, arm, load)), default=None)
-    return edge_of_objective(_standings(cells, arm), _range(cells.plan), failing)
+    cheapest = max(able, key=lambda point: point["output_tokens_per_s"][0], default=None)
+    return {"arm": arm.name, "objective": upto, "points": points, "cheapest": cheapest}
 
 
 def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
     """What an arm delivers at a load, with intervals; None where too little was answered.
 
     Tokens per second are tokens over seconds of answers, a ratio of two sums, times the answers under way. Where their interval
-    reaches 0, too few blocks or starts disagree too much to know it.
+    reaches 0, too few blocks or starts disagree too much to know it. Times are the mean over classes, each alike, of logarithms.
     """
-    places = [Place(class_, load) for class_ in cells.plan.classes]
-    records = [one for place in places for one in cells.of(arm, place)]
-    loaded_with = (Place(class_, load) for class_ in cells.plan.loaded_with)
-    delivered = throughput(arm, records, [one for at in loaded_with for one in cells.blocks_of(arm, at)])
-    times = _logs(cells, arm, load, TPOT.name)
-    if not times or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
+    records, most = cells.asked(arm, load), arm.max_tokens_per_step
+    queues = (Place(class_, load) for class_ in cells.plan.loaded_with)
+    delivered = throughput(arm, records, [block for place in queues for block in cells.blocks_of(arm, place)])
+    logs = [list(logs_at(cells, arm, Place(class_, load)).values()) for class_ in cells.plan.classes]
+    parts = [mean_of(own) for own in logs if len({source.prompt for source, _ in own}) >= MIN_PROMPTS]
+    if not parts or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
         return None
-    sums = [(cells.source(one), _answered_tokens(arm, one), one.e2e_s or 0.0) for one in records if one.e2e_s]
-    tokens, seconds = (math.fsum(column) for column in list(zip(*sums, strict=True))[1:])
-    pace: defaultdict[Source, float] = defaultdict(float)
+    sums = [
+        (cells.source(one), 0 if one.error else output_tokens(one, most) or 0, one.e2e_s)
+        for one in records
+        if one.e2e_s
+    ]
+    tokens, seconds = math.fsum(count for _, count, _ in sums), math.fsum(took_s for *_, took_s in sums)
+    pace, moves = defaultdict[Source, float](float), defaultdict[Source, float](float)
     for source, count, took_s in sums:
         pace[source] += (count - took_s * tokens / seconds) / tokens
+    for _, own in parts:
+        for source, move in own.items():
+            moves[source] += move / len(parts)
     share = estimate(1.0, pace, n=len(sums))
-    mean, moves = _over_classes(times)
-    tpot = estimate(mean, moves, n=len(records))
+    tpot = estimate(mean([middle for middle, _ in parts]), moves, n=len(records))
     per_s, usd = delivered["output_tokens_per_s"], cost(arm, delivered)
     million = usd and usd["usd_per_million_output_tokens"]
     low, high = (share.low, share.high) if (share.low or 0.0) > 0 else (None, None)
+    ends = [million, high and million / high, low and million / low] if million else None
     return {
         "load": load.size,
         "tpot_s": [math.exp(value or 0.0) for value in (tpot.mean, tpot.low, tpot.high)],
         "output_tokens_per_s": [per_s, low and per_s * low, high and per_s * high],
-        "usd_per_million_output_tokens": million
-        and [million, high and million / high, low and million / low],
+        "usd_per_million_output_tokens": ends,
     }
-
-
-def _answered_tokens(arm: Arm, record: RequestRecord) -> int:
-    return (output_tokens(record, arm.max_tokens_per_step) or 0) if record.error is None else 0
 
 
 def _bursts(cells: Cells) -> Iterator[float]:
     """Rates at which a set of arrivals is over before a queue has built up."""
     for load in cells.plan.loads:
-        places = [Place(class_, load) for class_ in cells.plan.classes]
-        took_s = [r.e2e_s or 0.0 for arm in cells.plan.arms for at in places for r in cells.answered(arm, at)]
+        answered = (r for arm in cells.plan.arms for r in cells.asked(arm, load) if r.error is None)
+        took_s = [record.e2e_s or 0.0 for record in answered]
         arriving_s = max(set_sizes(cells.plan.cell(load), load)) / (load.rate_per_s or math.inf)
-        if load.rate_per_s and took_s and arriving_s < FEW_ANSWERS * math.fsum(took_s) / len(took_s):
+        if load.rate_per_s and took_s and arriving_s < FEW_ANSWERS * mean(took_s):
             yield load.rate_per_s

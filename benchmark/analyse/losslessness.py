@@ -23,44 +23,56 @@ def judged(raw: RawRun) -> Judged:
     for line in raw.closer:
         if isinstance(line, Asked):
             asked.setdefault((line.treatment, line.pair_id), []).append(line)
-    found = {(c.treatment, c.ours.pair_id): c for c in cases(raw.requests, raw.closer, raw.plan)}
-    return {key: (case, verdict(case, asked.get(key, ()))) for key, case in found.items()}
+    differing = {(c.treatment, c.ours.pair_id): c for c in cases(raw.requests, raw.closer, raw.plan)}
+    return {key: (case, verdict(case, asked.get(key, ()))) for key, case in differing.items()}
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """How many are what."""
-    names = Counter(one.name for one in verdicts)
+    """How many verdicts of each kind there are."""
+    names = Counter(verdict.name for verdict in verdicts)
     return {"near_ties": names["near-tie"], "faults": names["fault"], "cannot_tell": names["cannot tell"]}
 
 
-def losslessness(raw: RawRun, found: Judged) -> dict[str, Any] | None:
+def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
     """`losslessness` of a summary; None where answers are drawn at a temperature, or no pair can be compared."""
     plan = raw.plan
     by_arm: dict[str, list[Verdict]] = {}
-    for (arm, _), (_, one) in found.items():
+    for (arm, _), (_, one) in known.items():
         by_arm.setdefault(arm, []).append(one)
     first = answers_of(plan.baseline, raw.requests)
     second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in first for a in raw.closer)
     treatments: list[dict[str, Any]] = []
     for arm, base in ((arm, base) for arm, base in plan.baselines.items() if arm != base):
         ours, pairs = answers_of(base, raw.requests), answers_of(arm, raw.requests).items()
-        n = sum(pair in ours and ours[pair].nonce == other.nonce for pair, other in pairs)
-        if n:
+        if n := sum(pair in ours and ours[pair].nonce == other.nonce for pair, other in pairs):
             treatments.append({"treatment": arm, **_rate(by_arm.get(arm, ()), n)})
     if not plan.greedy or not treatments:
         return None
     itself = _rate(by_arm.get(plan.baseline, ()), second)
-    both = (itself["differing"], second)
     p_values = [
-        fisher_more(one["differing"], one["n_pairs"], *both) if second else None for one in treatments
+        fisher_more(row["differing"], row["n_pairs"], itself["differing"], second) if second else None
+        for row in treatments
     ]
-    for entry, p in zip(treatments, holm(p_values), strict=True):
-        entry |= {"p_holm": p, "more_than_baseline": None if p is None else p < SIGNIFICANT}
+    for row, p in zip(treatments, holm(p_values), strict=True):
+        row |= {"p_holm": p, "more_than_baseline": None if p is None else p < SIGNIFICANT}
+    described = [
+        {
+            "treatment": case.treatment,
+            "pair_id": case.ours.pair_id,
+            "common_chars": case.common,
+            "verdict": one.name,
+            "why": one.why,
+            "gap_nats": one.gap_nats,
+            "tokens": one.tokens,
+        }
+        for case, one in known.values()
+    ]
+    baseline = {"arm": plan.baseline, **itself} if second else None
     return {
         "margin_nats": MARGIN_NATS,
-        "baseline": {"arm": plan.baseline, **itself} if second else None,
+        "baseline": baseline,
         "treatments": treatments,
-        "cases": [_described(case, one) for case, one in found.values()],
+        "cases": described,
     }
 
 
@@ -77,16 +89,4 @@ def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
         **counted(verdicts),
         "reasons": dict(Counter(one.why for one in verdicts if one.why)),
         "widest_near_tie_nats": max(ties, default=None),
-    }
-
-
-def _described(case: Case, one: Verdict) -> dict[str, Any]:
-    return {
-        "treatment": case.treatment,
-        "pair_id": case.ours.pair_id,
-        "common_chars": case.common,
-        "verdict": one.name,
-        "why": one.why,
-        "gap_nats": one.gap_nats,
-        "tokens": one.tokens,
     }

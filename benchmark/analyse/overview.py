@@ -17,7 +17,7 @@ from benchmark.plan import Load
 from core.reading import text_of
 
 _Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
 
 
@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 class _Load(_Part):
     concurrency: int | None
-    rate_per_s: _Number | None
+    rate_per_s: _Number
 
     @property
     def as_planned(self) -> Load:
@@ -35,11 +35,11 @@ class _Load(_Part):
 
 
 class _Mix(_Part):
-    ratio: _Number | None
-    low: _Number | None
-    high: _Number | None
-    usd_before: _Number | None
-    usd_after: _Number | None
+    ratio: _Number
+    low: _Number
+    high: _Number
+    usd_before: _Number
+    usd_after: _Number
 
 
 class _AtLoad(_Part):
@@ -128,50 +128,48 @@ class Row(NamedTuple):
 
 def row_of(path: Path) -> Row:
     """What is known of the folder at `path`."""
-    found = Row(folder=one_line(path.name), link=quote(os.fsencode(path.name)))
+    row = Row(folder=one_line(path.name), link=quote(os.fsencode(path.name)))
     again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
     try:
         if (path / FILE_NAME).is_file():
-            return found._replace(**_known(path))
+            return row._replace(**_known(path))
         if journal.exists(path):
-            return found._replace(problem=f"no {FILE_NAME}; {again}", kind=UNFINISHED)
-    except ValidationError as error:
-        first = error.errors()[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            return row._replace(problem=f"no {FILE_NAME}; {again}", kind=UNFINISHED)
+        return row._replace(problem="not a run", kind=OTHER)
     except (OSError, ValueError) as error:
         why = str(error)
-    else:
-        return found._replace(problem="not a run", kind=OTHER)
-    return found._replace(
-        problem=f"{FILE_NAME} cannot be read ({one_line(why, 100)}); {again}", kind=UNREADABLE
-    )
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        problem = f"{FILE_NAME} cannot be read ({one_line(why, 100)}); {again}"
+        return row._replace(problem=problem, kind=UNREADABLE)
 
 
 def _known(path: Path) -> dict[str, Any]:
     """Raises OSError, ValueError."""
-    said = _Summary.model_validate_json(text_of(path / FILE_NAME))
-    run, hardware = (
-        said.run,
-        dict.fromkeys(f"{one.chips} chips of {one.instance}" for one in said.hardware.values()),
-    )
-    at = said.decision.loads[said.decision.here] if said.decision.here < len(said.decision.loads) else None
-    mix = (at and at.mix) or _Mix(ratio=None, low=None, high=None, usd_before=None, usd_after=None)
-    load = at.load.as_planned if at else None
+    summary = _Summary.model_validate_json(text_of(path / FILE_NAME))
+    run, decision = summary.run, summary.decision
+    at = next(iter(decision.loads[decision.here :]), None)
+    mix, load = at and at.mix, at.load.as_planned if at else None
     prompts = run.prompts_sha256 or run.plan_sha256
-    return {
+    hardware = dict.fromkeys(f"{one.chips} chips of {one.instance}" for one in summary.hardware.values())
+    known = {
         **run.model_dump(include={"id", "started", "experiment", "provenance", "complete", "model"}),
-        **{"engine": said.served_by, "hardware": " and ".join(hardware)},
-        "load": load.in_words if load else "",
-        "load_size": (load.rate_per_s or load.concurrency) if load else None,
-        **{"speed_up": mix.ratio, "ci_low": mix.low, "ci_high": mix.high},
-        **{"usd_before": mix.usd_before, "usd_after": mix.usd_after},
-        "answer": said.decision.sentence,
+        "engine": summary.served_by,
+        "hardware": " and ".join(hardware),
+        "answer": decision.sentence,
         "report": (path / "report.html").is_file(),
         "kind": "" if run.complete else UNFINISHED,
         "asked": f"{run.model} {prompts}" if run.model and prompts else "",
         "arms": tuple(arm.name for arm in run.arms),
-        "loads": tuple(dict.fromkeys(str(cell.as_planned) for cell in said.cells)),
+        "loads": tuple(dict.fromkeys(str(cell.as_planned) for cell in summary.cells)),
     }
+    if load:
+        known |= {"load": load.in_words, "load_size": load.rate_per_s or load.concurrency}
+    if mix:
+        known |= {"speed_up": mix.ratio, "ci_low": mix.low, "ci_high": mix.high}
+        known |= {"usd_before": mix.usd_before, "usd_after": mix.usd_after}
+    return known
 
 
 def newest_pair(rows: list[Row]) -> tuple[Row, Row] | None:

@@ -1,39 +1,80 @@
-"""Which load to measure next, and up to which load something holds: a pure function of the cells measured so far.
+"""Up to which load something holds, and which load to measure next: pure functions of the cells measured so far.
 
-A curve is what a decision looks at over load: the logarithm of the treatment's speed-up. It pays where it is beyond 1.05 and
-costs where it is below 0.95, as in every verdict (`benchmark.analyse.comparison`). The ends of the range are measured first, then the middle where they
-agree, or the place where a line between them crosses 0; from there on each cell goes where the curve is expected to cross. Cells
-are small: a load that cannot tell is measured again, and what is clear takes no more than one.
+A curve is what a decision looks at over load: the logarithm of the treatment's speed-up. Near a load it is a local quadratic in log load,
+with weights that fall off with the distance (local regression, Cleveland 1979, Journal of the American Statistical Association 74), so that
+its height is a weighted sum of the cells. What moves that sum are prompts and starts of the servers, which all loads share, and blocks,
+which are of one load alone (of requests at a rate they are sets of arrivals that wait in one queue). The interval of a crossing holds every
+load at which Student's t does not tell the height from 0 (Fieller 1954, Journal of the Royal Statistical Society B 16).
 
-An objective is met or missed at a load, or the load cannot tell (`benchmark.analyse.outcomes`). Between the highest load at which
-it is met and the lowest at which it is missed the middle is measured next. A load with enough prompts is not measured
-again in order to tell: looking at chance until it agrees would make "met" wrong more often than in 5 % of runs.
-
-The interval of a crossing holds every load at which Student's t does not tell the height of the curve from 0 (Fieller 1954,
-Journal of the Royal Statistical Society B 16).
+The ends of the range are measured first, then the middle where they agree, or where a line between them crosses 0; from there on each cell
+goes where the curve is expected to cross. A load that cannot tell is measured again. Of an objective the middle is measured between the
+highest load at which it is met and the lowest at which it is missed. A load with enough prompts is not measured again in order to tell:
+looking at chance until it agrees would make "met" wrong more often than in 5 % of runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Literal
+from functools import cached_property
+from itertools import groupby, pairwise
+from operator import mul
+from typing import Any, Literal, NamedTuple
 
-from benchmark.analyse.curve import Cell, Curve
+from benchmark.analyse.comparison import BAND, starts_differ
+from benchmark.analyse.stats import (
+    CONFIDENCE,
+    UNITS,
+    Moves,
+    Variance,
+    added,
+    between,
+    blocks_known,
+    joined,
+    several_starts,
+    t_quantile,
+    widest,
+)
 
 Found = Literal["crossing", "always", "never", "while answered", "not shown"]
 PRECISION = 0.1
 """A crossing is known where its interval is within this share of it, or within one request."""
-_STEPS = 16
-"""Loads between the cells beside a crossing at which the curve is looked at."""
+_CONFIDENCE = 0.986
+"""One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
+chance made it so: 0.986 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
+_OF_STARTS = (1 + CONFIDENCE) / 2
+"""The same of several starts: the first one alone decided when to end."""
+_WIDEST, _NARROWEST = 0.7, 0.2
+"""Bandwidth of the local regression, in log load: a cell one bandwidth away counts for 0.6. The third nearest cell decides."""
+_BENT = 0.7
+"""How much of the difference between a parabola and a line through the same cells counts as error."""
+_NEAR_STEPS, _STEPS = 64, 16
+"""Loads at which a curve is looked at for where it is close to 0, and between the cells beside a crossing."""
 _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8, 1 / 1.8)
 """Where cells around a crossing go, as multiples of it."""
-_MOST_VISITS = 4
-"""Cells at one load."""
-_PROBES = 8
-"""Cells after which a curve is given up where more answers would tell, and do not come."""
+_MOST_VISITS, _PROBES = 4, 8
+"""Cells at one load, and cells after which a curve is given up where more answers would tell, and do not come."""
+_Tables = list[tuple[Any, float]]
+"""Covariances of the cells' values, a matrix of numpy for each stratum, with its degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A curve at one load. `moves`: by how much the pairs of each source move `value` away from the mean."""
+
+    load: float
+    value: float | None
+    """None where too little was answered, or is known."""
+    moves: Moves
+    visits: int = 1
+    """How often the load was measured: so much the curve's height counts in the fit."""
+    failing: bool = True
+    """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
+    held: bool = True
+    """Whether the load was held while it was measured: otherwise a speed-up near 1 is not judged."""
+    drawn: bool = False
+    """Whether its requests arrive at times that were drawn: then one block says nothing about chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,69 +121,231 @@ class Edge:
     """From which load to which the curve runs inside the band, as far as it was measured; of a crossing, around it."""
 
 
+class _Judged(NamedTuple):
+    """Whether a curve is surely beyond its band (1 above, -1 below), inside it, and on which side of 0."""
+
+    sign: int
+    inside: bool
+    side: int
+
+
+class Curve:
+    """The cells of one curve, by load. A load at which requests failed ends it below."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.failing = min((c.load for c in cells if c.value is None and c.failing), default=math.inf)
+        ordered = sorted(cells, key=lambda cell: cell.load)
+        self.cells = [c for c in ordered if c.value is not None and c.load < self.failing]
+        self.loads = [cell.load for cell in self.cells]
+        self.ends = (self.loads[0], self.loads[-1]) if self.loads else (0.0, 0.0)
+        self._values = [cell.value or 0.0 for cell in self.cells]
+        self._visits = [cell.visits for cell in self.cells]
+
+    @cached_property
+    def judged(self) -> dict[float, _Judged]:
+        """Each load: on which side of the band and of 0 the curve surely is."""
+        rows = {}
+        for index, cell in enumerate(self.cells):
+            value, half = self._combined([float(index == other) for other in range(len(self.cells))])
+            (low, high), claims = BAND, cell.held or not starts_differ(value)
+            sign = (value - half > high) - (value + half < low)
+            inside, side = low <= value - half and value + half <= high, (value > half) - (value < -half)
+            rows[cell.load] = _Judged(sign, inside, side) if claims else _Judged(0, False, 0)
+        return rows
+
+    @cached_property
+    def of_starts(self) -> tuple[_Tables, _Tables] | None:
+        """Covariances between starts, and of what prompts have within them; None where there is one start."""
+        if not several_starts(source for cell in self.cells for source in cell.moves):
+            return None
+        return self._tables("starts"), self._tables("prompts in starts")
+
+    @cached_property
+    def _of_prompts(self) -> _Tables:
+        return self._tables("prompts")
+
+    def _tables(self, units: str) -> _Tables:
+        """Covariances of the cells' values by units that loads share."""
+        import numpy as np
+
+        strata: dict[Hashable, dict[Hashable, Any]] = {}
+        for index, cell in enumerate(self.cells):
+            for source, move in cell.moves.items():
+                stratum, unit = UNITS[units](source)
+                own = strata.setdefault(stratum, {})
+                own.setdefault(unit, np.zeros(len(self.cells)))[index] += move
+        tables = []
+        for own in strata.values():
+            if (count := len(own)) > 1:
+                moves = np.array(list(own.values()))
+                tables.append((count / (count - 1) * (moves.T @ moves), count - 1.0))
+        return tables
+
+    @cached_property
+    def _of_blocks(self) -> list[tuple[Variance, Variance] | None]:
+        """By cell, the variance of a visit over blocks, and within them; None where blocks say nothing."""
+        rows: list[tuple[Variance, Variance] | None] = []
+        for cell in self.cells:
+            blocks, within = (between(cell.moves, units) for units in ("blocks", "prompts in blocks"))
+            visit = (cell.visits * blocks[0], blocks[1]), (cell.visits * within[0], within[1])
+            rows.append(visit if blocks_known(cell.moves) else None)
+        return rows
+
+    def _block_variance(self, weights: Sequence[float]) -> tuple[Variance, Variance] | None:
+        """The weighted sum's from blocks and from what is within them: a visit of a load has the same at all loads, to which half
+        counts each alike, half by its weight. None where no load tells."""
+        pairs = zip(self._of_blocks, weights, strict=True)
+        known = [(abs(weight) + 1 / len(weights), own) for own, weight in pairs if own]
+        if not known:
+            return None
+        total = math.fsum(share for share, _ in known)
+        visits = math.fsum(w**2 / count for w, count in zip(weights, self._visits, strict=True))
+        both: list[Variance] = []
+        for side in (0, 1):
+            variance = visits * math.fsum(share * own[side][0] for share, own in known) / total
+            both.append((variance, total**2 / math.fsum(share**2 / own[side][1] for share, own in known)))
+        return both[0], both[1]
+
+    def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
+        """The weighted sum of the cells, and half the width of its interval."""
+        value = float(sum(map(mul, weights, self._values)))
+        confidence = _OF_STARTS if self.of_starts else _CONFIDENCE
+        variance, degrees = prompts = _weighted(self._of_prompts, weights)
+        if self.of_starts:
+            starts, within = (_weighted(tables, weights) for tables in self.of_starts)
+            variance, degrees = widest(prompts, starts, within, confidence)
+        elif (blocks := self._block_variance(weights)) is not None:
+            variance, degrees = joined(prompts, *blocks)
+        elif any(cell.drawn for cell in self.cells):
+            variance = math.inf
+        if not variance or math.isinf(variance):
+            return value, 0.0 if self._of_prompts and not variance else math.inf
+        return value, t_quantile(confidence, round(degrees, 1)) * math.sqrt(variance)
+
+    def at(self, load: float) -> tuple[float, float]:
+        """The height of the curve at a load, and half the width of its interval: with what the parabola's bend adds,
+        since where that matters the curve between the cells is a guess."""
+        distances = [math.log(one / load) for one in self.loads]
+        value, half = self._combined(_local(distances, self._visits, 3))
+        straight = sum(map(mul, _local(distances, self._visits, 2), self._values))
+        return value, math.hypot(half, _BENT * (value - straight))
+
+    def near(self, crossing: float | None) -> tuple[float | None, float | None]:
+        """From which load to which the curve runs inside its band: around a crossing, else the longest way. Two cells leave open how
+        it runs between them."""
+        if len(self.cells) < 3 or not all(cell.held for cell in self.cells):
+            return None, None
+        loads = sorted({*_grid(*self.ends, _NEAR_STEPS), *([crossing] if crossing else [])})
+        heights = [0.0 if load == crossing else self.at(load)[0] for load in loads]
+        stretches: list[tuple[float, float]] = []
+        for (one, height), (other, next_height) in pairwise(zip(loads, heights, strict=True)):
+            if inside := _inside(height, next_height):
+                start, stop = (one * (other / one) ** share for share in inside)
+                if stretches and math.isclose(stretches[-1][1], start):
+                    start, _ = stretches.pop()
+                stretches.append((start, stop))
+        if crossing:
+            stretches = [s for s in stretches if s[0] <= crossing * 1.0001 and crossing <= s[1] * 1.0001]
+        return max(stretches, key=lambda stretch: stretch[1] / stretch[0], default=(None, None))
+
+    def change(self) -> tuple[int, int, int, bool] | None:
+        """The two cells between which the curve first surely changes from one side of 0 to the other, on which side it was, and
+        whether it changes again; on one of both sides it is somewhere beyond its band."""
+        sure = ((index, judged) for index, judged in enumerate(self.judged.values()) if judged.side)
+        runs = [list(own) for _, own in groupby(sure, key=lambda one: one[1].side)]
+        changes = [(a, b) for a, b in pairwise(runs) if any(judged.sign for _, judged in (*a, *b))]
+        if not changes:
+            return None
+        before, after = changes[0]
+        return before[-1][0], after[0][0], before[-1][1].side, len(changes) > 1
+
+
+def _weighted(tables: _Tables, weights: Sequence[float]) -> Variance:
+    """The variance of a weighted sum of values with these covariances."""
+    return added([(max(0.0, float(weights @ table @ weights)), degrees) for table, degrees in tables])
+
+
+def _grid(low: float, high: float, steps: int) -> list[float]:
+    return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
+
+
+def _inside(height: float, other: float) -> tuple[float, float] | None:
+    """From which share of the way to which a line from `height` to `other` lies in the band; None where nowhere."""
+    low, high = BAND
+    if height == other:
+        return (0.0, 1.0) if low <= height <= high else None
+    first, last = sorted(((low - height) / (other - height), (high - height) / (other - height)))
+    first, last = max(first, 0.0), min(last, 1.0)
+    return (first, last) if first < last else None
+
+
+def _local(distances: Sequence[float], visits: Sequence[int], size: int) -> Any:
+    """The weight of each cell in the height at distance 0 of a parabola (`size` 3) or a line (2); the line of both where
+    there are two cells."""
+    import numpy as np
+
+    away, size = np.array(distances), min(size, len(distances))
+    bandwidth = np.clip(np.sort(np.abs(away))[min(3, len(away)) - 1], _NARROWEST, _WIDEST)
+    kernel = np.array(visits) * (np.exp(-0.5 * (away / bandwidth) ** 2) + 1e-9)
+    powers = away[:, None] ** np.arange(size)
+    return kernel * (powers @ np.linalg.solve((powers.T * kernel) @ powers, np.eye(size)[0]))
+
+
 def edge(cells: Sequence[Cell], within: Range) -> Edge:
     """What is known of a curve."""
     curve = Curve(cells)
-    by_load, same = tuple(curve.signs()), tuple(curve.same())
-    signs = {sign for _, sign in by_load}
     failing = None if math.isinf(curve.failing) else curve.failing
+    signs = tuple((load, judged.sign) for load, judged in curve.judged.items())
+    same = tuple(load for load, judged in curve.judged.items() if judged.inside)
+    known: dict[str, Any] = {"failing": failing, "signs": signs, "same": same}
     if (change := curve.change()) is None:
-        words: dict[frozenset[int], Found] = {frozenset({1}): "always", frozenset({-1}): "never"}
-        if failing is not None and signs == {1}:
-            last = curve.loads[-1]
-            return Edge(
-                found="while answered", load=last, low=last, high=failing, failing=failing, signs=by_load
-            )
-        enough = len(curve.cells) > 1 or (failing is not None and bool(curve.cells))
-        found = words.get(frozenset(signs), "not shown") if enough else "not shown"
-        near_low, near_high = curve.near(None) if found == "not shown" else (None, None)
-        return Edge(
-            found=found, failing=failing, signs=by_load, same=same, near_low=near_low, near_high=near_high
-        )
+        found, last = _everywhere(signs), curve.ends[1]
+        if failing is not None and found == "always":
+            return Edge(found="while answered", load=last, low=last, high=failing, **known)
+        if len(curve.cells) <= (failing is None) or found == "not shown":
+            low, high = curve.near(None)
+            return Edge(found="not shown", near_low=low, near_high=high, **known)
+        return Edge(found=found, **known)
     left, right, side, more = change
     rising = curve.at(curve.loads[left])[0] < 0 and side < 0
-    load, low, high = _crossing(curve, left, right, rising)
+    load, begin, end = _crossing(curve, left, right, rising)
     if len(curve.cells) < 3:  # nothing tells how the curve runs between them
-        low, high = curve.loads[left], curve.loads[right]
-    near_low, near_high = curve.near(load)
-    tolerance = within.tolerance(load)
+        begin, end = curve.loads[left], curve.loads[right]
+    tolerance, (low, high) = within.tolerance(load), curve.near(load)
     close = any(abs(one - load) <= tolerance / 2 for one in curve.loads)
-    precise = close and max(high - load, load - low) <= tolerance
     return Edge(
         found="crossing",
         load=load,
-        low=max(low, within.low),
-        high=min(high, within.high),
-        precise=precise,
+        low=max(begin, within.low),
+        high=min(end, within.high),
+        precise=close and max(end - load, load - begin) <= tolerance,
         rising=rising,
         more=more,
-        failing=failing,
-        signs=by_load,
-        same=same,
-        near_low=near_low,
-        near_high=near_high,
+        near_low=low,
+        near_high=high,
+        **known,
     )
+
+
+def _everywhere(signs: Iterable[tuple[float, int]]) -> Found:
+    words: dict[frozenset[int], Found] = {frozenset({1}): "always", frozenset({-1}): "never"}
+    return words.get(frozenset(sign for _, sign in signs), "not shown")
 
 
 def _crossing(curve: Curve, left: int, right: int, rising: bool) -> tuple[float, float, float]:
     """Where the curve crosses 0 between two cells, and the loads around it that are not told from that."""
-    begin, end = curve.loads[left], curve.loads[right]
     sign = -1.0 if rising else 1.0
-    grid = [begin * (end / begin) ** (step / _STEPS) for step in range(_STEPS + 1)]
+    grid = _grid(curve.loads[left], curve.loads[right], _STEPS)
     heights = [(sign * value, half) for value, half in map(curve.at, grid)]
+    lowest, highest = [value - half for value, half in heights], [value + half for value, half in heights]
     # The fit may pass over 0 at a cell itself: then the cell's own side of it counts.
     first = next((i for i in range(1, _STEPS + 1) if heights[i][0] <= 0), _STEPS)
     load = _between(grid[first - 1], grid[first], heights[first - 1][0], heights[first][0])
     low, high = grid[0], grid[-1]
-    for index in range(first - 1, -1, -1):
-        if (margin := heights[index][0] - heights[index][1]) > 0:
-            beyond = heights[index + 1][0] - heights[index + 1][1]
-            low = _between(grid[index], grid[index + 1], margin, beyond)
-            break
-    for index in range(first, _STEPS + 1):
-        if (margin := sum(heights[index])) < 0:
-            high = _between(grid[index - 1], grid[index], sum(heights[index - 1]), margin)
-            break
+    if (index := next((i for i in range(first - 1, -1, -1) if lowest[i] > 0), None)) is not None:
+        low = _between(grid[index], grid[index + 1], lowest[index], lowest[index + 1])
+    if (index := next((i for i in range(first, _STEPS + 1) if highest[i] < 0), None)) is not None:
+        high = _between(grid[index - 1], grid[index], highest[index - 1], highest[index])
     return load, min(low, load), max(high, load)
 
 
@@ -166,37 +369,32 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
         return None
     if curve.cells and not math.isinf(curve.failing):
         # One more end, between what was answered and what was not, as long as they are far apart.
-        middle = within.near(math.sqrt(curve.loads[-1] * curve.failing))
-        if curve.failing > 2 * curve.loads[-1] and middle not in measured:
+        middle = within.near(math.sqrt(curve.ends[1] * curve.failing))
+        if curve.failing > 2 * curve.ends[1] and middle not in measured:
             return middle
-        within = replace(within, high=curve.loads[-1])
-    again = [load for load in curve.unclear() if load < curve.failing]
+        within = replace(within, high=curve.ends[1])
+    again = [load for load, judged in curve.judged.items() if not judged.sign and not judged.inside]
     if curve.change() is None:
-        middle = within.near(math.sqrt(within.low * within.high))
-        if middle not in measured:
+        if (middle := within.near(math.sqrt(within.low * within.high))) not in measured:
             return middle
         if again:
             return _least(again, measured)
-        known = set(curve.loads)
-        unknown = (load for load in sorted(measured) if load not in known and load < curve.failing)
+        unknown = (load for load in sorted(measured) if load not in curve.loads and load < curve.failing)
         return _least(unknown, measured) if sum(measured.values()) < _PROBES else None
-    found = edge(cells, within)
-    if found.load is None:
-        return None
-    if found.precise:  # what an end cannot tell may be another crossing
+    known = edge(cells, within)
+    if known.precise:  # what an end cannot tell may be another crossing
         return _least((load for load in again if load in curve.ends), measured)
-    return _least((within.near(found.load * by) for by in _SPREAD), measured)
+    return _least((within.near((known.load or 0.0) * by) for by in _SPREAD), measured)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of an arm's objective at a load."""
+    """What is known of an arm's objective at a load: `sign` is 1 where it is met, -1 where it is missed, 0 where the load cannot tell;
+    `again`: whether another cell brings prompts without which nothing can be told."""
 
     load: float
     sign: int
-    """1 where it is met, -1 where it is missed, 0 where the load cannot tell."""
     again: bool
-    """Whether another cell brings prompts without which nothing can be told."""
     visits: int = 1
 
 
@@ -220,9 +418,9 @@ def next_of_objective(known: Sequence[Standing], within: Range) -> float | None:
 
 def _around(known: Sequence[Standing]) -> list[Standing]:
     """From the highest load at which an objective is met below the lowest at which it is missed, to that."""
-    missed = min((one.load for one in known if one.sign < 0), default=None)
-    met = max((one.load for one in known if one.sign > 0 and missed and one.load < missed), default=None)
-    if met is None or missed is None:
+    missed = min((one.load for one in known if one.sign < 0), default=0.0)
+    met = max((one.load for one in known if one.sign > 0 and one.load < missed), default=None)
+    if met is None:
         return []
     return sorted((one for one in known if met <= one.load <= missed), key=lambda one: one.load)
 
@@ -230,24 +428,19 @@ def _around(known: Sequence[Standing]) -> list[Standing]:
 def edge_of_objective(known: Sequence[Standing], within: Range, failing: float | None) -> Edge:
     """Up to which load an objective is met: between the two loads that say so."""
     signs = tuple((one.load, one.sign) for one in sorted(known, key=lambda one: one.load))
-    if between := _around(known):
-        low, high = between[0].load, between[-1].load
-        load = math.sqrt(low * high)
-        precise = max(high - load, load - low) <= within.tolerance(load)
-        more = any(one.sign > 0 and one.load > high for one in known)
-        return Edge(
-            found="crossing",
-            load=load,
-            low=low,
-            high=high,
-            precise=precise,
-            more=more,
-            failing=failing,
-            signs=signs,
-        )
-    words: dict[frozenset[int], Found] = {frozenset({1}): "always", frozenset({-1}): "never"}
+    if not (between := _around(known)):
+        return Edge(found=_everywhere(signs), failing=failing, signs=signs)
+    low, high = between[0].load, between[-1].load
+    load = math.sqrt(low * high)
     return Edge(
-        found=words.get(frozenset(sign for _, sign in signs), "not shown"), failing=failing, signs=signs
+        found="crossing",
+        load=load,
+        low=low,
+        high=high,
+        precise=max(high - load, load - low) <= within.tolerance(load),
+        more=any(one.sign > 0 and one.load > high for one in known),
+        failing=failing,
+        signs=signs,
     )
 
 

@@ -1,19 +1,58 @@
-"""The statistics that comparisons rest on, from their definitions: the pod needs no library for them."""
+"""The statistics that comparisons rest on: means with intervals, shares, corrections for many tests.
+
+An interval holds that other prompts, other blocks of time and other starts of the servers would give another mean. Prompts differ in how
+much they gain, requests of a block share what the machine does meanwhile, and two starts of the same servers differ as well. So pairs of
+requests are clustered in two ways that cross, and the variance of a mean is that over prompts, plus that over blocks, less that over
+what lies within both, which both contain (Cameron, Gelbach and Miller 2011, Journal of Business and Economic Statistics 29):
+
+    V = V_prompts + max(0, V_blocks - V_within)
+
+Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), never fewer than those of the part that has fewest, and those of
+the prompts where blocks add nothing. With one start, the interval is about that start. With several, the mean is the one over starts, and
+starts take the place of blocks, which they contain. Two or three of them may be alike by chance, so the interval is the widest of three:
+over prompts, over starts, and over both.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations
 from statistics import NormalDist
+from typing import NamedTuple
 
 PERCENTILES = (50, 90, 95, 99)
 CONFIDENCE = 0.95
 POWER = 0.8
-_TINY = 1e-300
+Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+
+
+class Source(NamedTuple):
+    """Where the chance in one pair of requests comes from."""
+
+    class_: str
+    prompt: str
+    queue: str = ""
+    """What its block was made of: its class, or all classes together."""
+    block: str | None = None
+    """The two arms' blocks of the same number; None where that is not known."""
+    start: int = 1
+
+
+Sample = Sequence[tuple[Source, float]]
+Moves = Mapping[Source, float]
+"""By how much the pairs of one source move a mean."""
+Variance = tuple[float, float]
+"""With its degrees of freedom."""
+UNITS: Mapping[str, Callable[[Source], tuple[Hashable, Hashable]]] = {
+    "prompts": lambda source: (source.class_, source.prompt),
+    "blocks": lambda source: (source.queue, source.block),
+    "starts": lambda source: (None, source.start),
+    "prompts in blocks": lambda source: (source.class_, (source.prompt, source.queue, source.block)),
+    "prompts in starts": lambda source: (source.class_, (source.prompt, source.start)),
+}
+"""The stratum and the unit that a source belongs to, by kind of unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +78,7 @@ class Estimate:
         return None if self.error is None else self.mean + self._half(self.error)
 
     def p_value(self, low: float = 0.0, high: float = 0.0) -> float | None:
-        """Two-sided, of a mean that lies from `low` to `high`: below 5 % just where the interval is wholly beyond its nearer end."""
+        """Two-sided, of a mean from `low` to `high`: below 5 % just where the interval is wholly beyond its nearer end."""
         if self.error is None:
             return None
         away = max(self.mean - high, low - self.mean, 0.0)
@@ -61,20 +100,35 @@ class Estimate:
         return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
 
 
-def wilson(count: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval of a share, never of width zero (Journal of the American Statistical Association 22, 1927)."""
-    if not n:
-        return 0.0, 1.0
-    z2 = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
-    middle = (count + z2 / 2) / (n + z2)
-    half = math.sqrt(z2 * (count * (n - count) / n + z2 / 4)) / (n + z2)
-    return max(0.0, middle - half), min(1.0, middle + half)
+def t_quantile(probability: float, degrees: float) -> float:
+    """Quantile of Student's t for `probability` in (0, 1)."""
+    from scipy.special import stdtrit  # type: ignore[import-untyped] # no types; a client that sends does without
+
+    return float(stdtrit(degrees, probability))
+
+
+def two_sided_tail(t: float, degrees: float) -> float:
+    """P(|T| >= |t|) for Student's t."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(degrees, -abs(t)))
 
 
 def clopper_pearson(count: float, n: float) -> tuple[float, float]:
     """The two one-sided 95 % bounds of a share, `count` of `n`, which need not be whole (Clopper and Pearson 1934, Biometrika 26)."""
-    low = _beta_quantile(1 - CONFIDENCE, count, n - count + 1) if count > 0 else 0.0
-    return low, _beta_quantile(CONFIDENCE, count + 1, n - count) if count < n else 1.0
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(count, n - count + 1, 1 - CONFIDENCE)) if count > 0 else 0.0
+    return low, float(betaincinv(count + 1, n - count, CONFIDENCE)) if count < n else 1.0
+
+
+def wilson(count: int, n: int) -> tuple[float, float]:
+    """Wilson's score interval of a share, never of width zero (Journal of the American Statistical Association 22, 1927)."""
+    if not n:
+        return 0.0, 1.0
+    middle = (count + Z**2 / 2) / (n + Z**2)
+    half = Z * math.sqrt(count * (n - count) / n + Z**2 / 4) / (n + Z**2)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def fisher_more(count: int, n: int, other: int, n_other: int) -> float:
@@ -82,6 +136,19 @@ def fisher_more(count: int, n: int, other: int, n_other: int) -> float:
     total = count + other
     ways = sum(math.comb(n, k) * math.comb(n_other, total - k) for k in range(count, min(n, total) + 1))
     return ways / math.comb(n + n_other, total)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Each p-value adjusted for being one of several (Holm 1979, Scandinavian Journal of Statistics 6).
+
+    None stays None and does not count as one of them.
+    """
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, index) in enumerate(known):
+        adjusted[index] = largest = max(largest, min(1.0, p * (len(known) - rank)))
+    return adjusted
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -98,7 +165,12 @@ def distribution(values: Sequence[float]) -> dict[str, float] | None:
         return None
     ordered = sorted(values)
     tails = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES}
-    return {"n": len(ordered), "mean": math.fsum(ordered) / len(ordered), **tails}
+    return {"n": len(ordered), "mean": mean(ordered), **tails}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean; `values` must not be empty."""
+    return math.fsum(values) / len(values)
 
 
 def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:
@@ -106,8 +178,8 @@ def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:
 
     `clusters` must not be empty, nor any cluster.
     """
-    means = [(math.fsum(values) / len(values), len(values)) for values in clusters.values()]
-    return weighted_mean(means, n=sum(len(values) for values in clusters.values()))
+    means = [(mean(values), len(values)) for values in clusters.values()]
+    return weighted_mean(means, n=sum(map(len, clusters.values())))
 
 
 def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
@@ -116,135 +188,116 @@ def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
     With equal weights this is the textbook interval; with unequal ones each value counts as its weight does
     (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A). `units` must not be empty.
     """
-    weight = math.fsum(w for _, w in units)
-    mean = math.fsum(value * w for value, w in units) / weight
-    count = len(units)
+    weight, count = math.fsum(w for _, w in units), len(units)
+    middle = math.fsum(value * w for value, w in units) / weight
     if count < 2:
-        return Estimate(mean=mean, error=None, n=n, clusters=count)
-    variance = math.fsum((w * (value - mean) / weight) ** 2 for value, w in units) * count / (count - 1)
-    return Estimate(mean=mean, error=math.sqrt(variance), degrees=count - 1, n=n, clusters=count)
+        return Estimate(mean=middle, error=None, n=n, clusters=count)
+    variance = math.fsum((w * (value - middle) / weight) ** 2 for value, w in units) * count / (count - 1)
+    return Estimate(mean=middle, error=math.sqrt(variance), degrees=count - 1, n=n, clusters=count)
 
 
 def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
-    """`mean` with the error of a sum of independent `parts`; degrees of freedom by Welch and Satterthwaite
-    (Satterthwaite 1946, Biometrics Bulletin 2). If the error of a part is not known, neither is that of the sum."""
+    """`mean` with the error of a sum of independent `parts`. If the error of a part is not known, neither is that of the sum."""
     n, clusters = sum(part.n for part in parts), sum(part.clusters for part in parts)
     if any(part.error is None for part in parts):
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
-    variances = [((part.error or 0.0) ** 2, part.degrees) for part in parts]
-    variance = math.fsum(v for v, _ in variances)
-    degrees = variance**2 / math.fsum(v**2 / d for v, d in variances) if variance else 1.0
+    variance, degrees = added([((part.error or 0.0) ** 2, part.degrees) for part in parts])
     return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Each p-value adjusted for being one of several (Holm 1979, Scandinavian Journal of Statistics 6).
-
-    None stays None and does not count as one of them.
-    """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (p, index) in enumerate(known):
-        largest = max(largest, min(1.0, p * (len(known) - rank)))
-        adjusted[index] = largest
-    return adjusted
+def mean_of(sample: Sample) -> tuple[float, dict[Source, float]]:
+    """The mean over all values, of several starts the mean of their means; and what moves it. `sample` must not be empty."""
+    counts = Counter(source.start for source, _ in sample)
+    weights = [1 / len(counts) / counts[source.start] for source, _ in sample]
+    middle = math.fsum(w * value for w, (_, value) in zip(weights, sample, strict=True))
+    moves: defaultdict[Source, float] = defaultdict(float)
+    for weight, (source, value) in zip(weights, sample, strict=True):
+        moves[source] += weight * (value - middle)
+    return middle, dict(moves)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trend:
-    """A slope over time with its 95 % interval, and the two-sided p-value of there being none."""
-
-    slope: float
-    low: float
-    high: float
-    p_value: float
+def of_sample(sample: Sample) -> Estimate:
+    """The mean of a sample that is not empty, with its interval."""
+    middle, moves = mean_of(sample)
+    return estimate(middle, moves, n=len(sample))
 
 
-def seasonal_kendall(seasons: Iterable[Sequence[tuple[float, float]]]) -> Trend | None:
-    """The seasonal Kendall test of (time, value) in order of time, and the slope that belongs to it; None where no value
-    differs from another one of its season. With one season: the Mann-Kendall test and the Theil-Sen slope.
+def estimate(mean: float, moves: Moves, *, n: int) -> Estimate:
+    """A mean of `n` values with the error that follows from its moves; no error where a class has one prompt."""
+    prompts = {(source.class_, source.prompt) for source in moves}
+    if min(Counter(class_ for class_, _ in prompts).values(), default=0) < 2:
+        return Estimate(mean=mean, error=None, n=n, clusters=len(prompts))
+    variance, degrees = spread(moves)
+    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=len(prompts))
 
-    Hirsch, Slack and Smith 1982, Water Resources Research 18; ties and the slope's interval: Kendall 1975, Sen 1968.
-    """
-    score, variance, slopes = 0, 0.0, list[float]()
-    for season in seasons:
-        for (start, before), (end, after) in combinations(season, 2):
-            score += (after > before) - (after < before)
-            if end > start:
-                slopes.append((after - before) / (end - start))
-        alike = [len(season), *Counter(value for _, value in season).values()]
-        all_, *ties = (n * (n - 1) * (2 * n + 5) / 18 for n in alike)
-        variance += all_ - math.fsum(ties)
-    if variance <= 0 or not slopes:
+
+def spread(moves: Moves) -> Variance:
+    """The variance of a mean with these moves, and its degrees of freedom."""
+    prompts = between(moves, "prompts")
+    if several_starts(moves):
+        return widest(prompts, between(moves, "starts"), between(moves, "prompts in starts"))
+    if blocks_known(moves):
+        return joined(prompts, between(moves, "blocks"), between(moves, "prompts in blocks"))
+    return prompts
+
+
+def beside_prompts(moves: Moves) -> Variance | None:
+    """What blocks, or of several starts the starts, add to the variance over prompts; None where they add nothing."""
+    units = "starts" if several_starts(moves) else "blocks"
+    if units == "blocks" and not blocks_known(moves):
         return None
-    slopes.sort()
-    count, reach = len(slopes), NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance)
-    return Trend(
-        slope=percentile(slopes, 50),
-        low=slopes[max(0, round((count - reach) / 2) - 1)],
-        high=slopes[min(count - 1, round((count + reach) / 2))],
-        p_value=math.erfc(max(abs(score) - 1, 0) / math.sqrt(2 * variance)),
+    whole = between(moves, units)
+    extra = whole[0] - between(moves, f"prompts in {units}")[0]
+    return (extra, whole[1]) if extra > 0 else None
+
+
+def several_starts(moves: Iterable[Source]) -> bool:
+    """Whether the sources have more than one start of the servers."""
+    return len({source.start for source in moves}) > 1
+
+
+def blocks_known(moves: Iterable[Source]) -> bool:
+    """Whether a source's block is known of all, and some had two."""
+    blocks = {UNITS["blocks"](source) for source in moves}
+    several = Counter(queue for queue, _ in blocks).most_common(1)
+    return bool(several) and several[0][1] > 1 and all(block is not None for _, block in blocks)
+
+
+def between(moves: Moves, units: str) -> Variance:
+    """The variance between units of this kind, summed over strata; one unit of a stratum says nothing."""
+    sums: defaultdict[Hashable, defaultdict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
+    for source, move in moves.items():
+        stratum, unit = UNITS[units](source)
+        sums[stratum][unit] += move
+    several = [list(own.values()) for own in sums.values() if len(own) > 1]
+    return added(
+        [(len(own) / (len(own) - 1) * math.fsum(x * x for x in own), len(own) - 1.0) for own in several]
     )
 
 
-@lru_cache
-def t_quantile(probability: float, degrees: float) -> float:
-    """Quantile of Student's t for `probability` in (0, 1), by bisection of its distribution function."""
-    if probability < 0.5:
-        return -t_quantile(1 - probability, degrees)
-    low, high = 0.0, 1.0
-    while 1 - two_sided_tail(high, degrees) / 2 < probability:
-        low, high = high, high * 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        beyond = 1 - two_sided_tail(middle, degrees) / 2 >= probability
-        low, high = (low, middle) if beyond else (middle, high)
-    return (low + high) / 2
+def added(parts: Sequence[Variance]) -> Variance:
+    """The sum of independent variances (Satterthwaite)."""
+    variance = math.fsum(part for part, _ in parts)
+    if not variance or math.isinf(variance):
+        return variance, max(math.fsum(degrees for _, degrees in parts), 1.0)
+    return variance, variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
 
 
-def two_sided_tail(t: float, degrees: float) -> float:
-    """P(|T| >= |t|) for Student's t, exact where it is small."""
-    return _incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5)
+def joined(prompts: Variance, blocks: Variance, within: Variance) -> Variance:
+    """The variance of two ways of clustering that cross: what blocks have beside what is within them is added to that of the prompts."""
+    return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
 
 
-def _beta_quantile(probability: float, a: float, b: float) -> float:
-    """By bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _incomplete_beta(middle, a, b) < probability else (low, middle)
-    return (low + high) / 2
+def widest(
+    prompts: Variance, starts: Variance, within: Variance, probability: float = (1 + CONFIDENCE) / 2
+) -> Variance:
+    """The variance of the widest interval: over prompts, over starts, or over both."""
+    parts = (prompts, starts, _both(prompts, starts, within))
+    return max(parts, key=lambda part: t_quantile(probability, round(part[1], 1)) * math.sqrt(part[0]))
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b) (DLMF 8.17, https://dlmf.nist.gov/8.17)."""
-    if x <= 0 or x >= 1:
-        return min(max(x, 0.0), 1.0)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - math.exp(log_front) * _beta_fraction(1 - x, b, a) / b
-    return math.exp(log_front) * _beta_fraction(x, a, b) / a
-
-
-def _beta_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of DLMF 8.17.22, evaluated by Lentz's method."""
-    value, c, d = 1.0, 1.0, 0.0
-    for index in range(1, 1000):
-        m = index // 2
-        if index % 2:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / _away_from_zero(1 + term * d)
-        c = _away_from_zero(1 + term / c)
-        value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return 1 / value
-
-
-def _away_from_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
+def _both(prompts: Variance, others: Variance, within: Variance) -> Variance:
+    variance = max(prompts[0] + others[0] - within[0], 0.0)
+    doubt = math.fsum(part**2 / degrees for part, degrees in (prompts, others, within))
+    least = min(prompts[1], others[1])
+    return variance, max(variance**2 / doubt, least) if doubt else least

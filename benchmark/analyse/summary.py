@@ -34,7 +34,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `mix`: [{class: null, concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
   verdict, one_start, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
-  (`benchmark/analyse/mix.py`)
+  (`benchmark/analyse/comparison.py`)
 - `crossovers`, of several loads: [{class (null: the mix), baseline, treatment, found: "crossing" | "always" | "never" |
   "while answered" (it pays at each load up to `load`, and at the next one, `failing`, requests failed) | "not shown", load,
   low, high: up to which load (`rising`: from which load on) the treatment has the lower TPOT, with its 95 % interval, null
@@ -52,7 +52,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   drift: as in `course`}
 - `objectives`, empty without one: [{arm, concurrency, rate_per_s, outcome: "met" | "missed" | "cannot tell", limits: [{limit (in words), metric,
   percentile, limit_s, outcome, n (requests), within (of them), prompts, counts_for (as so many independent requests), share, low, high (its one-sided
-  95 % bounds), percentile_s}]}] (`benchmark/analyse/outcomes.py`)
+  95 % bounds), percentile_s}]}] (`benchmark/analyse/frontier.py`)
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
@@ -76,7 +76,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 - `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
 - `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty where nothing
-  was expected (`benchmark/analyse/expectation.py`); before them the published figures that the run should meet, with what:
+  was expected (`benchmark/analyse/beside.py`); before them the published figures that the run should meet, with what:
   "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
   `drafts`: {arm: {mode, draft}}, as the experiment has them; `hardware`: {arm: {instance, chips}}, empty where `expected.json` is of an
@@ -91,7 +91,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,10 @@ from typing import Any
 from benchmark.analyse import course, frontier
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
-from benchmark.analyse.comparison import adjust, compare, error_rates, error_warning, method, output_equality
+from benchmark.analyse.comparison import adjust, compare, error_warning, method, mixes, output_equality
+from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
-from benchmark.analyse.mix import mixes
-from benchmark.analyse.outcomes import outcomes
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import (
     Records,
@@ -113,7 +112,6 @@ from benchmark.analyse.values import (
     server_counts,
     tokens_per_chunk,
 )
-from benchmark.analyse.withheld import withheld
 from benchmark.file_access import write_whole
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent
@@ -131,45 +129,62 @@ from core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
-_KEEPS_UP = 0.95
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simultaneous")
 
 
 def summarise(raw: RawRun) -> dict[str, Any]:
-    """The summary of a run, finished or not."""
-    cells = sort_out(raw)
+    """The summary of a run, finished or not; where the baseline did not answer sensibly, without its verdicts."""
+    cells, known, happened = sort_out(raw), judged(raw), course.course(raw)
     comparisons = list(_comparisons(cells))
-    for _, together in groupby(comparisons, key=lambda found: Place.of(found).load):
-        adjust([found for found in together if found["metric"] == _HEADLINE])
-    found, happened = judged(raw), course.course(raw)
+    for _, together in groupby(comparisons, key=lambda row: Place.of(row).load):
+        adjust([row for row in together if row["metric"] == _HEADLINE])
     described = {
-        (place, arm.name): _cell(cells, arm, place, found)
+        (place, arm.name): _cell(cells, arm, place, known)
         for place, arm in product(cells.places, cells.plan.arms)
     }
     summary = {
         "schema": 1,
         "run": {
             **_run(raw),
-            "warnings": [
-                *warnings(raw),
-                *_of_loads(raw, described.values()),
-                *course.steadiness(raw),
-                *course.sentences(happened),
-            ],
-            "crossover": crossovers(raw.plan, comparisons) if cells.held else [],
+            "warnings": warnings(raw, described.values(), happened),
+            "crossover": list(crossovers(raw.plan, comparisons)) if cells.held else [],
         },
         "cells": list(described.values()),
         "comparisons": comparisons,
         "explanations": list(_explanations(cells, described, comparisons)),
-        "losslessness": losslessness(raw, found),
+        "losslessness": losslessness(raw, known),
         **mixes(cells),
         "crossovers": frontier.crossovers(raw),
         "search": frontier.searched(raw),
-        "objectives": outcomes(cells),
+        "objectives": frontier.outcomes(cells),
         "course": happened,
         "sense": sense.outcome(raw.sense),
     }
-    return withheld(summary)
+    return _withheld(summary) if is_withheld(summary) else summary
+
+
+def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
+    """Without every verdict about arms, because what a server that writes nonsense takes for it says nothing about a server that works.
+    What was measured of each arm stays."""
+    ratio = (
+        "ratio",
+        "ci_low",
+        "ci_high",
+        "together",
+        "p_value",
+        "p_holm",
+        "verdict_holm",
+        "detectable_ratio",
+    )
+
+    def not_judged(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: None if key in ratio else value for key, value in row.items()} | {
+            "verdict": "not judged"
+        }
+
+    rows = {key: list(map(not_judged, summary[key])) for key in ("comparisons", "mix")}
+    empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "crossovers", "objectives")}
+    return {**summary, "run": {**summary["run"], "crossover": []}, **rows, **empty, "search": None}
 
 
 def write(summary: dict[str, Any], folder: Path) -> Path:
@@ -177,29 +192,12 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
     return write_whole(folder / FILE_NAME, json_text(summary, indent=1) + "\n")
 
 
-def _of_loads(raw: RawRun, cells: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Loads that were not what they are called: more than an arm could answer, or cut by their limit."""
-    slow = {
-        (cell["arm"], cell["rate_per_s"]): cell["throughput"]["requests_per_s"]
-        for cell in cells
-        if cell["rate_per_s"] and cell["throughput"] and raw.held
-    }
-    for (arm, rate), answered in slow.items():
-        if answered < _KEEPS_UP * rate:
-            yield (
-                f"{arm} answered {answered:.3g} of {rate:g} requests/s: its queue grows for as long as the load lasts, so its times "
-                "there are not those of a steady load"
-            )
-    planned, complete = extent(raw)
-    if raw.plan.cell_minutes and complete and len(raw.measured) < planned:
-        yield f"cells were cut at {raw.plan.cell_minutes:g} minutes (cell_minutes): they have fewer requests than asked for"
-
-
 def _run(raw: RawRun) -> dict[str, Any]:
-    plan, first = raw.plan, raw.sittings[0]
-    measured = raw.measured
+    plan, first, measured = raw.plan, raw.sittings[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
+    counted = [record for record in measured if record.round != REPEATED]
+    rounds = 1 if plan.search else max((record.round for record in counted), default=0)
     return {
         "id": first.run,
         "experiment": plan.experiment,
@@ -216,9 +214,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "requests_planned": planned,
         "requests_recorded": len(measured),
         "sittings": len(raw.sittings),
-        "rounds": 1
-        if plan.search
-        else max((record.round for record in measured if record.round != REPEATED), default=0),
+        "rounds": rounds,
         "requests_per_cell": plan.requests,
         "searched": plan.search is not None,
         "replayed": plan.replayed,
@@ -232,19 +228,21 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "interval": method(len({record.start for record in measured if record.round != REPEATED})),
+        "interval": method(len({record.start for record in counted})),
     }
 
 
 def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
     for place in cells.places:
         for arms in cells.compared(place.load):
-            base, treated = (cells.of(one, place) for one in arms)
-            failures = {"error_rates": error_rates(base, treated), "warning": error_warning(base, treated)}
-            judged_, footing = cells.judged(arms, place), cells.footing(place.load)
-            pairs = cells.pairs(arms, place)
-            for result in compare(arms, pairs, cells.source, judged=judged_, footing=footing):
-                yield {**place.to_dict(), **result, **failures}
+            base, treated = (cells.of(arm, place) for arm in arms)
+            rates = [
+                sum(r.error is not None for r in own) / len(own) if own else None for own in (base, treated)
+            ]
+            failures = {"error_rates": rates, "warning": error_warning(base, treated)}
+            known = {"judged": cells.judged(arms, place), "footing": cells.footing(place.load)}
+            for row in compare(arms, cells.pairs(arms, place), cells.source, **known):  # type: ignore[arg-type] # of two kinds
+                yield {**place.to_dict(), **row, **failures}
 
 
 def _explanations(
@@ -252,11 +250,8 @@ def _explanations(
     described: Mapping[tuple[Place, str], dict[str, Any]],
     comparisons: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    ratios = {
-        (Place.of(found), found["baseline"], found["treatment"]): found["ratio"]
-        for found in comparisons
-        if found["metric"] == _HEADLINE
-    }
+    headlines = [row for row in comparisons if row["metric"] == _HEADLINE]
+    ratios = {(Place.of(row), row["baseline"], row["treatment"]): row["ratio"] for row in headlines}
     for place, arm in product(cells.places, cells.treatments):
         base = cells.baseline_of(arm)
         if cells.pairs((base, arm), place):
@@ -264,7 +259,7 @@ def _explanations(
             yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
-def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
+def _cell(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, Any]:
     """One cell of the summary."""
     plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
     answered = cells.answered(arm, place)
@@ -288,18 +283,18 @@ def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]
         "forced_length": sum(r.forced_length for r in answered),
         "token_source": token_source(answered),
         "acceptance": steps,
-        "output_equality": _equality(cells, arm, place, found) if compared else None,
+        "output_equality": _equality(cells, arm, place, known) if compared else None,
         "throughput": delivered,
         "goodput": goodput(plan.slo, arm, records, blocks),
         "cost": cost(arm, delivered),
     }
 
 
-def _equality(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
+def _equality(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, Any]:
     """How often a treatment wrote the baseline's text, and of greedy answers what the differing ones are."""
     base, plan = cells.baseline_of(arm), cells.plan
     pairs = cells.pairs((base, arm), place)
-    verdicts = [found[arm.name, r.pair_id][1] for r, _ in pairs if (arm.name, r.pair_id) in found]
+    verdicts = [known[arm.name, r.pair_id][1] for r, _ in pairs if (arm.name, r.pair_id) in known]
     equality = output_equality(base.name, pairs)
     return equality | (counted(verdicts) if plan.greedy else dict.fromkeys(counted(())))
 
@@ -310,16 +305,15 @@ def _distributions(answered: Records, arm: Arm, *, by_chunk: bool) -> dict[str, 
     `by_chunk`: whether chunks may stand for steps.
     """
     values = [request_values(record, arm.max_tokens_per_step) for record in answered]
-    if not by_chunk:
-        for record, of_one in zip(answered, values, strict=True):
-            if server_counts(record) is None:
-                of_one.pop(TOKENS_PER_STEP.name, None)
-    found = {
-        metric.name: distribution([of_one[metric.name] for of_one in values if metric.name in of_one])
+    for record, own in zip(answered, values, strict=True):
+        if not by_chunk and server_counts(record) is None:
+            own.pop(TOKENS_PER_STEP.name, None)
+    known = {
+        metric.name: distribution([own[metric.name] for own in values if metric.name in own])
         for metric in METRICS
         if metric.scope == "request" and metric.published and metric.unit != "requests"
     }
     chunks = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
-    found[TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
-    found[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
-    return found
+    known[TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
+    known[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
+    return known

@@ -9,7 +9,6 @@ step that was cut short (the last one of an answer) is tried only where it was s
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ _COUNTS_TOKENS = 0.97
 
 
 def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, float]:
-    """By name of a published metric, what is known of one answered request; nothing for a failed one.
+    """What is known of one answered request, by name of a published metric; nothing for a failed one.
 
     `max_tokens_per_step` of the arm decides whether chunks may stand for tokens where the server reports none.
     """
@@ -45,7 +44,7 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
     tokens = output_tokens(record, max_tokens_per_step)
     decoded = decoding(record, tokens)
     stream_chunks = record.stream_chunks or len(record.chunk_s)
-    found = {
+    values = {
         metrics.TTFT.name: record.ttft_s,
         metrics.E2E.name: record.e2e_s,
         metrics.TPOT.name: decoded.tpot_s if decoded else None,
@@ -53,23 +52,14 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
         metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens, max_tokens_per_step),
         metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def logs_by_prompt(records: Records, name: str, max_tokens_per_step: int) -> dict[str, list[float]]:
-    """Logarithms of a metric over the answers that have it."""
-    found: dict[str, list[float]] = {}
-    for record in records:
-        if value := request_values(record, max_tokens_per_step).get(name):
-            found.setdefault(record.prompt_id, []).append(math.log(value))
-    return found
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def published_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, list[float]]:
-    """By name of a published metric, what one measured request contributes; a failed one counts as an error only."""
-    found = {name: [value] for name, value in request_values(record, max_tokens_per_step).items()}
+    """What one measured request contributes, by name of a published metric; a failed one counts as an error only."""
+    values = {name: [value] for name, value in request_values(record, max_tokens_per_step).items()}
     errors, between = [0.0 if record.error is None else 1.0], gaps(record)
-    return {metrics.ERRORS.name: errors, metrics.INTER_CHUNK_LATENCY.name: between, **found}
+    return {metrics.ERRORS.name: errors, metrics.INTER_CHUNK_LATENCY.name: between, **values}
 
 
 def gaps(record: RequestRecord) -> list[float]:
@@ -85,7 +75,7 @@ def output_tokens(record: RequestRecord, max_tokens_per_step: int) -> int | None
 
 
 def decode_steps(record: RequestRecord) -> Sequence[int]:
-    """Tokens of each chunk after the first, where the server tells; one without a token is not a step."""
+    """Tokens of each chunk after the first, where the server reports them; a chunk without a token is not a step."""
     later = (record.chunk_tokens or ())[1:]
     return later if all(later) else [tokens for tokens in later if tokens]
 
@@ -97,6 +87,13 @@ def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
         return sum(steps) / len(steps) if steps else None
     chunks = len(record.chunk_s) - 1
     return (tokens - 1) / chunks if tokens is not None and chunks > 0 else None
+
+
+def _tokens_per_step(record: RequestRecord, tokens: int | None, ceiling: int) -> float | None:
+    """None where chunks were merged or split on their way, so that they hold what no step yields."""
+    counts = server_counts(record)
+    mean = counts.tokens_per_step if counts and counts.steps else tokens_per_chunk(record, tokens)
+    return mean if mean is not None and 1 <= mean <= ceiling else None
 
 
 class Decoding(NamedTuple):
@@ -126,19 +123,12 @@ def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
 
 
 def pooled(records: Records, max_tokens_per_step: int) -> Decoding | None:
-    """The decoding of all answers."""
+    """The decoding of all answers; None where it is known of none."""
     parts = [decoding(record, output_tokens(record, max_tokens_per_step)) for record in records]
     known = [part for part in parts if part]
     if not known:
         return None
     return Decoding(sum(part.span_s for part in known), sum(part.tokens for part in known), len(known))
-
-
-def _tokens_per_step(record: RequestRecord, tokens: int | None, ceiling: int) -> float | None:
-    """None where chunks were merged or split on their way, so that they hold what no step yields."""
-    said = server_counts(record)
-    found = said.tokens_per_step if said and said.steps else tokens_per_chunk(record, tokens)
-    return found if found is not None and 1 <= found <= ceiling else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,15 +155,19 @@ class Drafts:
         return tuple(accumulate((ok / seen for ok, seen in known), mul))
 
 
-def total(parts: Iterable[Drafts]) -> Drafts:
+def total(parts: Sequence[Drafts]) -> Drafts:
     """The sum over requests, prompts or blocks."""
-    parts = list(parts)
-    split = all(part.tried is not None for part in parts)
+    by_position = all(part.tried is not None for part in parts)
+
+    def sums(columns: Iterable[Sequence[float] | None]) -> tuple[float, ...] | None:
+        rows = zip_longest(*(column or () for column in columns), fillvalue=0.0)
+        return tuple(map(sum, rows)) if by_position else None
+
     return Drafts(
         steps=sum(part.steps for part in parts),
         accepted=sum(part.accepted for part in parts),
-        tried=_sums(part.tried or () for part in parts) if split else None,
-        passed=_sums(part.passed or () for part in parts) if split else None,
+        tried=sums(part.tried for part in parts),
+        passed=sums(part.passed for part in parts),
     )
 
 
@@ -187,8 +181,12 @@ def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
     for steps in answers:
         whole.update(steps[:-1])
         cut.update(steps[-1:])
-    yielded = [_at_least(whole, tokens, ceiling) for tokens in range(1, ceiling + 1)]
-    seen_of_cut = [_at_least(cut, tokens, ceiling) for tokens in range(2, ceiling + 1)]
+
+    def at_least(steps: Counter[int], tokens: int) -> int:
+        return sum(times for yielded, times in steps.items() if tokens <= yielded <= ceiling)
+
+    yielded = [at_least(whole, tokens) for tokens in range(1, ceiling + 1)]
+    seen_of_cut = [at_least(cut, tokens) for tokens in range(2, ceiling + 1)]
     return Drafts(
         steps=whole.total() + cut.total(),
         accepted=sum((tokens - 1) * times for part in (whole, cut) for tokens, times in part.items()),
@@ -199,14 +197,13 @@ def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
 
 def server_counts(record: RequestRecord) -> Drafts | None:
     """What the server says about one request (vLLM's `--per-request-spec-decode-metrics`), where it does."""
-    said = record.spec_stats or {}
-    steps, accepted = said.get("num_spec_steps"), said.get("num_accepted_draft_tokens")
+    stats = record.spec_stats or {}
+    steps, accepted = stats.get("num_spec_steps"), stats.get("num_accepted_draft_tokens")
     if steps is None or accepted is None or max(steps, accepted) > MOST_TOKENS:
         return None
-    histogram = said.get("acceptance_histogram") or ()
+    histogram = stats.get("acceptance_histogram") or ()
     survivors = [sum(histogram[position:]) for position in range(len(histogram))]
-    known = histogram and sum(histogram) == steps
-    return _counted(steps, accepted, survivors if known else None)
+    return _counted(steps, accepted, survivors if sum(histogram) == steps else ())
 
 
 def counter_deltas(blocks: Blocks) -> Drafts | None:
@@ -218,13 +215,12 @@ def counter_deltas(blocks: Blocks) -> Drafts | None:
     survivors = [steps]
     while (name := f"{COUNTED_PER_POSITION}/{len(survivors) - 1}") in counted:
         survivors.append(counted[name])
-    known = len(survivors) > 1
-    return _counted(int(steps), counted[COUNTED_ACCEPTED], survivors if known else None)
+    return _counted(int(steps), counted[COUNTED_ACCEPTED], survivors if len(survivors) > 1 else ())
 
 
-def _counted(steps: int, accepted: float, survivors: Sequence[float] | None) -> Drafts:
-    """`survivors`: the steps that came to position 1, 2, ..., where that is known."""
-    if survivors is None:
+def _counted(steps: int, accepted: float, survivors: Sequence[float]) -> Drafts:
+    """`survivors`: the steps that came to position 1, 2, ...; empty where that is not known."""
+    if not survivors:
         return Drafts(steps=steps, accepted=accepted)
     return Drafts(steps=steps, accepted=accepted, tried=tuple(survivors[:-1]), passed=tuple(survivors[1:]))
 
@@ -247,23 +243,14 @@ def generation_steps(records: Records, blocks: Blocks) -> Drafts | None:
 
 
 def _changes(blocks: Blocks) -> dict[str, float]:
-    """By counter, the sum over `blocks`; nothing where one lacks it, or a counter fell (a restart)."""
+    """The sum over `blocks`, by counter; nothing where one lacks it, or a counter fell (a restart)."""
     sums: dict[str, float] = defaultdict(float)
     for block in blocks:
         before, after = block.counters_before, block.counters_after
         if before is None or after is None:
             return {}
-        changes = {name: value - before.get(name, 0.0) for name, value in after.items()}
-        if min(changes.values(), default=0.0) < 0:
-            return {}
-        for name, change in changes.items():
-            sums[name] += change
+        for name, value in after.items():
+            if value < before.get(name, 0.0):
+                return {}
+            sums[name] += value - before.get(name, 0.0)
     return sums
-
-
-def _sums(columns: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(map(sum, zip_longest(*columns, fillvalue=0)))
-
-
-def _at_least(steps: Counter[int], tokens: int, ceiling: int) -> int:
-    return sum(times for yielded, times in steps.items() if tokens <= yielded <= ceiling)

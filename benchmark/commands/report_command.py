@@ -53,11 +53,9 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
 
 def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
-    from benchmark.analyse.beside import beside
-    from benchmark.analyse.decision import decide
-    from benchmark.analyse.expectation import against_published, served_by
+    from benchmark.analyse.beside import against_published, beside, served_by
+    from benchmark.analyse.decision import decide, is_withheld
     from benchmark.analyse.summary import summarise, write
-    from benchmark.analyse.withheld import is_withheld
     from benchmark.measure import journal
 
     raw = raw or journal.read(folder)

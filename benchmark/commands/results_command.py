@@ -40,13 +40,13 @@ class Column(NamedTuple):
 
 
 def _speed_up(row: Row) -> str:
-    from benchmark.analyse.gains import interval
+    from benchmark.analyse.sentences import interval
 
     return f"{row.speed_up:.2f}{interval(row.ci_low, row.ci_high)}" if row.speed_up else ""
 
 
 def _cost(row: Row) -> str:
-    from benchmark.analyse.gains import money
+    from benchmark.analyse.sentences import money
 
     known = [money(usd).lstrip("$") for usd in (row.usd_before, row.usd_after) if usd is not None]
     return " -> ".join(known) if len(known) == 2 else ""

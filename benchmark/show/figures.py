@@ -12,9 +12,8 @@ from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import EQUIVALENT
-from benchmark.analyse.decision import AtLoad
-from benchmark.analyse.gains import Gain, interval
-from benchmark.analyse.load_words import in_words
+from benchmark.analyse.decision import AtLoad, Gain
+from benchmark.analyse.sentences import in_words, interval
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric

@@ -8,10 +8,9 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.acceptance.advice import advise
-from benchmark.analyse.cells import Place, sort_out
-from benchmark.analyse.comparison import pairs_of
+from benchmark.analyse.cells import Place, pairs_of, sort_out
 from benchmark.analyse.decision import AtLoad, Decision, decide
-from benchmark.analyse.load_words import sentences
+from benchmark.analyse.sentences import sentences
 from benchmark.errors import ResultsError
 from benchmark.measure.divergence import first_difference
 from benchmark.measure.journal import RawRun

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmark.analyse.beside import QUANTITIES, VERDICTS
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
-from benchmark.analyse.decision import AtLoad
-from benchmark.analyse.expectation import QUANTITIES, VERDICTS
-from benchmark.analyse.gains import Gain, interval, money
+from benchmark.analyse.decision import AtLoad, Gain
+from benchmark.analyse.sentences import interval, money
 from benchmark.metrics import COMPARED
 from benchmark.show.drawing import DOT, Axis, Look, ratio_axis
 from benchmark.show.tables import Row, Table, change, ms, plain

@@ -25,7 +25,7 @@ from threading import Event
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from benchmark.analyse.gains import money
+from benchmark.analyse.sentences import money
 from benchmark.analyse.values import Records, published_values
 from benchmark.errors import PlanError, PublishError, ResultsError, StorageError
 from benchmark.measure.journal import FILE_NAME, RawRun

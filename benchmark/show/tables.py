@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
-from benchmark.analyse.decision import AtLoad, Decision
-from benchmark.analyse.gains import Gain, interval, money
+from benchmark.analyse.decision import AtLoad, Decision, Gain
+from benchmark.analyse.sentences import interval, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
 

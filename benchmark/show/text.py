@@ -20,13 +20,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from benchmark.analyse.acceptance.yields import MADE_UP
+from benchmark.analyse.beside import CIRCULAR, VERDICTS
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, baseline_of, decide
-from benchmark.analyse.expectation import CIRCULAR, VERDICTS
-from benchmark.analyse.gains import interval, money
-from benchmark.analyse.load_words import sentences
-from benchmark.analyse.scheduling import split_steps
+from benchmark.analyse.explanation import split_steps
+from benchmark.analyse.sentences import interval, money, sentences
 from benchmark.cell_size import cell_requests
 from benchmark.plan import Load
 from benchmark.show import tables

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.analyse.beside import ANSWERS, ENGINES
-from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
+from benchmark.analyse.beside import EXPECTED as EXPECTED_FILE
 from benchmark.plan import from_dict
 from core.findings import Refusal
 from core.words import count

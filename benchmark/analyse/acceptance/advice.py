@@ -26,7 +26,7 @@ the window whose step is to be measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -36,23 +36,20 @@ from benchmark.analyse.acceptance.windows import (
     SHAPES,
     Sample,
     Shape,
-    StepTimes,
     Window,
     mixture,
     predict,
     recommended,
 )
-from benchmark.analyse.acceptance.windows_by_load import windows_by_load
 from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, sort_out
 from benchmark.analyse.comparison import verdict
-from benchmark.analyse.decision import interval
+from benchmark.analyse.sentences import rendered
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun
 from benchmark.plan import Arm, Plan
-from core.words import listed
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
@@ -60,6 +57,8 @@ _MANY = 64
 """Above so many windows fewer shapes are tried."""
 _MATTERS = 1.05
 """A window that is faster by no more than this is not worth another measurement."""
+_LOADS = 100
+"""Steps from the lowest to the highest load of a run at which windows are compared."""
 _Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
 """With the windows on lines between those that were timed, and as other shapes have them; none where each window was timed."""
 _ELSEWHERE = "as given, of another machine"
@@ -101,12 +100,12 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     if any(prompt.made_up for prompt in plan.prompts):
         basis += ", with made-up texts, whose acceptance is not that of your traffic"
     times = "the run's own" if wishes.step_times is None else _ELSEWHERE
-    said = _advice(subjects, wishes, basis, times)
+    advice = _advice(subjects, wishes, basis, times)
     return {
-        **said,
-        "by_load": list(windows_by_load([] if wishes.step_times else [*said["cells"], *said["mixes"]])),
+        **advice,
+        "by_load": list(windows_by_load([] if wishes.step_times else [*advice["cells"], *advice["mixes"]])),
         "left_out": left_out,
-        "notes": [*said["notes"], *(_replaced if wishes.step_times else _unused)(speculating, wishes)],
+        "notes": [*advice["notes"], *_not_used(speculating, wishes)],
     }
 
 
@@ -133,27 +132,13 @@ def _of_other_runs(wishes: Wishes) -> Iterator[Timed]:
         yield from (Timed(cells, arm, run) for arm in drafting)
 
 
-def _unused(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
-    """Arms may have another draft: their steps are used when somebody says so."""
-    names = [name for name in speculating if name not in wishes.timed_with]
-    if len({arm.speculative_tokens for arm in speculating.values()}) > 1 and names:
-        listed = ", ".join(f"{name} (window {speculating[name].speculative_tokens})" for name in names)
-        yield f"each arm goes by its own step; to use those of arms with the same draft too: --timed-with ARM, of {listed}"
-
-
-def _replaced(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
-    """Steps that the run timed itself."""
-    windows = [f"window {arm.speculative_tokens} ({name})" for name, arm in speculating.items()]
-    yield f"not used: the run's own steps of plain decoding and {listed(windows)}; --step-times replaces all of them"
-
-
-def _doubts(times: StepTimes | None) -> Iterator[str]:
-    for k, seconds in times.timed.items() if times else ():
-        if times and seconds < times.plain_s:
-            yield (
-                f"--step-times: a step of window {k} ({seconds * 1000:.1f} ms) is shorter than a plain one "
-                f"({times.plain_s * 1000:.1f} ms), which drafting cannot make it; check both"
-            )
+def _not_used(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
+    """Step times that the run has and that are not used. Arms may have another draft: their steps are used when somebody says so."""
+    every = {name: arm.speculative_tokens for name, arm in speculating.items()}
+    rest = {name: k for name, k in every.items() if name not in wishes.timed_with}
+    if wishes.step_times or (len({*every.values()}) > 1 and rest):
+        windows, replaced = (every, True) if wishes.step_times else (rest, False)
+        yield rendered("windows", kind="not used", windows=windows, replaced=replaced)
 
 
 def _undeclared(plan: Plan, plain: bool) -> str:
@@ -208,39 +193,44 @@ def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str)
         "step_times": times,
         "cells": [_cell(*row, measure) for row in rows],
         "mixes": _mixes(rows, wishes.mix, measure),
-        "notes": list(_doubts(wishes.step_times)),
+        "notes": [
+            rendered("windows", kind="short", k=k, seconds=seconds, plain_s=wishes.step_times.plain_s)
+            for k, seconds in (wishes.step_times.timed.items() if wishes.step_times else ())
+            if wishes.step_times and seconds < wishes.step_times.plain_s
+        ],
     }
+
+
+def _windows(subject: Subject, k_max: int | None) -> list[Window]:
+    class_, largest = subject.where["class"], k_max or subject.largest_k
+    if largest > subject.largest_k:
+        raise ResultsError(
+            f"--k-max: {k_max} is beyond k = {subject.largest_k}, the largest that is known of "
+            f"{class_}; what later positions would accept is not to be guessed"
+        )
+    if largest > _MOST_WINDOWS:
+        raise ResultsError(
+            f"{class_}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
+        )
+    windows = range(1, largest + 1)
+    return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside_of(k)) for k in windows]
 
 
 def _in_other_shapes(subject: Subject, wishes: Wishes, shapes: Sequence[Shape]) -> list[Sequence[Window]]:
     largest, timed = wishes.k_max or subject.largest_k, subject.timed
     if all(k in timed for k in range(1, largest + 1)):
         return []
+    alike = all(tuple(sample.times.timed) == timed for sample in subject.samples)
     predicted: dict[Shape, Sequence[Window]] = {}
-    found = []
+    keys = []
     for shape in shapes:
         # With one timed window powers below 1 are not used, and what is fixed matters only below the smallest.
         fixed = 0.0 if len(timed) > 1 and timed[0] == 1 else shape.fixed
         power = max(shape.power or 1.0, 1.0) if len(timed) == 1 else shape.power
-        key = Shape(fixed, power) if subject.alike_timed else shape
-        if key not in predicted:
-            predicted[key] = _windows(subject.shaped(key), wishes.k_max)
-        found.append(predicted[key])
-    return found
-
-
-def _windows(subject: Subject, k_max: int | None) -> list[Window]:
-    if k_max is not None and k_max > subject.largest_k:
-        raise ResultsError(
-            f"--k-max: {k_max} is beyond k = {subject.largest_k}, the largest that is known of "
-            f"{subject.where['class']}; what later positions would accept is not to be guessed"
-        )
-    if (largest := k_max or subject.largest_k) > _MOST_WINDOWS:
-        raise ResultsError(
-            f"{subject.where['class']}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
-        )
-    windows = range(1, largest + 1)
-    return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside_of(k)) for k in windows]
+        keys.append(Shape(fixed, power) if alike else shape)
+    for key in dict.fromkeys(keys):
+        predicted[key] = _windows(subject.shaped(key), wishes.k_max)
+    return [predicted[key] for key in keys]
 
 
 def _cell(
@@ -248,7 +238,6 @@ def _cell(
 ) -> dict[str, Any]:
     plain_s, first_s, last_s = (subject.step_s(k) for k in (0, 1, subject.largest_k))
     draft_s = (last_s - first_s) / (subject.largest_k - 1) if subject.largest_k > 1 else first_s - plain_s
-    in_other_shapes = [[window.log_speed_up for window in other] for other in others]
     by_k = [
         {
             "k": window.k,
@@ -257,10 +246,11 @@ def _cell(
             "tokens_per_step_high": window.tokens_per_step.high,
             "step_s": subject.step_s(window.k),
             "tpot_s": plain_s / math.exp(window.log_speed_up.mean),
-            **_range(window.log_speed_up, [other[place] for other in in_other_shapes]),
+            **_range(window.log_speed_up, [other[place].log_speed_up for other in others]),
         }
         for place, window in enumerate(windows)
     ]
+    speed_ups = [{one.k: math.exp(one.log_speed_up.mean) for one in other} for other in others]
     return {
         **subject.where,
         "source": subject.source,
@@ -275,20 +265,15 @@ def _cell(
         "draft_cost": draft_s / plain_s,
         "by_k": by_k,
         "notes": list(subject.notes),
-        **_choice(by_k, [_speed_ups(other) for other in others], subject.timed, measure),
+        **_choice(by_k, speed_ups, subject.timed, measure),
     }
-
-
-def _speed_ups(windows: Iterable[Window]) -> dict[int, float]:
-    return {one.k: math.exp(one.log_speed_up.mean) for one in windows}
 
 
 def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) -> list[dict[str, Any]]:
     """For each arm and load the classes of which it is known; none where one class is all there is."""
     known = {subject.where["class"] for subject, *_ in rows}
-    for class_ in mix or ():
-        if class_ not in known:
-            raise ResultsError(f"--mix: nothing is known of {class_!r}; known are {', '.join(sorted(known))}")
+    if unknown := [class_ for class_ in mix or () if class_ not in known]:
+        raise ResultsError(f"--mix: nothing is known of {unknown[0]!r}; known are {', '.join(sorted(known))}")
     groups: dict[tuple[Any, ...], list[_Row]] = {}
     for row in rows:
         where = row[0].where
@@ -297,53 +282,53 @@ def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) 
 
 
 def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) -> dict[str, Any]:
-    classes = [subject.where["class"] for subject, *_ in members]
+    subjects = [subject for subject, *_ in members]
+    classes = [subject.where["class"] for subject in subjects]
     shares = [1.0 if mix is None else mix.get(class_, 0.0) for class_ in classes]
     total = math.fsum(shares)
     if not total > 0:
         raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
     weights = [share / total for share in shares]
-    plain_s = [subject.plain_s for subject, *_ in members]
 
     def mixed(windows: Sequence[Sequence[Window]]) -> dict[int, Estimate]:
-        gains = {
-            together[0].k: [window.log_speed_up for window in together]
-            for together in zip(*windows, strict=False)
-        }
-        return {
-            k: mixture([part for part in zip(weights, plain_s, of_k, strict=True) if part[0]])
-            for k, of_k in gains.items()
-        }
+        gains = {}
+        for together in zip(*windows, strict=False):
+            parts = zip(weights, subjects, together, strict=True)
+            known = [(weight, subject.plain_s, one.log_speed_up) for weight, subject, one in parts if weight]
+            gains[together[0].k] = mixture(known)
+        return gains
 
     # A class whose windows were all timed has one shape, which goes with each of the others'.
-    shapes = max(len(others) for *_, others in members)
-    in_other_shapes = [
+    others = [
         mixed([others[shape] if others else windows for _, windows, others in members])
-        for shape in range(shapes)
+        for shape in range(max(len(others) for *_, others in members))
     ]
     by_k = [
-        {"k": k, **_range(gain, [other[k] for other in in_other_shapes])}
+        {"k": k, **_range(gain, [other[k] for other in others])}
         for k, gain in mixed([windows for _, windows, _ in members]).items()
     ]
-    others = [{k: math.exp(gain.mean) for k, gain in other.items()} for other in in_other_shapes]
-    timed = [k for k in members[0][0].timed if all(k in subject.timed for subject, *_ in members)]
-    where = {name: value for name, value in members[0][0].where.items() if name != "class"}
-    chosen = _choice(by_k, others, timed, measure)
-    return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **chosen}
+    speed_ups = [{k: math.exp(gain.mean) for k, gain in other.items()} for other in others]
+    timed = [k for k in subjects[0].timed if all(k in subject.timed for subject in subjects)]
+    return {
+        **{name: value for name, value in subjects[0].where.items() if name != "class"},
+        "weights": dict(zip(classes, weights, strict=True)),
+        "by_k": by_k,
+        **_choice(by_k, speed_ups, timed, measure),
+    }
 
 
 def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
     """The speed-up, its interval over prompts and over all prices of drafts, and the verdict that holds for each of them."""
     every = (estimate, *others)
-    low = min(one.mean if one.low is None else one.low for one in every)
-    high = max(one.mean if one.high is None else one.high for one in every)
+    low = math.exp(min(one.mean if one.low is None else one.low for one in every))
+    high = math.exp(max(one.mean if one.high is None else one.high for one in every))
     verdicts = {verdict(one) for one in every}
     return {
         "speed_up": math.exp(estimate.mean),
-        "ci_low": None if estimate.low is None else math.exp(low),
-        "ci_high": None if estimate.high is None else math.exp(high),
-        "low": math.exp(low),
-        "high": math.exp(high),
+        "ci_low": None if estimate.low is None else low,
+        "ci_high": None if estimate.high is None else high,
+        "low": low,
+        "high": high,
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not shown",
     }
 
@@ -358,56 +343,58 @@ def _choice(
     rows = {row["k"]: row for row in by_k}
     best = max(by_k, key=lambda row: float(row["speed_up"]))
     chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
+    choice: dict[str, Any] = {"best_k": best["k"], "recommended_k": chosen}
     wins = {
         recommended(other)
         for other in others
         if max(1.0, *other.values()) > _MATTERS * ({0: 1.0} | dict(other))[chosen]
     }
     if not wins:
-        return {
-            "best_k": best["k"],
-            "recommended_k": chosen,
-            "not_told_apart": [],
-            "time_next": None,
-            "text": _told(rows, chosen, best),
-        }
-    found = {chosen, *wins}
+        text = rendered("windows", kind="choice", chosen=chosen, row=rows.get(chosen), best=best)
+        return choice | {"not_told_apart": [], "time_next": None, "text": text}
+    first, last = min({chosen, *wins} - {0}, default=0), max(chosen, *wins)
     # Between two that are best for some shape lie those that are nearly so, and perhaps best for one that was not tried.
-    alike = [k for k in (0, *rows) if k in found or 0 < min(found - {0}, default=0) <= k <= max(found)]
+    alike = [k for k in (0, *rows) if k in {chosen, *wins} or 0 < first <= k <= last]
     # The one that may gain most: its step either shows that or rules it out.
     following = max((k for k in rows if k not in timed), key=lambda k: (k in alike, rows[k]["high"]))
-    gains = ", ".join(f"window {k} is {_span(rows[k]['low'], rows[k]['high'])}" for k in alike if k)
-    text = f"cannot choose between {_listed(alike)}. Time window {following} next ({measure}). "
-    text += f"Compared with plain decoding, {gains} times as fast"
-    return {
-        "best_k": best["k"],
-        "recommended_k": chosen,
-        "not_told_apart": alike,
-        "time_next": following,
-        "text": text,
-    }
+    known = {"alike": alike, "following": following, "measure": measure, "rows": rows}
+    text = rendered("windows", kind="open", **known)
+    return choice | {"not_told_apart": alike, "time_next": following, "text": text}
 
 
-def _listed(alike: Sequence[int]) -> str:
-    """Windows that follow one another, plain decoding first."""
-    windows = [k for k in alike if k]
-    low, high = windows[0], windows[-1]
-    named = f"window {low}" if low == high else f"windows {low} {'and' if high == low + 1 else 'to'} {high}"
-    return f"plain decoding and {named}" if 0 in alike else named
+def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Which window is fastest from which load to which, between the lowest and the highest load of a run, with the logarithms of load
+    and speed-up on lines between two measured loads. Where step times do not single out a window, only the largest is compared with
+    plain decoding."""
+    groups: dict[tuple[Any, ...], dict[float, Mapping[str, Any]]] = {}
+    for row in advised:
+        by = "concurrency" if row["rate_per_s"] is None else "rate"
+        load = float(row["rate_per_s"] or row["concurrency"] or 0)  # a replay has one load, without a size
+        groups.setdefault((row.get("class"), row["arm"], by), {})[load] = row
+    for (class_, arm, by), at in groups.items():
+        at = dict(sorted(at.items()))
+        if len(at) < 2:
+            continue
+        open_at = [load for load, row in at.items() if row["not_told_apart"]]
+        lines = {
+            load: {one["k"]: math.log(one["speed_up"]) for one in row["by_k"][-1 if open_at else 0 :]}
+            for load, row in at.items()
+        }
+        choices: list[dict[str, float]] = []
+        for load in _between(min(at), max(at), whole=by == "concurrency"):
+            right = next(one for one in list(at)[1:] if load <= one)
+            left = max(one for one in at if one < right)
+            share = math.log(load / left) / math.log(right / left)
+            k = recommended({k: math.exp(v + share * (lines[right][k] - v)) for k, v in lines[left].items()})
+            if choices and choices[-1]["k"] == k:
+                choices[-1]["high"] = load
+            else:
+                choices.append({"k": k, "low": load, "high": load})
+        known = {"unit": "requests at once" if by == "concurrency" else "requests/s", "open_at": open_at}
+        text = rendered("windows", kind="loads", choices=choices, largest=max(lines[min(at)]), **known)
+        yield {"class": class_, "arm": arm, "by": by, "choices": choices, "text": text}
 
 
-def _told(rows: Mapping[int, Mapping[str, Any]], chosen: int, best: Mapping[str, Any]) -> str:
-    if not chosen:
-        found = f"{best['speed_up']:.2f} times as fast{interval(best['ci_low'], best['ci_high'])}"
-        return f"keep plain decoding: the best window, {best['k']}, is {found}"
-    row = rows[chosen]
-    text = f"use window {chosen}: {row['speed_up']:.2f} times faster than plain decoding{interval(row['ci_low'], row['ci_high'])}"
-    if best["k"] != chosen:
-        text += f"; window {best['k']} would give {best['speed_up']:.2f}, within 1 %"
-    if row["ci_low"] is not None and row["ci_low"] <= 1:
-        text += "; no clear difference"
-    return text
-
-
-def _span(low: float, high: float) -> str:
-    return f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
+def _between(low: float, high: float, *, whole: bool) -> list[float]:
+    steps = [low * (high / low) ** (step / _LOADS) for step in range(_LOADS + 1)]
+    return list(dict.fromkeys(map(float, map(round, steps)))) if whole else steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmark.analyse.acceptance.windows import (
     Sample,
@@ -15,9 +15,9 @@ from benchmark.analyse.acceptance.windows import (
     step_times,
 )
 from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, Known, known_at, of_chunks, of_server
-from benchmark.analyse.cells import Cells, Place
-from benchmark.analyse.comparison import Pairs, log_ratios, pairs_of
-from benchmark.analyse.sources import Variance, beside_prompts, mean_of
+from benchmark.analyse.cells import Cells, Pairs, Place
+from benchmark.analyse.comparison import log_ratios
+from benchmark.analyse.stats import Variance, beside_prompts, mean, mean_of
 from benchmark.analyse.values import Decoding, Drafts, pooled
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -34,7 +34,7 @@ class Wishes:
     mix: Mapping[str, float] | None = None
     """Shares of the output tokens by class, in any unit; None gives each class the same."""
     step_times: StepTimes | None = None
-    """Of another machine, instead of the run's own."""
+    """Those of another machine, instead of the run's own."""
     timed_with: Sequence[str] = ()
     """Speculating arms of the run with other windows, whose steps are timed too."""
     timed_in: Sequence[tuple[RawRun, str | None]] = ()
@@ -65,19 +65,18 @@ class Subject:
     @property
     def plain_s(self) -> float:
         """A geometric mean over prompts, as the speed-up is one."""
-        return math.exp(math.fsum(math.log(one.times.plain_s) for one in self.samples) / len(self.samples))
+        return math.exp(mean([math.log(sample.times.plain_s) for sample in self.samples]))
 
     def step_s(self, k: int) -> float:
         """In units of the plain step as a mean over prompts, times that step."""
-        steps = [one.times.step_s(k) / one.times.plain_s for one in self.samples]
-        return self.plain_s * math.fsum(steps) / len(steps)
+        steps = [sample.times.step_s(k) / sample.times.plain_s for sample in self.samples]
+        return self.plain_s * mean(steps)
 
     @property
     def timed(self) -> tuple[int, ...]:
         """The windows whose step is known for every prompt."""
-        return tuple(
-            k for k in self.samples[0].times.timed if all(k in one.times.timed for one in self.samples)
-        )
+        every = [sample.times.timed for sample in self.samples]
+        return tuple(k for k in every[0] if all(k in timed for timed in every))
 
     def beside_of(self, k: int) -> Variance | None:
         """Of the next timed window that is no smaller, else of the largest: a pause of the server is a larger share of a short step."""
@@ -85,18 +84,13 @@ class Subject:
             return None
         return self.beside[min((window for window in self.beside if window >= k), default=max(self.beside))]
 
-    @property
-    def alike_timed(self) -> bool:
-        """Whether the same windows are timed for every prompt."""
-        return all(tuple(one.times.timed) == self.timed for one in self.samples)
-
     def shaped(self, shape: Shape) -> Subject:
         """With another price of drafts between the timed windows."""
-        return replace(self, samples=[replace(one, times=one.times.shaped(shape)) for one in self.samples])
+        samples = [replace(one, times=replace(one.times, shape=shape)) for one in self.samples]
+        return replace(self, samples=samples)
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
     """An arm with another window, of this run or of another one, whose steps are timed too."""
 
     cells: Cells
@@ -119,7 +113,7 @@ def subject_of(
     if known.positions is None:
         return None
     source, of_cell = known.positions
-    pairs = pairs_of(cells.of(plain, place), cells.of(arm, place))
+    pairs, k = cells.pairs((plain, arm), place), arm.speculative_tokens
     answers = cells.answered(arm, place) if wishes.step_times else [record for _, record in pairs]
     plain_answers = _by_prompt(record for record, _ in pairs)
     beside, notes = _steps_beside(cells, arm, place, () if wishes.step_times else timed)
@@ -128,27 +122,26 @@ def subject_of(
         times = wishes.step_times
         if times is None and (decoded := pooled(plain_answers[prompt], plain.max_tokens_per_step)):
             others = [(one.window, one.seconds(prompt, decoded.tpot_s)) for one in beside]
-            times = step_times(_points(decoded.tpot_s, [(arm.speculative_tokens, step.seconds), *others]))
+            times = step_times(_points(decoded.tpot_s, [(k, step.seconds), *others]))
         if times:
             survival, length = step.drafts.survival() or (), step.decoded.tokens / step.decoded.answers
             samples.append(Sample(survival=survival, times=times, tokens=length, steps=step.drafts.steps))
-    if wishes.step_times and source == COUNTERS and len({one.survival for one in samples}) == 1:
+    if wishes.step_times and source == COUNTERS and len({sample.survival for sample in samples}) == 1:
         # Neither acceptance nor times are known by prompt then: there is nothing to take an interval over.
-        length = math.fsum(one.tokens or 0.0 for one in samples) / len(samples)
-        samples = [replace(samples[0], tokens=length)]
+        samples = [replace(samples[0], tokens=mean([sample.tokens or 0.0 for sample in samples]))]
     if not samples:
         return None
-    own = {arm.speculative_tokens: _beside_prompts(cells, (plain, arm), pairs)}
-    unused_here = max(0, arm.speculative_tokens + 1 - arm.max_tokens_per_step)
+    unused_here = max(0, k + 1 - arm.max_tokens_per_step)
     unused = unused_here if wishes.unused_drafts is None else wishes.unused_drafts
+    varies = {one.window: one.varies for one in beside} | {k: _beside_prompts(cells, (plain, arm), pairs)}
     return Subject(
         where={**place.to_dict(), "arm": arm.name},
         samples=samples,
         unused=unused,
-        largest_k=arm.speculative_tokens - unused_here + unused,
+        largest_k=k - unused_here + unused,
         source=source,
         per_position=of_cell.survival() or (),
-        beside={} if wishes.step_times else {one.window: one.varies for one in beside} | own,
+        beside={} if wishes.step_times else varies,
         notes=notes,
     )
 
@@ -164,16 +157,15 @@ def _points(plain_s: float, timed: Iterable[tuple[int, float]]) -> dict[int, flo
     logs: dict[int, list[float]] = {}
     for window, seconds in timed:
         logs.setdefault(window, []).append(math.log(seconds))
-    return {0: plain_s} | {k: math.exp(math.fsum(found) / len(found)) for k, found in logs.items()}
+    return {0: plain_s} | {k: math.exp(mean(own)) for k, own in logs.items()}
 
 
-@dataclass(frozen=True)
-class _Beside:
+class _Beside(NamedTuple):
     """Steps of a further arm that is timed too."""
 
     window: int
     in_plain: float
-    """One of them over all prompts, in plain steps of its own run: how fast a server is differs from start to start."""
+    """A step over all prompts, in plain steps of its own run: how fast a server is differs from start to start."""
     by_prompt: Mapping[str, float]
     """Seconds; of the same run only."""
     varies: Variance | None
@@ -186,41 +178,38 @@ class _Beside:
 def _steps_beside(
     cells: Cells, arm: Arm, place: Place, timed: Sequence[Timed]
 ) -> tuple[list[_Beside], list[str]]:
-    """Of each further arm its steps under the same load, and what is not known of them."""
-    found, notes = [], []
+    """The steps of each further arm under the same load, and what is not known of them."""
+    steps, notes = [], []
     for other in timed:
         if other.cells is cells and other.arm == arm:
             continue
         same_load = (one for one in other.cells.places if one.load == place.load)
         # How long a step takes goes by the load; a class of that name is asked first.
-        for where in sorted(same_load, key=lambda one: one.class_ != place.class_):
-            if step := _beside(other, where, own=other.cells is cells):
-                found.append(step)
-                break
+        ordered = sorted(same_load, key=lambda one: one.class_ != place.class_)
+        known = (_beside(other, where, own=other.cells is cells) for where in ordered)
+        if step := next(filter(None, known), None):
+            steps.append(step)
         else:
-            notes.append(
-                f"the step of {other} (window {other.arm.speculative_tokens}) is not used: it is not known "
-                f"{place.load.in_words} there"
-            )
-    return found, notes
+            window = other.arm.speculative_tokens
+            why = f"it is not known {place.load.in_words} there"
+            notes.append(f"the step of {other} (window {window}) is not used: {why}")
+    return steps, notes
 
 
 def _beside(other: Timed, place: Place, *, own: bool) -> _Beside | None:
-    known, answers = known_at(other.cells, other.arm, place), other.cells.answered(other.arm, place)
-    plain, plain_s = other.cells.plain_of(other.arm), other.cells.plain_s(other.arm, place)
-    steps = _steps(other.arm, known, answers) if known.positions else {}
+    cells, arm = other.cells, other.arm
+    known, plain, plain_s = known_at(cells, arm, place), cells.plain_of(arm), cells.plain_s(arm, place)
+    steps = _steps(arm, known, cells.answered(arm, place)) if known.positions else {}
     if not steps or not plain or not plain_s:
         return None
-    arms = plain, other.arm
-    varies = _beside_prompts(other.cells, arms, other.cells.pairs(arms, place))
+    varies = _beside_prompts(cells, (plain, arm), cells.pairs((plain, arm), place))
     seconds = {prompt: step.seconds for prompt, step in steps.items()}
     number = math.fsum(step.drafts.steps for step in steps.values())
     mean_s = math.fsum(step.seconds * step.drafts.steps for step in steps.values()) / number
-    return _Beside(other.arm.speculative_tokens, mean_s / plain_s, seconds if own else {}, varies)
+    return _Beside(arm.speculative_tokens, mean_s / plain_s, seconds if own else {}, varies)
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """What one arm's steps did on a prompt."""
 
     drafts: Drafts
@@ -236,26 +225,25 @@ def _steps(arm: Arm, known: Known, answers: Iterable[RequestRecord]) -> dict[str
     cell's tokens per step stand for the prompt's.
     """
     source, of_cell = known.positions or (None, None)
-    found = {}
+    steps = {}
     for prompt, records in _by_prompt(answers).items():
         decoded = pooled(records, arm.max_tokens_per_step)
         if decoded is None or of_cell is None:
             continue
-        drafts = (
-            of_server(records) if source == SERVER else None if known.caution else of_chunks(arm, records)
-        )
+        drafts = None if known.caution else of_chunks(arm, records)
+        if source == SERVER:
+            drafts = of_server(records)
         if drafts and drafts.steps and drafts.survival():
-            found[prompt] = _Step(drafts, decoded, decoded.tpot_s * decoded.tokens / drafts.steps)
+            steps[prompt] = _Step(drafts, decoded, decoded.tpot_s * decoded.tokens / drafts.steps)
         elif source == COUNTERS:
             survival = of_cell.survival() or ()
-            length = decoded.tokens / decoded.answers
-            tokens = effective_tokens_per_step(survival, len(survival), length)
-            found[prompt] = _Step(of_cell, decoded, decoded.tpot_s * tokens)
-    return found
+            tokens = effective_tokens_per_step(survival, len(survival), decoded.tokens / decoded.answers)
+            steps[prompt] = _Step(of_cell, decoded, decoded.tpot_s * tokens)
+    return steps
 
 
 def _by_prompt(records: Iterable[RequestRecord]) -> dict[str, list[RequestRecord]]:
-    found: dict[str, list[RequestRecord]] = {}
+    by_prompt: dict[str, list[RequestRecord]] = {}
     for record in records:
-        found.setdefault(record.prompt_id, []).append(record)
-    return found
+        by_prompt.setdefault(record.prompt_id, []).append(record)
+    return by_prompt

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from benchmark.analyse.sources import Variance, added
-from benchmark.analyse.stats import Estimate, summed, weighted_mean
+from benchmark.analyse.stats import Estimate, Variance, added, mean, summed, weighted_mean
 
 TIE = 0.01
 """A smaller window within 1 % of the best one is preferred: it wastes less when the prompts change."""
@@ -61,12 +60,8 @@ class StepTimes:
     """By window, at least one; they never fall (`step_times`)."""
     shape: Shape = _AS_TIMED
 
-    def shaped(self, shape: Shape) -> StepTimes:
-        """The same timed steps, with another price between them."""
-        return replace(self, shape=shape)
-
     def step_s(self, k: int) -> float:
-        """Of a window of `k`; 0 is plain decoding."""
+        """The step of a window of `k`; 0 is plain decoding."""
         if k == 0:
             return self.plain_s
         if k in self.timed:
@@ -74,12 +69,12 @@ class StepTimes:
         windows = list(self.timed)
         first = (windows[0], self.timed[windows[0]])
         if k < windows[0] or len(windows) == 1:
-            fixed, power = self._from_plain()
-            return _grown(k, (0, self.plain_s), first, fixed, power)
+            return _grown(k, (0, self.plain_s), first, *self._from_plain())
         right = min(max(bisect_left(windows, k), 1), len(windows) - 1)
         low, high = windows[right - 1], windows[right]
-        seen = self._convexity if low == first[0] else 1.0
-        power = seen if self.shape.power is None else self.shape.power
+        power = self.shape.power
+        if power is None:
+            power = self._convexity if low == first[0] else 1.0
         return _grown(k, (low, self.timed[low]), (high, self.timed[high]), 0.0, power)
 
     def _from_plain(self) -> tuple[float, float]:
@@ -128,16 +123,13 @@ def step_times(points: Mapping[int, float]) -> StepTimes:
     No step gets shorter with a larger window: where one seems to, it and its neighbour get their mean (isotonic regression,
     pool adjacent violators; Barlow et al. 1972).
     """
-    pools: list[list[tuple[int, float]]] = []
-    for point in sorted((k, seconds) for k, seconds in points.items() if k):
-        pools.append([point])
-        while len(pools) > 1 and _mean_s(pools[-2]) > _mean_s(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    return StepTimes(plain_s=points[0], timed={k: _mean_s(pool) for pool in pools for k, _ in pool})
-
-
-def _mean_s(pool: Sequence[tuple[int, float]]) -> float:
-    return math.fsum(seconds for _, seconds in pool) / len(pool)
+    pools: list[tuple[list[int], list[float]]] = []
+    for k, seconds in sorted((k, seconds) for k, seconds in points.items() if k):
+        pools.append(([k], [seconds]))
+        while len(pools) > 1 and mean(pools[-2][1]) > mean(pools[-1][1]):
+            windows, steps = pools.pop()
+            pools[-1] = pools[-1][0] + windows, pools[-1][1] + steps
+    return StepTimes(plain_s=points[0], timed={k: mean(steps) for windows, steps in pools for k in windows})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +145,7 @@ class Sample:
     """What it weighs in a mean over steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Window:
+class Window(NamedTuple):
     """What is predicted for one k."""
 
     k: int
@@ -169,30 +160,27 @@ def predict(samples: Sequence[Sample], k: int, *, unused: int, beside: Variance 
     The speed-up is the geometric mean over prompts, as the measured one is; tokens per step are those of all
     steps together.
     """
-    yields = [(tokens_per_step(sample.survival, k - unused), sample.steps) for sample in samples]
-    gains = [(math.log(_speed_up(sample, k, unused)), 1.0) for sample in samples]
+    yields, gains = [], []
+    for sample in samples:
+        drafts, times = k - unused, sample.times
+        tokens = effective_tokens_per_step(sample.survival, drafts, sample.tokens)
+        yields.append((effective_tokens_per_step(sample.survival, drafts, None), sample.steps))
+        gains.append((math.log(tokens * times.plain_s / times.step_s(k)), 1.0))
     gain = weighted_mean(gains, n=len(samples))
     if beside and gain.error is not None:
         variance, degrees = added([(gain.error**2, gain.degrees), beside])
         gain = replace(gain, error=math.sqrt(variance), degrees=degrees)
-    return Window(
-        k=k,
-        tokens_per_step=weighted_mean(yields, n=len(samples)),
-        log_speed_up=gain,
-    )
-
-
-def tokens_per_step(survival: Sequence[float], drafts: int) -> float:
-    """The target's own token and the drafts that are accepted, of `drafts` that can count."""
-    return 1 + math.fsum(survival[: max(drafts, 0)])
+    return Window(k, weighted_mean(yields, n=len(samples)), gain)
 
 
 def effective_tokens_per_step(survival: Sequence[float], drafts: int, tokens: float | None) -> float:
-    """Tokens of an answer of `tokens` over its steps: those of the last step that come after its end are lost."""
-    whole = tokens_per_step(survival, drafts)
+    """The target's own token and the accepted of `drafts` that can count, over the steps of an answer of `tokens`: those of its last step
+    that come after its end are lost."""
+    counting = survival[: max(drafts, 0)]
+    whole = 1 + math.fsum(counting)
     if tokens is None:
         return whole
-    lost = math.fsum(i * s for i, s in enumerate(survival[: max(drafts, 0)], start=1)) / whole
+    lost = math.fsum(i * s for i, s in enumerate(counting, start=1)) / whole
     return whole * tokens / (tokens + lost)
 
 
@@ -212,11 +200,6 @@ def mixture(parts: Sequence[tuple[float, float, Estimate]]) -> Estimate:
     before = math.fsum(share * plain_s for share, plain_s, _ in parts)
     after = [share * plain_s / math.exp(gain.mean) for share, plain_s, gain in parts]
     total_s = math.fsum(after)
-    mean = math.log(before / total_s)
     shares = [(part_s / total_s, gain) for part_s, (_, _, gain) in zip(after, parts, strict=True) if part_s]
-    return summed(mean, [replace(gain, error=gain.error and share * gain.error) for share, gain in shares])
-
-
-def _speed_up(sample: Sample, k: int, unused: int) -> float:
-    tokens = effective_tokens_per_step(sample.survival, k - unused, sample.tokens)
-    return tokens * sample.times.plain_s / sample.times.step_s(k)
+    errors = [replace(gain, error=gain.error and share * gain.error) for share, gain in shares]
+    return summed(math.log(before / total_s), errors)

@@ -17,6 +17,7 @@ from reprlib import repr as shown
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
+from benchmark.analyse.stats import mean
 from benchmark.analyse.values import (
     Blocks,
     Drafts,
@@ -64,8 +65,6 @@ _AGREE = 0.03
 _SHORTER = 0.95
 """A step that drafts and verifies takes at least as long as a plain one. Where the chunks of each answer take less than
 this share, on average over the answer, they are not steps."""
-
-
 _MADE_UP = "the emulator does not know how many drafts of these prompts are accepted, so nothing can be predicted for your prompts"
 
 
@@ -113,66 +112,65 @@ def known(
     """From all measured requests of a cell, failed ones too; `plain_s`: of a plain arm's step there; `beside`: what else is in the
     servers' counters; `doubt`: why chunks are not taken for steps, where that is known already."""
     answered = [record for record in records if record.error is None]
-    every = [*records, *beside]
-    counted = [
+    every, ceiling = [*records, *beside], arm.max_tokens_per_step
+    by_source = {
+        SERVER: of_server(answered),
+        COUNTERS: counter_deltas(blocks),
+        GENERATED: generation_steps(every, blocks),
+    }
+    sources = [
         (source, drafts)
-        for source, drafts in (
-            (SERVER, of_server(answered)),
-            (COUNTERS, counter_deltas(blocks)),
-            (GENERATED, generation_steps(every, blocks)),
-        )
-        if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= arm.max_tokens_per_step
+        for source, drafts in by_source.items()
+        if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= ceiling
     ]
-    seen = of_chunks(arm, answered)
-    if seen and not seen.steps:
-        seen = None
-    per_chunk = seen.tokens_per_step if seen else _mean_of_totals(arm, answered)
+    seen, per_chunk = _per_chunk(arm, answered)
     caution = doubt if per_chunk is not None else None
     if per_chunk is not None and not caution:
         counts = [record for record in every if record.error is None]
-        of_all = of_chunks(arm, counts) if beside else None
-        seen_in_all = of_all.tokens_per_step if of_all and of_all.steps else per_chunk
-        caution = next(_doubts(arm, counts, seen_in_all, counted, plain_s), None)
-    sources = [*counted, *([(CHUNKS, seen)] if seen and not caution else [])]
-    positions = next((one for one in sources if one[1].survival()), None)
+        of_all = _per_chunk(arm, counts)[0] if beside else None
+        in_all = of_all.tokens_per_step if of_all else per_chunk
+        caution = next(_doubts(arm, counts, in_all, sources, plain_s), None)
+    if seen and not caution:
+        sources.append((CHUNKS, seen))
     drafts = None
     if sources:
         source, drafts = sources[0]
         per_step, note = drafts.tokens_per_step, NOTES[source]
     elif per_chunk is not None and not caution:
         source, per_step, note = CHUNKS, per_chunk, _TOTALS
-    elif per_chunk is not None and arm.max_tokens_per_step == 1:
+    elif per_chunk is not None and ceiling == 1:
         source, per_step, note = PLAIN, 1.0, NOTES[PLAIN]
     else:
         source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
+    positions = next((one for one in sources if one[1].survival()), None) if ceiling > 1 else None
     return Known(
         source=source,
         tokens_per_step=per_step,
         note=note,
         drafts=drafts,
-        positions=positions if arm.max_tokens_per_step > 1 else None,
+        positions=positions,
         caution=caution,
     )
 
 
-def acceptance(arm: Arm, records: Records, said: Known) -> dict[str, Any]:
+def acceptance(arm: Arm, records: Records, known: Known) -> dict[str, Any]:
     """Tokens per decode step over all steps of a cell, with its source and the engine's ceiling."""
-    note, split, per_step = said.note, said.positions, said.tokens_per_step
-    if split and split[0] != said.source:
+    note, split, per_step = known.note, known.positions, known.tokens_per_step
+    if split and split[0] != known.source:
         note = f"{note}; by position: {split[0]}"
     if arm.speculative_tokens == 0:
         note = f"the arm does not speculate; {note}"
     spread = _spread([record for record in records if record.error is None])
     return {
-        "source": said.source,
+        "source": known.source,
         "tokens_per_step": per_step,
         "per_position": list(split[1].survival() or ()) if split else None,
         "ceiling": arm.max_tokens_per_step,
         "share_of_ceiling": None if per_step is None else per_step / arm.max_tokens_per_step,
-        "steps": said.drafts.steps if said.drafts else None,
+        "steps": known.drafts.steps if known.drafts else None,
         "distribution": {str(n): spread[n] for n in sorted(spread)} if spread else None,
         "steps_above_ceiling": _above(arm, spread),
-        "caution": said.caution,
+        "caution": known.caution,
         "note": note,
         "explanation": note,
     }
@@ -180,8 +178,8 @@ def acceptance(arm: Arm, records: Records, said: Known) -> dict[str, Any]:
 
 def of_server(answered: Records) -> Drafts | None:
     """Where each request has the server's counts."""
-    said = [counts for record in answered if (counts := server_counts(record))]
-    return total(said) if said and len(said) == len(answered) else None
+    counts = [drafts for record in answered if (drafts := server_counts(record))]
+    return total(counts) if counts and len(counts) == len(answered) else None
 
 
 def of_chunks(arm: Arm, answered: Records) -> Drafts | None:
@@ -191,23 +189,25 @@ def of_chunks(arm: Arm, answered: Records) -> Drafts | None:
     return of_steps(map(decode_steps, answered), arm.max_tokens_per_step)
 
 
-def first_look(arm: Arm, said: Known) -> str:
-    """After the warm-up, in one line: do the sources of an arm's tokens per step tell the same?"""
-    if said.tokens_per_step is None:
-        return f"{arm.name}: tokens per step are not known: {said.note}"
-    text = f"{arm.name}: {said.tokens_per_step:.2f} tokens per step by {said.source}"
-    if said.caution:
-        return f"{text}; {said.caution}"
-    if said.source == CHUNKS:
+def first_look(arm: Arm, known: Known) -> str:
+    """After the warm-up, in one line: do the sources of an arm's tokens per step agree?"""
+    if known.tokens_per_step is None:
+        return f"{arm.name}: tokens per step are not known: {known.note}"
+    text = f"{arm.name}: {known.tokens_per_step:.2f} tokens per step by {known.source}"
+    if known.caution:
+        return f"{text}; {known.caution}"
+    if known.source == CHUNKS:
         return f"{text}; no counter of the server tells whether a chunk is a step"
     return f"{text}, and nothing in the stream contradicts it"
 
 
-def _mean_of_totals(arm: Arm, answered: Records) -> float | None:
-    """Tokens of a chunk, as a mean over answers."""
+def _per_chunk(arm: Arm, answered: Records) -> tuple[Drafts | None, float | None]:
+    """The steps that chunks show, and tokens of a chunk: of these steps, else as a mean over answers with a total."""
+    if (seen := of_chunks(arm, answered)) and seen.steps:
+        return seen, seen.tokens_per_step
     means = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
-    told = [mean for mean in means if mean is not None]
-    return sum(told) / len(told) if told else None
+    known = [tokens for tokens in means if tokens is not None]
+    return None, mean(known) if known else None
 
 
 def _doubts(
@@ -241,12 +241,11 @@ def _doubts(
                 "is not a step here"
             )
     if arm.speculative_tokens and not counted and plain_s:
-        paced_s = [
-            (at[-1] - at[0]) / (len(at) - 1) for at in (one.chunk_s for one in answered) if len(at) > 1
-        ]
-        if paced_s and max(paced_s) < plain_s * _SHORTER:
+        chunks_s = (record.chunk_s for record in answered)
+        paced_s = max(((at[-1] - at[0]) / (len(at) - 1) for at in chunks_s if len(at) > 1), default=plain_s)
+        if paced_s < plain_s * _SHORTER:
             yield (
-                f"a chunk takes {max(paced_s) * 1000:.1f} ms at most and a plain step {plain_s * 1000:.1f} ms, but a step "
+                f"a chunk takes {paced_s * 1000:.1f} ms at most and a plain step {plain_s * 1000:.1f} ms, but a step "
                 "that also drafts is not shorter: a chunk is probably not a step"
             )
 
@@ -281,27 +280,27 @@ def survivals(path: Path) -> dict[str, Sequence[float]]:
     if isinstance(run := content.get("run"), dict) and run.get("made_up_texts"):
         why = "its texts were made up, and acceptance depends on the text"
         raise ResultsError(f"{path}: {why}; give a run of prompts of your own")
-    found = _of_summary(content["cells"]) if isinstance(content.get("cells"), list) else content
-    if not found:
+    shares = _of_summary(content["cells"]) if isinstance(content.get("cells"), list) else content
+    if not shares:
         raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
-    for class_, shares in found.items():
+    for class_, own in shares.items():
         if not class_.isprintable():
             raise ResultsError(f"{path}: {shown(class_)}: a class is printable text; must be {_SHAPE}")
-        if (problem := _problem(shares)) is not None:
+        if (problem := _problem(own)) is not None:
             raise ResultsError(f"{path}: {class_}: {problem}; must be {_SHAPE}")
-    return found
+    return shares
 
 
 def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
     """The cell of each class that saw most steps."""
-    found: dict[str, tuple[int, Sequence[float]]] = {}
+    most: dict[str, tuple[int, Sequence[float]]] = {}
     for cell in cells:
-        said = cell.get("acceptance") if isinstance(cell, dict) else None
-        if isinstance(said, dict) and said.get("per_position") and isinstance(cell.get("class"), str):
-            steps = said["steps"] if isinstance(said.get("steps"), int) else 0
-            if steps >= found.get(cell["class"], (0, ()))[0]:
-                found[cell["class"]] = (steps, said["per_position"])
-    return {class_: shares for class_, (_, shares) in found.items()}
+        known = cell.get("acceptance") if isinstance(cell, dict) else None
+        if isinstance(known, dict) and known.get("per_position") and isinstance(cell.get("class"), str):
+            steps = known["steps"] if isinstance(known.get("steps"), int) else 0
+            if steps >= most.get(cell["class"], (0, ()))[0]:
+                most[cell["class"]] = (steps, known["per_position"])
+    return {class_: shares for class_, (_, shares) in most.items()}
 
 
 def _problem(shares: Any) -> str | None:

@@ -20,8 +20,7 @@ from dataclasses import replace
 from itertools import chain, product
 
 from benchmark.analyse.acceptance.advice import advise
-from benchmark.analyse.comparison import adjust, result
-from benchmark.analyse.mix import over, ranked
+from benchmark.analyse.comparison import adjust, over, ranked, result
 from benchmark.analyse.stats import percentile
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.analyse.noise import (

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from benchmark.analyse.sources import Source
-from benchmark.analyse.stats import wilson
+from benchmark.analyse.stats import Source, wilson
 
 Noise = Callable[[random.Random], float]
 """The logarithm of a factor, of standard deviation about 1."""

@@ -1,4 +1,4 @@
-"""What happened while a run was on: against scipy, against runs whose truth is known, and in sentences."""
+"""What happened while a run was on: against runs whose truth is known, and in sentences."""
 
 from __future__ import annotations
 
@@ -10,59 +10,16 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.course import course, sentences
-from benchmark.analyse.stats import seasonal_kendall
+from benchmark.analyse.course import course
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from tests.benchmark.records import WALL, answered, block, counted, raw_run
 
-scipy_stats = pytest.importorskip("scipy.stats")
 PROMPTS, SETS = 6, 4
 BLOCK_S = 30.0
 FALSE_ALARMS = 0.05
 MOVED = ("slower", "faster")
-
-
-def values(dice: random.Random, n: int, slope: float = 0.0) -> list[tuple[float, float]]:
-    return [(t + dice.random() / 2, slope * t + dice.gauss(0, 1)) for t in range(n)]
-
-
-@pytest.mark.parametrize("n", [4, 9, 30, 120])
-@pytest.mark.parametrize("slope", [0.0, 0.05, -0.4])
-def test_one_season_is_the_test_of_kendall_and_the_slope_of_theil_and_sen(n: int, slope: float) -> None:
-    season = values(random.Random(n), n, slope)
-    times, found = zip(*season, strict=True)
-    trend = seasonal_kendall([season])
-    assert trend
-    theirs = scipy_stats.theilslopes(found, times, 0.95)
-    assert (trend.slope, trend.low, trend.high) == pytest.approx(
-        (theirs.slope, theirs.low_slope, theirs.high_slope)
-    )
-    score = round(scipy_stats.kendalltau(times, found).statistic * n * (n - 1) / 2)
-    z = (abs(score) - (score != 0)) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    assert trend.p_value == pytest.approx(2 * scipy_stats.norm.sf(z))
-    exact = scipy_stats.kendalltau(times, found, method="exact").pvalue
-    assert trend.p_value == pytest.approx(exact, abs=0.03)
-
-
-def test_ties_lower_the_variance_and_seasons_of_other_levels_add_up() -> None:
-    dice = random.Random(1)
-    season = [(float(t), float(dice.randrange(4))) for t in range(60)]
-    tied = seasonal_kendall([season])
-    assert tied
-    asymptotic = scipy_stats.kendalltau(*zip(*season, strict=True), method="asymptotic").pvalue
-    assert tied.p_value == pytest.approx(asymptotic, abs=0.02)
-
-    dice = random.Random(2)
-    seasons = [[(t, x + 1000 * k) for t, x in values(dice, 6, 0.8)] for k in range(8)]
-    together = seasonal_kendall(seasons)
-    assert together
-    assert together.p_value < 0.01
-    assert together.low < 0.8 < together.high
-    assert all((alone := seasonal_kendall([one])) and alone.p_value > 0.005 for one in seasons)
-    assert seasonal_kendall([]) is None
-    assert seasonal_kendall([[(0.0, 1.0), (1.0, 1.0)], [(0.0, 2.0)]]) is None
 
 
 def simulated(
@@ -103,53 +60,48 @@ def simulated(
 
 
 def trends(runs: int, **known: Any) -> list[dict[str, dict[str, Any]]]:
-    """Of so many simulated runs, each arm's."""
+    """Each arm's, of so many simulated runs."""
     found = [course(simulated(seed, **known))["trends"] for seed in range(runs)]
-    return [{one["arm"]: one for one in of_run} for of_run in found]
+    return [{row["arm"]: row for row in of_run} for of_run in found]
 
 
 @pytest.mark.parametrize(
     "known",
-    [
-        {"rounds": 1},
-        {"rounds": 3},
-        {"rounds": 2, "spread": 0.3},
-        {"rounds": 2, "shared": 0.15},
-        {"rounds": 3, "shared": 0.05, "alike": 0.3},
-    ],
-    ids=["one pass", "three passes", "noisy requests", "noisy blocks", "neighbours alike"],
-)
+    [{"rounds": 3}, {"rounds": 3, "spread": 0.3}, {"rounds": 6, "shared": 0.15}, {"rounds": 3, "shared": 0.05, "alike": 0.3}],
+    ids=["three passes", "noisy requests", "noisy blocks", "neighbours alike"],
+)  # fmt: skip
 def test_runs_without_drift_alarm_in_at_most_five_of_a_hundred(known: dict[str, Any]) -> None:
-    found = trends(100, **known)
+    found = trends(60, **known)
     assert all(len(one) == 2 for one in found)
     wrong = sum(any(arm["verdict"] in MOVED for arm in one.values()) for one in found)
     assert wrong / len(found) <= FALSE_ALARMS
 
 
-@pytest.mark.parametrize(("rounds", "slower_by"), [(3, 0.4), (6, 0.15)])
+@pytest.mark.parametrize(("rounds", "slower_by"), [(3, 0.4), (6, 0.3)])
 def test_an_arm_that_becomes_slower_is_found_in_an_interval_that_holds_it_and_its_neighbour_is_not(
     rounds: int, slower_by: float
 ) -> None:
-    found, loading_s = trends(40, rounds=rounds, slower_by=slower_by), rounds * 16 * BLOCK_S
+    found = trends(30, rounds=rounds, slower_by=slower_by)
     assert sum(one["spec"]["verdict"] == "slower" for one in found) >= 0.9 * len(found)
     assert sum(one["steady"]["verdict"] in MOVED for one in found) <= FALSE_ALARMS * len(found)
-    held = 0
-    for one in (of_run["spec"] for of_run in found):
-        truth = (1 + slower_by) ** (-one["hours"] * 3600 / loading_s)
-        held += one["ci_low"] <= truth <= one["ci_high"]
-    assert held >= 0.9 * len(found)
+    truth = (1 + slower_by) ** (-2 / 3)  # from the middle of the first third to that of the last
+    assert sum(one["spec"]["ci_low"] <= truth <= one["spec"]["ci_high"] for one in found) >= 0.9 * len(found)
 
 
-def test_drift_is_told_once_over_hours_of_loading_and_of_prompts_that_were_asked_twice() -> None:
+def test_drift_is_reported_once_over_hours_of_loading_and_of_prompts_that_were_asked_twice() -> None:
     raw = simulated(1, rounds=8, slower_by=0.3)
     summary = summarise(raw)
     assert {one["arm"]: one["verdict"] for one in summary["course"]["trends"]}["spec"] == "slower"
     (said,) = (one for one in summary["run"]["warnings"] if "drift" in one)
-    assert "seasonal Kendall" in said
     assert "spec was 0." in said
+    assert "in the last third as in the first" in said
     assert not any("counters" in one or "nothing was measured" in one for one in summary["run"]["warnings"])
     renamed = [replace(one, prompt_id=one.pair_id) for one in raw.requests]
     assert course(replace(raw, requests=tuple(renamed)))["trends"] == []
+    few = [one for one in raw.blocks if one.started_unix_s < WALL + 4 * BLOCK_S]
+    assert course(replace(raw, blocks=tuple(few)))["trends"] == [], (
+        "one block says nothing about what blocks do"
+    )
 
     def later(one: Any) -> Any:
         after_half = one.started_unix_s >= WALL + 64 * BLOCK_S
@@ -218,9 +170,10 @@ def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
 
     raw = raw_run(at(0), at(50), at(200), at(9000))
     again = replace(raw.sittings[0], sitting=2, started_unix_s=WALL + 8990)
-    found = course(replace(raw, sittings=(*raw.sittings, again)))["gaps"]
+    resumed = replace(raw, sittings=(*raw.sittings, again))
+    found = course(resumed)["gaps"]
     assert [(round(one["seconds"]), one["resumed"]) for one in found] == [(150, False), (8800, True)]
-    (said,) = sentences({"trends": [], "restarts": [], "gaps": found})
+    (said,) = (one for one in summarise(resumed)["run"]["warnings"] if "nothing was measured" in one)
     assert said.startswith("nothing was measured for 2.5 hours in 2 gaps, the longest from ")
     assert said.endswith("; after 1 of them the run was taken up again")
     busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmark.analyse.beside import EXPECTED, against_published
 from benchmark.analyse.decision import decide
-from benchmark.analyse.expectation import FILE_NAME, against_published
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
@@ -48,7 +48,7 @@ def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6, **plan
 
 
 def told(folder: Path, raw: RawRun, content: object) -> dict[str, Any]:
-    (folder / FILE_NAME).write_text(content if isinstance(content, str) else json.dumps(content))
+    (folder / EXPECTED).write_text(content if isinstance(content, str) else json.dumps(content))
     return against_published(folder, summarise(raw), raw)
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path)
     }
     plain = raw_run(*(answered("steady", pair) for pair in range(6)))
     assert told(tmp_path, plain, of_arms(None, 0.1, None)) == {**nothing, "quoted": QUOTED}
-    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / EXPECTED).unlink()
     assert against_published(tmp_path, summarise(plain), plain) == nothing
 
 

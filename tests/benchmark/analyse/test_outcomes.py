@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.cells import sort_out
-from benchmark.analyse.outcomes import outcome
+from benchmark.analyse.frontier import outcome
 from benchmark.analyse.search import Standing, edge_of_objective, next_of_objective
 from benchmark.analyse.stats import clopper_pearson
 from benchmark.analyse.summary import summarise

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.scheduling import split_steps
+from benchmark.analyse.explanation import split_steps
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 

@@ -9,10 +9,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from benchmark.analyse.curve import Cell
-from benchmark.analyse.load_words import in_words
-from benchmark.analyse.search import Edge, Range, edge, next_load
-from benchmark.analyse.sources import Source
+from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.analyse.sentences import in_words
+from benchmark.analyse.stats import Source
 from tests.benchmark.analyse.noise import log_normal
 from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated, at_a_rate, of_shape
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import Place, sort_out
-from benchmark.analyse.comparison import BAND, Footing, said, verdict
+from benchmark.analyse.cells import Footing, Place, sort_out
+from benchmark.analyse.comparison import BAND, said, verdict
 from benchmark.analyse.frontier import next_cell
-from benchmark.analyse.load_words import headline as headline_of_search
-from benchmark.analyse.load_words import sentences
-from benchmark.analyse.sources import Source, of_sample
-from benchmark.analyse.stats import Estimate, clustered_mean, t_quantile
+from benchmark.analyse.sentences import headline as headline_of_search
+from benchmark.analyse.sentences import sentences
+from benchmark.analyse.stats import Estimate, Source, clustered_mean, of_sample, t_quantile
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord

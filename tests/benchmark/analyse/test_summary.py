@@ -207,36 +207,6 @@ def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, o
         "also where a few pauses are long"
     )
     assert "; pauses above twice the median take " in said["text"]
-    assert said["text"].endswith("the records do not show why")
-
-
-def _with_stalls(arm: str, step_s: float, prefill_s: float) -> list[RequestRecord]:
-    """Four requests at a time, one after the other until 16 are answered; a new one holds up the others' next step."""
-    running: list[tuple[int, float, list[float]]] = []
-    waiting, done, now = list(range(16)), [], 0.0
-    while waiting or running:
-        joins = bool(waiting) and len(running) < 4
-        if joins:
-            running.append((waiting.pop(0), now, []))
-        now += prefill_s if joins else step_s
-        for _, sent_s, chunks in running:
-            chunks.append(now - sent_s)
-        done += [one for one in running if len(one[2]) == 30]
-        running = [one for one in running if len(one[2]) < 30]
-    return [
-        answered(arm, pair, chunk_s=tuple(chunks), started_unix_s=WALL + sent_s)
-        for pair, sent_s, chunks in done
-    ]
-
-
-def test_prefills_are_named_as_a_cause_only_where_first_chunks_fall_into_the_long_pauses() -> None:
-    plain, held_up = _with_stalls("steady", 0.02, 0.02), _with_stalls("spec", 0.02, 0.2)
-    (said,) = summarise(raw_run(*plain, *held_up))["explanations"]
-    assert said["predicted_speed_up"] == pytest.approx(said["pooled_speed_up"])
-    assert "so prefills are the likely cause" in said["text"]
-    unseen = [replace(one, started_unix_s=WALL + 100 * i) for i, one in enumerate(held_up)]
-    (said,) = summarise(raw_run(*plain, *unseen))["explanations"]
-    assert said["text"].endswith("the records do not show why")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +222,6 @@ def test_an_explanation_of_a_recorded_run_adds_up_to_what_its_servers_counted(
     assert said["predicted_speed_up"] == pytest.approx(said["pooled_speed_up"])
     assert said["predicted_speed_up"] == pytest.approx(speed_up, rel=0.002)
     assert said["tokens_per_step"] / said["step_time_ratio"] == pytest.approx(said["predicted_speed_up"])
-    assert "prefill" not in said["text"]
 
 
 def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but_no_gap_either() -> None:
@@ -301,7 +270,9 @@ def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_
         arm["usd_per_hour"] = price
     said = {"class": "chat", "baseline": "steady", "treatment": "spec", "metric": "output_tokens_per_s"}
     names = ("concurrency", "ratio", "ci_low", "ci_high")
-    found = crossovers(from_dict(content), [said | dict(zip(names, one, strict=True)) for one in ratios])
+    found = list(
+        crossovers(from_dict(content), [said | dict(zip(names, one, strict=True)) for one in ratios])
+    )
     assert len(found) == (text is not None)
     for one in found:
         assert (one["concurrency_from_which_plain_is_cheaper"], one["shown"]) == (level, shown)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.decision import decide
-from benchmark.analyse.load_words import sentences
+from benchmark.analyse.sentences import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.load_words import in_words
+from benchmark.analyse.sentences import in_words
 from benchmark.analyse.summary import summarise
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun, extent

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.beside import beside
-from benchmark.analyse.expectation import FILE_NAME
+from benchmark.analyse.beside import EXPECTED, beside
 from benchmark.plan import from_dict
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
@@ -209,7 +208,7 @@ def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_basel
     sizes.run()
     out, keys = sizes.out, {arm.name: artifact_key(arm) for arm in sizes.world.experiment.arms}
     assert sizes.reports == [out / "round-1", out / "round-2", out]
-    assert (out / FILE_NAME).read_text() == (out / "round-1" / FILE_NAME).read_text()
+    assert (out / EXPECTED).read_text() == (out / "round-1" / EXPECTED).read_text()
     assert len(set(keys.values())) == 4 == len(sizes.artifacts())
     plans = {one["metadata"]["name"]: one["data"] for one in sizes.world.api.of("configmaps")}
     for job, size in zip(sizes.jobs(BENCHMARK_NAME), ("", "-b8"), strict=True):

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.acceptance.advice import _advice, advise, forecast
+from benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
 from benchmark.analyse.acceptance.samples import Subject, Wishes
 from benchmark.analyse.acceptance.windows import Sample, mixture, step_times
-from benchmark.analyse.acceptance.windows_by_load import windows_by_load
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
