@@ -9,20 +9,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.node_images import serving_image
-from experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING
-from experiment.model import Section, Serving
-
-if TYPE_CHECKING:
-    from experiment.catalogue.instances import Instance
-    from experiment.catalogue.models import Model
-    from experiment.catalogue.node_images import NodeImage
-    from experiment.catalogue.runtimes import Mode, Runtime
-    from experiment.model import Benchmark, Cluster, Expect, Serve
-    from experiment.prompts import Prompt
+from experiment.catalogue.instances import INSTANCES, Instance
+from experiment.catalogue.models import Model
+from experiment.catalogue.node_images import NodeImage, serving_image
+from experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
+from experiment.model import Benchmark, Cluster, Expect, Section, Serve, Serving
+from experiment.prompts import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +35,8 @@ class Weights:
     def declared(self) -> tuple[str, ...]:
         """What the file says of it, which nobody has verified before it is fetched."""
         shape = f"{self.model.name}: shape of {self.shape_of}, as declared; compared with its config.json when fetched"
-        found = {shape: self.shape_of, f"{self.model.name}: weights of {self.address}": self.address}
-        return tuple(text for text, declared in found.items() if declared)
+        weights = f"{self.model.name}: weights of {self.address}"
+        return (*([shape] if self.shape_of else []), *([weights] if self.address else []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,21 +210,14 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-_OF_SOME_PROMPTS = ("tokens", "at_s", "conversation", "think_s", "made_up")
-_LATER = ("engine", "scheduler", "shape_of", "address", *_OF_SOME_PROMPTS)
+_LATER = (
+    *("engine", "scheduler", "shape_of", "address"),
+    *("tokens", "at_s", "conversation", "think_s", "made_up"),
+)
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before. Of a section the model says it."""
 _JUDGED = (
-    *(
-        "one_layer",
-        "needs_device_sampling",
-        "synchronous",
-        "degrees",
-        "offered",
-        "config_keys",
-        "ends",
-        "plain_only",
-    ),
-    "schedules_ahead",
+    *("one_layer", "needs_device_sampling", "synchronous", "degrees", "offered"),
+    *("config_keys", "ends", "plain_only", "schedules_ahead"),
 )
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
 
@@ -246,21 +233,18 @@ def digest(experiment: Experiment) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _declared(found: dict[str, Any], later: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        name: inner for name, inner in found.items() if (inner or name not in later) and name not in _JUDGED
-    }
-
-
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = _declared({field.name: getattr(value, field.name) for field in fields(value)}, _LATER)
-    elif isinstance(value, Section):
-        value = _declared(dict(value), value.later)
+    found: dict[str, Any] | None = None
+    later: tuple[str, ...] = _LATER
+    if isinstance(value, Section):
+        found, later = dict(value), value.later
+    elif is_dataclass(value):
+        found = {one.name: getattr(value, one.name) for one in fields(value)}
+    if found is not None:
+        value = {name: inner for name, inner in found.items() if inner or name not in later}
+        value = {name: inner for name, inner in value.items() if name not in _JUDGED}
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):
         return sorted(map(str, value))
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -11,19 +11,14 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from experiment.arms import Arm, Weights
+from experiment.arms import Arm, Weights
+from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, TILE, longest_prompt
 
 SPECULATION_LENGTH = 64
 """Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
-_SMALLEST_BUCKET = 128
-"""Of the native plugin's prompts, and what its lengths of a context must be multiples of."""
 _CHOICES = 10
 """Choices of a head that are worth a look."""
 KEY_LENGTH = 16
@@ -64,23 +59,20 @@ def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
 
 def compile_config(arm: Arm) -> dict[str, Any]:
     """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
-    longest = longest_prompt(arm.engine)
-    return _common(arm) | dict(arm.engine) | ({"max_context_length": longest} if longest else {})
-
-
-def _common(arm: Arm) -> dict[str, Any]:
-    """The same without what the file sets for this arm alone."""
+    own, mode = dict(arm.engine), arm.speculation.mode if arm.speculation else None
+    if longest := longest_prompt(arm.engine):
+        own["max_context_length"] = longest
     match arm.runtime.dialect:
         case "nxdi-v0":
-            return _nxdi(arm) | (_medusa(arm) if _mode(arm) == "medusa" else {})
+            return _nxdi(arm, mode) | (_medusa(arm) if mode == "medusa" else {}) | own
         case "nxdi-v1":
             # The plugin would otherwise derive these from vLLM's cache options.
             derived = {"is_block_kv_layout": False, "is_prefix_caching": False}
-            return _nxdi(arm) | derived | {"is_eagle3": _mode(arm) == "eagle3"}
+            return _nxdi(arm, mode) | derived | {"is_eagle3": mode == "eagle3"} | own
         case "native":
-            return _native(arm)
+            return _native(arm) | own
         case _:
-            return {}
+            return own
 
 
 def serve_config(arm: Arm) -> dict[str, Any]:
@@ -113,12 +105,8 @@ def compiler_environment(arm: Arm) -> dict[str, str]:
     return cores | ({"VLLM_NEURON_BACKEND": "neuron_native"} if arm.runtime.dialect == "native" else {})
 
 
-def _mode(arm: Arm) -> str | None:
-    return arm.speculation.mode if arm.speculation else None
-
-
-def _nxdi(arm: Arm) -> dict[str, Any]:
-    serving, mode = arm.serving, _mode(arm)
+def _nxdi(arm: Arm, mode: str | None) -> dict[str, Any]:
+    serving = arm.serving
     return {
         "async_mode": False,
         "batch_size": serving.max_num_seqs,
@@ -160,19 +148,14 @@ def tree(heads: int) -> list[list[int]]:
     right with probability (3/5) / r^2, less with every further head.
     """
     found: list[list[int]] = []
-    waiting = [(-_probability(1, rank), [rank]) for rank in range(_CHOICES)]
-    heapq.heapify(waiting)
-    while waiting and len(found) < SPECULATION_LENGTH - 1:
+    waiting: list[tuple[float, list[int]]] = [(-1.0, [])]
+    while waiting and len(found) < SPECULATION_LENGTH:
         probability, path = heapq.heappop(waiting)
         found.append(path)
-        if len(path) < heads:
-            for rank in range(_CHOICES):
-                heapq.heappush(waiting, (probability * _probability(len(path) + 1, rank), [*path, rank]))
-    return sorted(found, key=lambda path: (len(path), path))
-
-
-def _probability(head: int, rank: int) -> float:
-    return 0.6 / head / (rank + 1) ** 2
+        for rank in range(_CHOICES) if len(path) < heads else ():
+            right = 0.6 / (len(path) + 1) / (rank + 1) ** 2
+            heapq.heappush(waiting, (probability * right, [*path, rank]))
+    return sorted(found[1:], key=lambda path: (len(path), path))
 
 
 def _native(arm: Arm) -> dict[str, Any]:
@@ -185,15 +168,12 @@ def _native(arm: Arm) -> dict[str, Any]:
     context-length bucketing, 2026-06-23). One smaller bucket is enough for one load; each one more is compiled three times
     where an arm drafts.
     """
-    serving = arm.serving
+    serving, longest = arm.serving, arm.serving.max_model_len
     prompts = [*_powers(serving.prompt_tokens)] if serving.prompt_tokens else []
     context = [*_powers(serving.sequence_tokens)][-1:] if serving.sequence_tokens else []
-    smaller = [bucket for bucket in context if bucket < serving.max_model_len]
+    smaller = [bucket for bucket in context if bucket < longest]
     return {
-        "num_batched_tokens_buckets": [
-            *(bucket for bucket in prompts if bucket < serving.max_model_len),
-            serving.max_model_len,
-        ],
+        "num_batched_tokens_buckets": [*(bucket for bucket in prompts if bucket < longest), longest],
         "num_seqs_buckets": [serving.max_num_seqs],
         "on_device_sampling_config": {"all_greedy": True},
         **({"decode_context_length_buckets": smaller} if smaller else {}),
@@ -201,8 +181,8 @@ def _native(arm: Arm) -> dict[str, Any]:
 
 
 def _powers(tokens: int) -> Iterator[int]:
-    """From 128 to the first that holds so many."""
-    bucket = _SMALLEST_BUCKET
+    """From 128, the smallest bucket of the native plugin, to the first that holds so many."""
+    bucket = TILE
     while bucket < tokens:
         yield bucket
         bucket *= 2

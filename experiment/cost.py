@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from benchmark.cell_size import (
     SETS_A_START,
@@ -15,17 +16,12 @@ from benchmark.cell_size import (
 )
 from benchmark.objectives import need
 from core.words import count
+from experiment.arms import Arm, Experiment
 from experiment.catalogue.instances import ZONES
-from experiment.catalogue.prices import PRICES, TRN2_ON_DEMAND, UNKNOWN
+from experiment.catalogue.prices import PRICES, TRN2_ON_DEMAND, UNKNOWN, Price
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
 from experiment.prompts import fewest_prompts, replayed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from experiment.arms import Arm, Experiment
-    from experiment.catalogue.prices import Price
 
 SYSTEM_NODES = 2
 """One a zone, so that DNS outlives a node."""
@@ -36,17 +32,8 @@ NEURON_VOLUME_GIB = 100
 """The system's disk, where images and pods live on local NVMe."""
 WAY_IN_VOLUME_GIB = 8
 SERVICES = (
-    "ecr.api",
-    "ecr.dkr",
-    "sts",
-    "logs",
-    "monitoring",
-    "eks",
-    "eks-auth",
-    "ssm",
-    "ssmmessages",
-    "ec2messages",
-    "ec2",
+    *("ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "eks", "eks-auth"),
+    *("ssm", "ssmmessages", "ec2messages", "ec2"),
 )
 """With `network.interface_endpoints`, what nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod
 Identity's), metrics, logs, the session manager, and `ec2` for the network plugin
@@ -79,15 +66,15 @@ class Item:
         return self.price.usd_per_hour * self.units
 
 
-def _item(name: str, units: int) -> Item:
-    return Item(PRICES[name], units)
-
-
 def idle(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed to the experiment while no Trn2 node runs; storage and traffic come on top, and dashboards beyond the three
-    that an account has free."""
+    that an account has free.
+
+    Alarms bill by the metrics that they look at: of each cell of an arm its errors and its slowest tokens, once for the arm and,
+    the errors, once for each silence; then the run, the nodes and four counts of the switch-off.
+    """
     if not experiment.instance.neuron:
-        return (_item("lab", 1),)
+        return (Item(PRICES["lab"], 1),)
     cluster, network, serve = experiment.cluster, experiment.cluster.network, experiment.serve
     own_cluster, own_network = cluster.existing is None, network.vpc is None
     system = SYSTEM_NODES if cluster.brings("system-nodes") else 0
@@ -95,45 +82,34 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     zones = {*cluster.availability_zones, cluster.trn2_zone}
     endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
     way_in = int(own_cluster and not cluster.admin_cidrs)
-    counted = (
-        _item("control plane", int(own_cluster)),
-        _item("NAT gateway", ways_out),
-        _item("public IPv4", ways_out),
-        _item("interface endpoint", endpoints),
-        _item("system node", system),
-        _item("way in", way_in),
-        _item("gp3 GiB", system * SYSTEM_VOLUME_GIB + way_in * WAY_IN_VOLUME_GIB),
-        _item("load balancer", int(serve is not None and serve.certificate_arn is not None)),
-        _item("KMS key", 2 + own_cluster),  # buckets, notices, secrets
-        *_alarms(experiment),
-        _item("Container Insights", int(cluster.brings("amazon-cloudwatch-observability"))),
-        _item("control plane logs", int(own_cluster)),
-        _item("flow logs", int(own_network)),
-    )
-    return tuple(item for item in counted if item.units)
-
-
-def _alarms(experiment: Experiment) -> tuple[Item, Item]:
-    """By the metrics that they look at: of each cell of an arm its errors and its slowest tokens, once for the arm and, the
-    errors, once for each silence; then the run, the nodes and four counts of the switch-off."""
     cells = len(experiment.classes) * max(1, len(experiment.benchmark.known_concurrency))
-    silences = 1 if experiment.cluster.existing else 2
+    silences = 1 if cluster.existing else 2
     of_cells = len(experiment.served_arms) * cells * (2 + silences)
-    others = silences + (0 if experiment.cluster.nodes_of else 4)
-    return _item("alarm metric", of_cells + others), _item("composite alarm", silences)
+    units = {
+        "control plane": int(own_cluster),
+        "NAT gateway": ways_out,
+        "public IPv4": ways_out,
+        "interface endpoint": endpoints,
+        "system node": system,
+        "way in": way_in,
+        "gp3 GiB": system * SYSTEM_VOLUME_GIB + way_in * WAY_IN_VOLUME_GIB,
+        "load balancer": int(serve is not None and serve.certificate_arn is not None),
+        "KMS key": 2 + own_cluster,  # buckets, notices, secrets
+        "alarm metric": of_cells + silences + (0 if cluster.nodes_of else 4),
+        "composite alarm": silences,
+        "Container Insights": int(cluster.brings("amazon-cloudwatch-observability")),
+        "control plane logs": int(own_cluster),
+        "flow logs": int(own_network),
+    }
+    return tuple(Item(PRICES[name], number) for name, number in units.items() if number)
 
 
 def of_others(experiment: Experiment) -> str:
     """What the experiment uses and somebody else pays; empty where it has everything of its own."""
     cluster = experiment.cluster
-    found = [f"VPC {cluster.network.vpc}"] if cluster.network.vpc else []
-    if cluster.existing:
-        found.append(f"cluster {cluster.existing}")
-    if cluster.nodes_of:
-        found.append(f"nodes and add-ons of {cluster.nodes_of}")
-    elif cluster.provided:
-        found.append(", ".join(cluster.provided))
-    return "; ".join(found)
+    shared = f"nodes and add-ons of {cluster.nodes_of}" if cluster.nodes_of else ", ".join(cluster.provided)
+    vpc, existing = cluster.network.vpc, cluster.existing
+    return "; ".join(filter(None, (vpc and f"VPC {vpc}", existing and f"cluster {existing}", shared)))
 
 
 def running(experiment: Experiment) -> tuple[Item, ...]:
@@ -141,11 +117,8 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
     if not experiment.instance.neuron:
         return idle(experiment)
     nodes = nodes_needed(experiment)
-    return (
-        Item(node_price(experiment), nodes),
-        _item("gp3 GiB", nodes * NEURON_VOLUME_GIB),
-        *idle(experiment),
-    )
+    volumes = Item(PRICES["gp3 GiB"], nodes * NEURON_VOLUME_GIB)
+    return (Item(node_price(experiment), nodes), volumes, *idle(experiment))
 
 
 def node_price(experiment: Experiment) -> Price:
@@ -210,18 +183,13 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     """Seconds for which the arms of a round are loaded, in turns, where each answer takes `answer_s`. A search is taken to spread
     its cells over its range; in the `worst` case all of them are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    if replayed(experiment.prompts):
-        return _replayed_s(experiment, arms, answer_s)
     part = SETS_A_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
+    if replayed(experiment.prompts):
+        return _passes_s(experiment, _replayed_s(experiment, arms, answer_s))
     if load is None:
-        mixed = settings.mixed or len(experiment.classes) == 1
-        cells = 1 if mixed else len(experiment.classes)
         found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
-        once_s = cells * sum(found)
-        once_s = (
-            once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
-        )
-        return once_s + part * found[0]
+        cells = 1 if settings.mixed else len(experiment.classes)
+        return _passes_s(experiment, cells * sum(found)) + part * found[0]
     low, high = load.search_rate or load.search or (1, 1)
     steps = search_cells(load.budget.cells, settings.starts) - 1
     levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
@@ -234,49 +202,49 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + part * found[0]
 
 
+def _passes_s(experiment: Experiment, once_s: float) -> float:
+    """All passes, of which one takes `once_s`; a duration is the least, and the rest of a pass comes on top."""
+    settings = experiment.benchmark
+    return once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
+
+
 def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_s: float) -> float:
     """Seconds of one cell, all arms in turns, at so many requests at once or, of a search by rate, a second: what the client does
     (`benchmark.cell_size`). Requests above a batch wait for it, so their answers take longer."""
     settings = experiment.benchmark
     by_rate = bool(settings.load and settings.load.search_rate)
     mixed = settings.mixed or settings.load is not None
-    requests = settings.requests if settings.load is None else cell_requests(settings.requests)
     counted = set_size(
-        requests=requests,
+        requests=settings.requests if settings.load is None else cell_requests(settings.requests),
         classes=len(experiment.classes) if mixed else 1,
         starts=settings.starts,
         at_once=None if by_rate else round(level),
     )
-    sets, found = sets_in_all(settings.starts), 0.0
+    in_flight, found = level * answer_s if by_rate else round(level), 0.0
     for arm in arms:
-        in_flight = level * answer_s if by_rate else round(level)
         own_s = answer_s * max(1.0, in_flight / arm.serving.max_num_seqs)
-        found += sets * block_s(answer_s=own_s, counted=counted, in_flight=max(in_flight, 1.0))
+        found += block_s(answer_s=own_s, counted=counted, in_flight=max(in_flight, 1.0))
+    found *= sets_in_all(settings.starts)
     return found if settings.cell_minutes is None else min(found, settings.cell_minutes * 60)
 
 
 def _replayed_s(experiment: Experiment, arms: Sequence[Arm], answer_s: float) -> float:
-    """Recorded arrivals may all wait for the batch; then nothing else bounds how many are in flight."""
-    settings = experiment.benchmark
+    """One pass of recorded arrivals, which may all wait for the batch, since nothing else bounds how many are in flight; the turns
+    of a conversation cannot be asked at once."""
+    settings, talks = experiment.benchmark, defaultdict[str, float](float)
+    for one in experiment.prompts:
+        talks[one.conversation] += answer_s + one.think_s
+    turns_s = max((took_s for talk, took_s in talks.items() if talk), default=0.0)
     batches = [arm.serving.max_num_seqs for arm in arms]
     listed = settings.concurrency or (settings.requests,)
     turns = [sum(-(-settings.requests // min(level, batch)) for level in listed) for batch in batches]
     once_s = float(sum(int(answers * answer_s) for answers in turns))
-    once_s += int(len(arms) * len(listed) * (replay_s(experiment) + _turns_s(experiment, answer_s)))
-    return once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
+    return once_s + int(len(arms) * len(listed) * (replay_s(experiment) + turns_s))
 
 
 def replay_s(experiment: Experiment) -> float:
     """When the last prompt of a replay arrives."""
     return max((prompt.at_s or 0.0 for prompt in experiment.prompts), default=0.0)
-
-
-def _turns_s(experiment: Experiment, answer_s: float) -> float:
-    """What the longest conversation takes, whose turns cannot be asked at once."""
-    found: dict[str, float] = {}
-    for one in experiment.prompts:
-        found[one.conversation] = found.get(one.conversation, 0.0) + answer_s + one.think_s
-    return max((took_s for talk, took_s in found.items() if talk), default=0.0)
 
 
 def quality_tokens(arm: Arm) -> int:
@@ -326,47 +294,40 @@ def _compiling(experiment: Experiment, missing: int) -> Part:
     """The longest of the arms decides about each turn: which of them are missing is not known here."""
     at_once, known = compilations_at_once(experiment), [cold_start_s(arm) for arm in experiment.served_arms]
     quoted_s = [one[1] for one in known if one]
-    guessed = not known or len(quoted_s) < len(known)
-    hours = max([*(longest / 3600 for longest in quoted_s), *([COMPILE_H] if guessed else [])])
     of = f"for {min(missing, at_once)} artifacts at once, {missing} in all"
-    why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if quoted_s else "")
-    if not guessed:
+    turns = -(-missing // at_once)
+    if known and len(quoted_s) == len(known):
         why = f"quoted: a start of up to {max(quoted_s):.0f} s without a compile cache, {of}"
-    return Part("compile", hours * -(-missing // at_once), why)
+        return Part("compile", max(quoted_s) / 3600 * turns, why)
+    why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if quoted_s else "")
+    return Part("compile", max(COMPILE_H, *(longest / 3600 for longest in quoted_s), 0.0) * turns, why)
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
-    settings, standing = experiment.benchmark, rounds(experiment)
-    missing = len(experiment.served_arms) if to_compile is None else to_compile
+    settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.served_arms
+    missing = len(arms) if to_compile is None else to_compile
     # A speculating arm is taken for no faster than plain decoding, so this is the most.
-    answer_s = settings.max_tokens * PLAIN_TPOT_S
+    answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
     warm_s = settings.starts * max(1, -(-settings.warmup // (settings.most_at_once or 4))) * answer_s
-    seconds = sum(loading_s(experiment, arms, answer_s=answer_s) + len(arms) * warm_s for arms in standing)
-    loads = sum(map(len, standing))
+    seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
     loading = "start of a round of arms" if settings.starts > 1 else "round of arms"
-    return (
+    needed = objective_text(experiment)
+    loaded = (
+        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} {budget_text(experiment)}, at most "
+        f"{count(settings.max_tokens, 'token')} of {token}{f'; {needed}' if needed else ''}"
+    )
+    parts = [
         Part("nodes start", NODE_START_H, "assumed: start, join, image pull"),
         Part("verify", VERIFY_H, "assumed: one short Job"),
         *([_compiling(experiment, missing)] if missing else []),
         Part("load", LOAD_H * len(standing) * settings.starts, f"assumed: {LOAD_H:g} h a {loading}"),
-        Part(
-            "benchmark",
-            seconds / 3600,
-            f"{count(loads, 'arm')}{in_rounds} {budget_text(experiment)}, at most "
-            f"{count(settings.max_tokens, 'token')} of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
-            + (f"; {needed}" if (needed := objective_text(experiment)) else ""),
-        ),
-        *([_quality(experiment)] if settings.lm_eval else []),
-    )
-
-
-def _quality(experiment: Experiment) -> Part:
-    asked, arms = experiment.benchmark.lm_eval, experiment.served_arms
-    assert asked is not None
-    return Part(
-        "quality",
-        quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600,
-        f"{count(asked.limit, 'question')} to each of {count(len(arms), 'arm')} in turn, at most {max(map(quality_tokens, arms))} tokens of "
-        f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
-    )
+        Part("benchmark", seconds / 3600, loaded),
+    ]
+    if settings.lm_eval:
+        asked = (
+            f"{count(settings.lm_eval.limit, 'question')} to each of {count(len(arms), 'arm')} in turn, at most "
+            f"{max(map(quality_tokens, arms))} tokens of {token}"
+        )
+        parts.append(Part("quality", quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600, asked))
+    return tuple(parts)

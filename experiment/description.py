@@ -2,52 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmark.cell_size import cell_requests
 from core.screen import folded, table
 from core.words import count
 from experiment import cost, expected
+from experiment.arms import Arm, Experiment
 from experiment.catalogue.prices import UNKNOWN
+from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key
-from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
+from experiment.placement import GIB, Place, arm_memory_bytes, batches, nodes_needed, place
 from experiment.prompts import replayed, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from experiment.arms import Arm, Experiment
-    from experiment.model import Cluster
-    from experiment.placement import Place
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """The resolved experiment as plain data."""
     places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
-    capacity, image, run = experiment.cluster.capacity, experiment.node_image, cost.run_price(experiment)
+    cluster, image, neuron = experiment.cluster, experiment.node_image, experiment.instance.neuron
+    run, items = cost.run_price(experiment), cost.running(experiment)
+    sizes = Counter(prompt.class_name for prompt in experiment.prompts)
     return {
         "valid": True,
         "name": experiment.name,
         "arms": [_arm(arm, places[arm.name]) for arm in experiment.arms],
         "batches": [[arm.name for arm in batch] for batch in batches(experiment)],
-        "nodes": nodes_needed(experiment) if experiment.instance.neuron else 0,
+        "nodes": nodes_needed(experiment) if neuron else 0,
         "support": [
-            {"runtime": name, **asdict(said)}
-            for name, runtime in {arm.runtime.name: arm.runtime for arm in experiment.arms}.items()
+            {"runtime": runtime.name, **asdict(said)}
+            for runtime in _runtimes(experiment)
             for said in runtime.support
         ],
         "node_image": image
         and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
-        "capacity": capacity.model_dump(exclude={"availability_zone"}),
-        "off_at_utc": None
-        if experiment.cluster.nodes_of or capacity.ends_at
-        else experiment.cluster.off_at_utc,
-        "prompts": {name: _prompts_of(experiment, name) for name in experiment.classes},
+        "capacity": cluster.capacity.model_dump(exclude={"availability_zone"}),
+        "off_at_utc": None if cluster.nodes_of or cluster.capacity.ends_at else cluster.off_at_utc,
+        "prompts": {name: sizes[name] for name in experiment.classes},
         "prompt_format": experiment.prompt_format or None,
         "unknown_until_run": list(_unknowns(experiment)),
         "usd_per_hour": {
-            "arms_up": round(cost.per_hour(cost.running(experiment)), 2),
+            "arms_up": round(cost.per_hour(items), 2),
             "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
             "prices": [
                 {
@@ -57,12 +54,10 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
                     "as_of": item.price.as_of,
                     "source": item.price.source,
                 }
-                for item in cost.running(experiment)
+                for item in items
             ],
         },
-        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)}
-        if experiment.instance.neuron
-        else None,
+        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)} if neuron else None,
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "should_meet": expected.should_meet(experiment),
     }
@@ -88,235 +83,124 @@ def _arm(arm: Arm, where: Place) -> dict[str, Any]:
     }
 
 
-def _unknowns(experiment: Experiment) -> tuple[str, ...]:
+def _runtimes(experiment: Experiment) -> Iterable[Runtime]:
+    """Those of the arms, each once."""
+    return {arm.runtime.name: arm.runtime for arm in experiment.arms}.values()
+
+
+def _unknowns(experiment: Experiment) -> Iterator[str]:
     """What the file leaves open and a run records."""
     if not experiment.instance.neuron:
-        return ("weights and acceptance: the lab trains its own models",)
-    loose = dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None)
-    images = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
-    return (
-        *(f"revision of {name}: resolved when its weights are fetched" for name in loose),
-        *(f"digest of {image.rsplit('/', 1)[-1]}" for image in images if "@sha256:" not in image),
-        *_compile_times(experiment),
-        *_untested_drivers(experiment),
-        *_unknown_region(experiment),
-    )
-
-
-def _unknown_region(experiment: Experiment) -> list[str]:
-    price, region = cost.node_price(experiment), experiment.cluster.region
-    if not price.as_of.startswith(UNKNOWN):
-        return []
-    return [
-        f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)",
-        f"price of {price.item}: every sum counts {price.as_of.partition('; ')[2]}",
-    ]
-
-
-def _untested_drivers(experiment: Experiment) -> list[str]:
-    """Runtimes that AWS tested with another driver than the node image has."""
-    image, runtimes = experiment.node_image, {arm.runtime.name: arm.runtime for arm in experiment.arms}
-    return [
-        f"driver {image.neuron_driver} of the node image with {name}: AWS tested it with driver {runtime.tested_driver}"
-        for name, runtime in runtimes.items()
-        if image is not None and runtime.tested_driver not in (None, image.driver_line)
-    ]
-
-
-def _compile_times(experiment: Experiment) -> list[str]:
-    """What is published of them, and for which arms nothing is."""
-    known = {arm.name: cost.cold_start_s(arm) for arm in experiment.served_arms}
-    found = [
-        f"compile time of {name}: a start without a compile cache took {span[0]:.0f}"
-        + (f" to {span[1]:.0f}" if span[1] > span[0] else "")
-        + " s elsewhere (quoted)"
-        for name, span in known.items()
-        if span is not None
-    ]
-    which = "the other arms" if found else "each arm"
-    return [
-        *found,
-        *([f"compile time of {which}: no figure is published"] if len(found) < len(known) else []),
-    ]
-
-
-def _prompts_of(experiment: Experiment, class_name: str) -> int:
-    """How many prompts a class has."""
-    return sum(prompt.class_name == class_name for prompt in experiment.prompts)
-
-
-def _prompts(experiment: Experiment) -> str:
-    classes = ", ".join(f"{name} {_prompts_of(experiment, name)}" for name in experiment.classes)
-    if experiment.prompt_format:
-        known = count(len(experiment.classes), "class")
-        classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
-    return f"  prompts     {classes}"
+        yield "weights and acceptance: the lab trains its own models"
+        return
+    image, price, region = experiment.node_image, cost.node_price(experiment), experiment.cluster.region
+    for name in dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None):
+        yield f"revision of {name}: resolved when its weights are fetched"
+    for tag in dict.fromkeys(runtime.image for runtime in _runtimes(experiment)):
+        if "@sha256:" not in tag:
+            yield f"digest of {tag.rsplit('/', 1)[-1]}"
+    spans = {arm.name: cost.cold_start_s(arm) for arm in experiment.served_arms}
+    known = {name: span for name, span in spans.items() if span is not None}
+    for name, (least, most) in known.items():
+        took = f"{least:.0f} to {most:.0f}" if most > least else f"{least:.0f}"
+        yield f"compile time of {name}: a start without a compile cache took {took} s elsewhere (quoted)"
+    if len(known) < len(spans):
+        yield f"compile time of {'the other arms' if known else 'each arm'}: no figure is published"
+    for runtime in _runtimes(experiment):
+        if image is not None and runtime.tested_driver not in (None, image.driver_line):
+            tested = f"AWS tested it with driver {runtime.tested_driver}"
+            yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
+    if price.as_of.startswith(UNKNOWN):
+        yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)"
+        yield f"price of {price.item}: every sum counts {price.as_of.partition('; ')[2]}"
 
 
 def as_text(experiment: Experiment) -> str:
     """The same as lines."""
-    settings = experiment.benchmark
-    return "\n".join(
-        folded(
-            [
-                *_heading(experiment),
-                "",
-                *(line for number in range(len(batches(experiment))) for line in _batch(experiment, number)),
-                "",
-                *_declared(experiment),
-                _prompts(experiment),
-                f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {count(settings.max_tokens, 'token')}, "
-                f"{_loads(experiment)}",
-                *(f"              {text}" for text in _long(experiment)),
-                *(
-                    [f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} an arm"]
-                    if settings.lm_eval
-                    else []
-                ),
-                "",
-                "  not known before a run",
-                *(f"    {text}" for text in _unknowns(experiment)),
-                "",
-                *expected.as_lines(expected.expected(experiment)),
-                *([""] if experiment.device_arms else []),
-                *expected.wanted_lines(experiment),
-                *([""] if experiment.expect else []),
-                *_cost(experiment),
-            ]
-        )
-    )
+    return "\n".join(folded(_lines(experiment)))
 
 
-def _loads(experiment: Experiment) -> str:
-    settings = experiment.benchmark
-    each = f"{count(settings.requests, 'request')} an arm"
-    if not replayed(experiment.prompts):
-        each = f"{count(settings.requests, 'request')} a class or more"
-    if timed(experiment.prompts):
-        return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
-    if settings.load is None:
-        return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
-    by = "a second" if settings.load.search_rate else "at once"
-    low, high = settings.load.search_rate or settings.load.search or (1, 1)
-    return f"{low:g} to {high:g} requests {by}, {cell_requests(settings.requests)} a class or more"
+def _lines(experiment: Experiment) -> Iterator[str]:
+    yield from _heading(experiment)
+    yield ""
+    for number in range(len(batches(experiment))):
+        yield from [""] if number else ()
+        yield from _batch(experiment, number)
+    yield ""
+    yield from _declared(experiment)
+    yield from _asked(experiment)
+    yield from ("", "  not known before a run")
+    yield from (f"    {text}" for text in _unknowns(experiment))
+    yield ""
+    if experiment.device_arms:
+        yield from (*expected.as_lines(expected.expected(experiment)), "")
+    if experiment.expect:
+        yield from (*expected.wanted_lines(experiment), "")
+    yield from _cost(experiment)
 
 
-def _long(experiment: Experiment) -> Iterator[str]:
-    """How long it loads where its cells alone do not say it, and which loads are a queue."""
-    settings = experiment.benchmark
-    sizes = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
-    if settings.mixed and len(experiment.classes) > 1:
-        yield "classes share a cell, asked in turn"
-    if settings.load or settings.rounds or settings.duration or settings.starts > 1:
-        yield cost.budget_text(experiment)
-    if needed := cost.objective_text(experiment):
-        yield needed
-    if few := [str(size) for size in sizes if size < (settings.most_at_once or 0)]:
-        yield f"above serving.max_num_seqs = {' or '.join(few)} requests wait for a place in the batch"
-
-
-def _declared(experiment: Experiment) -> list[str]:
-    """What arms differ in beside speculation, each once with the arms that it holds for."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for arm in experiment.arms:
-        if arm.also_changes:
-            found.setdefault(arm.also_changes, []).append(arm.name)
-    return [
-        line
-        for texts, (first, *others) in found.items()
-        for line in (
-            f"  declared    {first}{f' and {len(others)} more' if others else ''}, beside speculation",
-            *(f"              {text}" for text in texts),
-        )
-    ]
-
-
-def _heading(experiment: Experiment) -> list[str]:
-    cluster, serving = experiment.cluster, experiment.baseline.serving
-    standing = nodes_needed(experiment)
+def _heading(experiment: Experiment) -> Iterator[str]:
+    cluster, serving, image = experiment.cluster, experiment.baseline.serving, experiment.node_image
     where = (
-        f"{standing} x {cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
+        f"{nodes_needed(experiment)} x {cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
         if experiment.instance.neuron
         else "this machine"
     )
-    runtimes = dict.fromkeys(arm.runtime.name for arm in experiment.arms)
+    arms, standing = count(len(experiment.arms), "arm"), count(len(batches(experiment)), "batch")
+    yield f"{experiment.name}: {arms} in {standing} on {where}"
+    yield ""
+    yield f"  target      {experiment.baseline.target.model.name}"
+    yield from (f"              {text}" for weights in experiment.weights for text in weights.declared)
+    for runtime in _runtimes(experiment):
+        sdk = f", Neuron SDK {runtime.neuron_sdk}" if runtime.neuron_sdk else ""
+        driver = f", driver {runtime.drivers}" if runtime.drivers else ""
+        yield f"  runtime     {runtime.name}: vLLM {runtime.vllm}{sdk}{driver}"
+        yield from (f"              {said.status} ({said.date})" for said in runtime.support)
+    if image is None:
+        return
     sizes = " or ".join(str(arms[0].serving.max_num_seqs) for arms in experiment.by_batch)
-    lines = [
-        f"{experiment.name}: {count(len(experiment.arms), 'arm')} in {count(len(batches(experiment)), 'batch')} on {where}",
-        "",
-        f"  target      {experiment.baseline.target.model.name}",
-        *(f"              {text}" for weights in experiment.weights for text in weights.declared),
-        *(line for name in runtimes for line in _runtime(experiment, name)),
-    ]
-    if experiment.node_image is None:
-        return lines
-    return [
-        *lines,
-        f"  node image  {experiment.node_image.release}, Neuron driver {experiment.node_image.neuron_driver}",
-        f"  serving     {count(serving.devices, 'device')} an arm by "
-        f"{_ALLOCATION[serving.allocation]}, TP {serving.tensor_parallel} at LNC {serving.logical_nc_config}, "
-        f"{sizes} x {serving.max_model_len} tokens",
-        f"  capacity    {_capacity(cluster)}",
-        *([f"  existing    {others}"] if (others := cost.of_others(experiment)) else ()),
-        f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time",
-    ]
+    allocation = {"dra": "DRA", "device-plugin": "device plugin"}[serving.allocation]
+    yield f"  node image  {image.release}, Neuron driver {image.neuron_driver}"
+    yield (
+        f"  serving     {count(serving.devices, 'device')} an arm by {allocation}, TP {serving.tensor_parallel} at LNC "
+        f"{serving.logical_nc_config}, {sizes} x {serving.max_model_len} tokens"
+    )
+    bought, how = cluster.capacity, "on demand"
+    if bought.kind != "on-demand":
+        ends = f" until {bought.ends_at}" if bought.ends_at else ""
+        how = f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}"
+    yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
+    if others := cost.of_others(experiment):
+        yield f"  existing    {others}"
+    yield f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time"
 
 
-_ALLOCATION = {"dra": "DRA", "device-plugin": "device plugin"}
-
-
-def _runtime(experiment: Experiment, name: str) -> list[str]:
-    runtime = next(arm.runtime for arm in experiment.arms if arm.runtime.name == name)
-    sdk = f", Neuron SDK {runtime.neuron_sdk}" if runtime.neuron_sdk else ""
-    driver = f", driver {runtime.drivers}" if runtime.drivers else ""
-    return [
-        f"  runtime     {name}: vLLM {runtime.vllm}{sdk}{driver}",
-        *(f"              {said.status} ({said.date})" for said in runtime.support),
-    ]
-
-
-def _capacity(cluster: Cluster) -> str:
-    bought = cluster.capacity
-    limit = f"at most {count(cluster.max_nodes, 'node')}"
-    if bought.kind == "on-demand":
-        return f"on demand, {limit}"
-    ends = f" until {bought.ends_at}" if bought.ends_at else ""
-    return f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}, {limit}"
-
-
-def _batch(experiment: Experiment, number: int) -> list[str]:
+def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     """One table a batch: where an arm stands (node:devices), its tokens a step, its weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = batches(experiment)[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
-    rows: list[tuple[str, ...]] = [
-        ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
-    ]
-    rows += [_row(experiment, arm, places[arm.name]) for arm in arms]
-    first = "" if number == 0 else " (raised when the arms before it are lowered)"
-    title = f"  batch {number + 1}{first}"
-    return [
-        title,
-        *table(rows[0], rows[1:], indent="    "),
-        *([""] if number + 1 < len(batches(experiment)) else []),
-    ]
+    headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
+    rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
+    yield f"  batch {number + 1}" + (" (raised when the arms before it are lowered)" if number else "")
+    yield from table(headings, rows, indent="    ")
 
 
 def _row(experiment: Experiment, arm: Arm, where: Place) -> tuple[str, ...]:
-    speculation, runtime = arm.speculation, arm.runtime
-    instance = experiment.instance
+    speculation, runtime, neuron = arm.speculation, arm.runtime, experiment.instance.neuron
     last = where.first_device + where.devices - 1
     devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"
     own = "" if runtime is experiment.baseline.runtime else f" @{runtime.vllm}"
+    mode = f"{speculation.mode}{' (Job)' if arm.batch_only else ''}" if speculation else "-"
     return (
         _clipped(arm.name, 18),
-        f"{where.node}:{devices}" if instance.neuron else "-",
+        f"{where.node}:{devices}" if neuron else "-",
         _clipped(speculation.draft.model.name.rsplit("/", 1)[-1], 15) if speculation else "-",
-        ((speculation.mode + (" (Job)" if arm.batch_only else "")) if speculation else "-") + own,
+        mode + own,
         str(arm.num_speculative_tokens or "-"),
         f"1-{arm.tokens_per_step}" if arm.tokens_per_step > 1 else "1",
-        f"{arm_memory_bytes(arm) / GIB:.0f}" if instance.neuron else "-",
-        artifact_key(arm) if instance.neuron else "-",
+        f"{arm_memory_bytes(arm) / GIB:.0f}" if neuron else "-",
+        artifact_key(arm) if neuron else "-",
     )
 
 
@@ -326,23 +210,62 @@ def _clipped(name: str, length: int) -> str:
     return name if len(name) <= length else f"{name[:half]}..{name[-half:]}"
 
 
-def _cost(experiment: Experiment) -> list[str]:
-    return [
-        "  expected cost, quoted list prices (storage and traffic come on top)",
-        *(
-            f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
-            for item in cost.running(experiment)
-        ),
-        f"    {cost.per_hour(cost.running(experiment)):7.2f}  $/h  with the arms of the largest batch up; "
-        f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node",
-        *_run(experiment),
-    ]
+def _declared(experiment: Experiment) -> Iterator[str]:
+    """What arms differ in beside speculation, each once with the arms that it holds for."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for arm in experiment.arms:
+        found.setdefault(arm.also_changes, []).append(arm.name)
+    for texts, (first, *others) in found.items():
+        if texts:
+            yield f"  declared    {first}{f' and {len(others)} more' if others else ''}, beside speculation"
+            yield from (f"              {text}" for text in texts)
 
 
-def _run(experiment: Experiment) -> list[str]:
-    if not experiment.instance.neuron:
-        return []
-    run = cost.run_price(experiment)
-    return [
-        f"    {run.usd:7.2f}  $    a first run of {run.hours:.2f} Trn2 hours, predicted (its parts: `cost` of this file)"
-    ]
+def _asked(experiment: Experiment) -> Iterator[str]:
+    """The prompts and their load: how long it loads where its cells alone do not say it, and which loads are a queue."""
+    settings, sizes = experiment.benchmark, Counter(prompt.class_name for prompt in experiment.prompts)
+    classes = ", ".join(f"{name} {sizes[name]}" for name in experiment.classes)
+    if experiment.prompt_format:
+        known = count(len(experiment.classes), "class")
+        classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
+    yield f"  prompts     {classes}"
+    answers = f"temperature {settings.temperature:g}, {count(settings.max_tokens, 'token')}"
+    yield f"  benchmark   {settings.endpoint}, {answers}, {_loads(experiment)}"
+    if settings.mixed and len(experiment.classes) > 1:
+        yield "              classes share a cell, asked in turn"
+    if settings.load or settings.rounds or settings.duration or settings.starts > 1:
+        yield f"              {cost.budget_text(experiment)}"
+    if needed := cost.objective_text(experiment):
+        yield f"              {needed}"
+    batch = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
+    if few := [str(size) for size in batch if size < (settings.most_at_once or 0)]:
+        queue = "requests wait for a place in the batch"
+        yield f"              above serving.max_num_seqs = {' or '.join(few)} {queue}"
+    if settings.lm_eval:
+        yield f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} an arm"
+
+
+def _loads(experiment: Experiment) -> str:
+    settings, requests = experiment.benchmark, count(experiment.benchmark.requests, "request")
+    each = f"{requests} an arm" if replayed(experiment.prompts) else f"{requests} a class or more"
+    if timed(experiment.prompts):
+        return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
+    if settings.load is None:
+        return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
+    by = "a second" if settings.load.search_rate else "at once"
+    low, high = settings.load.search_rate or settings.load.search or (1, 1)
+    return f"{low:g} to {high:g} requests {by}, {cell_requests(settings.requests)} a class or more"
+
+
+def _cost(experiment: Experiment) -> Iterator[str]:
+    items, run = cost.running(experiment), cost.run_price(experiment)
+    yield "  expected cost, quoted list prices (storage and traffic come on top)"
+    for item in items:
+        yield f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
+    yield (
+        f"    {cost.per_hour(items):7.2f}  $/h  with the arms of the largest batch up; "
+        f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node"
+    )
+    if experiment.instance.neuron:
+        first = f"a first run of {run.hours:.2f} Trn2 hours"
+        yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `cost` of this file)"

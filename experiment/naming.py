@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
 
+from experiment.arms import Arm, Experiment, Weights
+from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key
 from experiment.placement import place
-
-if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment, Weights
-    from experiment.catalogue.runtimes import Runtime
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Stands for the account id in rendered manifests; filled at deploy time."""
@@ -155,13 +152,11 @@ def neuron_nodegroup(experiment: Experiment) -> str:
     (https://docs.aws.amazon.com/eks/latest/APIReference/API_UpdateNodegroupVersion.html). CloudFormation replaces a
     group only under another name: so each has its own, and so have each reservation and each line of Neuron drivers.
     """
-    cluster = experiment.cluster
-    bought: list[str] = [cluster.capacity.kind]
-    if cluster.capacity.reservation_id is not None:
-        bought.append(cluster.capacity.reservation_id[-8:])
-    if experiment.node_image is not None:
-        bought.append("d" + experiment.node_image.driver_line.replace(".", "-"))
-    return neuron_nodegroups(experiment) + "-".join([cluster.trn2_zone[-1], *bought])
+    capacity, image = experiment.cluster.capacity, experiment.node_image
+    reservation = capacity.reservation_id[-8:] if capacity.reservation_id else ""
+    driver = f"d{image.driver_line.replace('.', '-')}" if image else ""
+    parts = (experiment.cluster.trn2_zone[-1], capacity.kind, reservation, driver)
+    return neuron_nodegroups(experiment) + "-".join(filter(None, parts))
 
 
 def neuron_nodegroups(experiment: Experiment) -> str:

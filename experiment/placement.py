@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from experiment.catalogue.models import BYTES_PER_VALUE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from experiment.arms import Arm, Experiment
-    from experiment.catalogue.instances import Instance
-    from experiment.catalogue.models import Model
+from experiment.arms import Arm, Experiment
+from experiment.catalogue.models import BYTES_PER_VALUE, Model
 
 GIB = 2**30
 
@@ -55,18 +49,19 @@ def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
     is in each of them.
     """
     at_once = _per_node(experiment) * experiment.cluster.max_nodes
+
+    def cut(arms: tuple[Arm, ...], size: int) -> list[tuple[Arm, ...]]:
+        return [arms[start : start + size] for start in range(0, len(arms), size)]
+
     found: list[tuple[Arm, ...]] = []
     for arms in experiment.by_batch:
-        baseline, *others = served = [arm for arm in arms if not arm.batch_only]
+        served = tuple(arm for arm in arms if not arm.batch_only)
         if found and len(found[-1]) + len(served) <= at_once:
-            found[-1] += (*served,)
+            found[-1] += served
             continue
-        beside = (baseline,) if at_once > 1 else ()
-        found += (
-            (*beside, *group)
-            for group in _cut(tuple(others if beside else served), at_once - len(beside)) or [()]
-        )
-    return (*found, *_cut(experiment.batch_arms, at_once))
+        beside, others = (served[:1], served[1:]) if at_once > 1 else ((), served)
+        found += ((*beside, *group) for group in cut(others, at_once - len(beside)) or [()])
+    return (*found, *cut(experiment.batch_arms, at_once))
 
 
 def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
@@ -107,30 +102,21 @@ def _per_node(experiment: Experiment) -> int:
     return experiment.instance.devices // devices if devices else len(experiment.arms)
 
 
-def _cut(arms: tuple[Arm, ...], size: int) -> list[tuple[Arm, ...]]:
-    return [arms[start : start + size] for start in range(0, len(arms), size)]
-
-
 @dataclass(frozen=True)
 class Share:
-    """What a serving pod asks of its node beside devices."""
+    """What a pod asks of its node beside devices."""
 
     cpu: int
     memory_gib: int
 
 
-def pod_share(arm: Arm) -> Share:
-    """What a server asks for: its devices' part of the node."""
-    return _share(arm.instance, arm.serving.devices)
-
-
-def _share(instance: Instance, devices: int) -> Share:
-    """A part of a node's CPU and memory, in proportion to devices, less a tenth for everything else."""
-    part = devices / instance.devices if instance.devices else 1.0
-    return Share(
-        cpu=int(instance.allocatable_cpu * part * 0.9),
-        memory_gib=int(instance.allocatable_memory_gib * part * 0.9),
-    )
+def pod_share(arm: Arm, *, devices: int | None = None) -> Share:
+    """What a server asks for: its devices' part of the node's CPU and memory, less a tenth for everything else."""
+    instance = arm.instance
+    held = arm.serving.devices if devices is None else devices
+    part = held / instance.devices if instance.devices else 1.0
+    cpu, memory_gib = instance.allocatable_cpu * part, instance.allocatable_memory_gib * part
+    return Share(cpu=int(cpu * 0.9), memory_gib=int(memory_gib * 0.9))
 
 
 COMPILATIONS_A_NODE = 4
@@ -141,7 +127,7 @@ sharded in memory. AWS's sample compiles one arm with 190 cores; four is an esti
 
 def compile_share(arm: Arm) -> Share:
     """What one compilation asks for: its devices' part of the node, or the part that `COMPILATIONS_A_NODE` leaves it."""
-    return _share(arm.instance, max(arm.serving.devices, arm.instance.devices // COMPILATIONS_A_NODE))
+    return pod_share(arm, devices=max(arm.serving.devices, arm.instance.devices // COMPILATIONS_A_NODE))
 
 
 def compilations_at_once(experiment: Experiment) -> int:

@@ -11,32 +11,26 @@ import math
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from core.findings import Finding, Misuse
 from core.words import count, listed
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
-from experiment.catalogue.models import FETCHED, HEADS
+from experiment.catalogue.models import FETCHED, HEADS, Model
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW
-from experiment.catalogue.runtimes import MODES, RUNTIMES
+from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
+from experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
 from experiment.checks.names import known
 from experiment.loading import judge
 from experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
 from experiment.prompts import Prompt, read_prompts, replayed, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from experiment.catalogue.models import Model
-    from experiment.catalogue.published import Drafted
-    from experiment.catalogue.runtimes import Runtime
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
@@ -82,11 +76,6 @@ class _Route:
     because: str
     head_for: str = ""
 
-    @property
-    def trained_window(self) -> int | None:
-        """The only window of its head, where that is known."""
-        return HEADS[self.draft].speculative_tokens if self.draft in HEADS else None
-
     def said(self, base: str) -> str:
         """What it is, whether its image is supported, and what is published of it."""
         support = self.runtime.end_of_support or "recommended by AWS"
@@ -98,10 +87,12 @@ class _Route:
             f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
             for load, some in sorted(gains.items())
         ]
-        published = (
-            f"published: {listed(found)} at once" if found else "no result of this draft on Trn2 is published"
-        )
+        published = f"published: {listed(found)} at once"
+        published = published if found else "no result of this draft on Trn2 is published"
         return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
+
+
+Refused = Sequence[tuple[_Route, list[Finding]]]
 
 
 def _published(base: str, mode: str) -> list[Drafted]:
@@ -121,13 +112,14 @@ def compose(
     runtime: str | None = None,
 ) -> Started:
     """An experiment called `name`, for a file in `folder`. Raises `Misuse`."""
-    base = _known("--like", like) if like else _known("--model", model)
+    own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
+    _refuse(known("--like" if like else "--model", like or model, FETCHED, "model", own))
+    base = FETCHED[like or model]
     target = replace(base, name=model, gated=False) if like else base
     routes = _routes(target, base.name, draft=draft, mode=mode, runtime=runtime)
     file = os.path.relpath(prompts, folder)
     asked, unread, format_ = read_prompts(PromptsSection(file=file), endpoint="chat", folder=folder)
-    if unread:
-        raise Misuse(*unread)
+    _refuse(unread)
     classes = Counter(prompt.class_name for prompt in asked)
     (_, largest), *_ = classes.most_common()
     given = {
@@ -139,20 +131,15 @@ def compose(
         "bound": _bound(asked),
         "prompts": f"{len(asked)} of {count(len(classes), 'class')}, {format_}",
     }
-    # A replay brings its own load.
-    own_load = (
-        r"^  (concurrency|requests): .*\n"
-        if timed(asked)
-        else r"^  requests: .*\n"
-        if replayed(asked)
-        else r"(?!)"
-    )
+    of_replay = ("concurrency", "requests") if timed(asked) else ("requests",) if replayed(asked) else ()
     found: list[tuple[_Route, str, dict[str, Any]]] = []
     refused: list[tuple[_Route, list[Finding]]] = []
     for route in routes:
         for place in _places(base.name, route.mode):
             chosen = given | _filled(route, target) | place
-            text = re.sub(own_load, "", _TEXT.substitute(chosen), flags=re.MULTILINE)
+            text = _TEXT.substitute(chosen)
+            for key in of_replay:  # a replay brings its own load
+                text = re.sub(rf"^  {key}: .*\n", "", text, flags=re.MULTILINE)
             _, problems = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
             if not problems:
                 text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
@@ -172,7 +159,13 @@ def compose(
     )
 
 
-def _why(base: str, found: list[_Route], refused: list[tuple[_Route, list[Finding]]], *, asked: bool) -> str:
+def _refuse(findings: Iterable[Finding]) -> None:
+    """Raises `Misuse` where there are any."""
+    if problems := tuple(findings):
+        raise Misuse(*problems)
+
+
+def _why(base: str, found: list[_Route], refused: Refused, *, asked: bool) -> str:
     route, *others = found
     said = [route.said(base) + (", as you asked" if asked else "")]
     if route.runtime.end_of_support and not asked:
@@ -204,20 +197,12 @@ def _scalar(text: str) -> str:
     return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").rstrip("\n")
 
 
-def _known(option: str, name: str) -> Model:
-    own = " For a fine-tune add --like {}; more in docs/adding-a-model.md" if option == "--model" else ""
-    for finding in known(option, name, FETCHED, "model", own):
-        raise Misuse(finding)
-    return FETCHED[name]
-
-
 def _routes(
     target: Model, base: str, *, draft: str | None, mode: str | None, runtime: str | None
 ) -> list[_Route]:
     """How to draft for it, images with a future first; what an option names is kept, and the checks judge it. Raises `Misuse`."""
     if runtime is not None:
-        for finding in known("--runtime", runtime, _SERVED, "runtime"):
-            raise Misuse(finding)
+        _refuse(known("--runtime", runtime, _SERVED, "runtime"))
     if mode is not None and mode not in MODES:
         raise Misuse(Finding("--mode", mode, "is not a mode of speculation", f"known: {', '.join(MODES)}"))
     if draft is not None:
@@ -247,11 +232,11 @@ def _routes(
         others = [head.target for head in HEADS.values() if head.mode == mode and head.target in FETCHED]
         remedy = f"it has one for {listed(others)}" if others else "name one with --draft OWNER/NAME"
         raise Misuse(Finding("--mode", mode, why, remedy))
-    why = "is the smallest of its family in the catalogue, so nothing can draft for it"
-    remedy = "choose a larger one, or name a head with --draft OWNER/NAME and its --mode"
-    if runtime is not None:
-        why = f"has no head in the catalogue, and runtime {runtime} drafts with heads only"
-        remedy = "name a head with --draft OWNER/NAME and its --mode, or leave --runtime out"
+    remedy = "name a head with --draft OWNER/NAME and its --mode, or leave --runtime out"
+    why = f"has no head in the catalogue, and runtime {runtime} drafts with heads only"
+    if runtime is None:
+        why = "is the smallest of its family in the catalogue, so nothing can draft for it"
+        remedy = "choose a larger one, or name a head with --draft OWNER/NAME and its --mode"
     raise Misuse(Finding("--model", target.name, why, remedy))
 
 
@@ -259,70 +244,62 @@ def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
     """The mode of a head; of a model of its own what was asked for. Raises `Misuse` for what is neither."""
     if draft in HEADS:
         return mode or HEADS[draft].mode
-    if draft in FETCHED:
-        return mode
-    if mode in _HEAD_MODES:
-        if mode == "dflash":
-            why = "is not in the catalogue of heads, and how many tokens a DFlash head drafts is fixed by its training"
-            raise Misuse(
-                Finding("--draft", draft, why, "start from a copy of experiments/qwen3-4b-dflash.yaml")
-            )
-        return mode
-    head = " For another head add its --mode" if mode is None else ""
-    (finding,) = known("--draft", draft, (*FETCHED, *HEADS), "model", head, never=target.name)
-    raise Misuse(finding)
+    if draft not in FETCHED and mode == "dflash":
+        why = "is not in the catalogue of heads, and how many tokens a DFlash head drafts is fixed by its training"
+        raise Misuse(Finding("--draft", draft, why, "start from a copy of experiments/qwen3-4b-dflash.yaml"))
+    if draft not in FETCHED and mode not in _HEAD_MODES:
+        head = " For another head add its --mode" if mode is None else ""
+        _refuse(known("--draft", draft, (*FETCHED, *HEADS), "model", head, never=target.name))
+    return mode
 
 
 def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | None) -> Iterator[_Route]:
+    head_for = ""
     if mode in _HEAD_MODES and draft not in FETCHED:
-        named = [head.name for head in HEADS.values() if (head.target, head.mode) == (base, mode)]
-        because = f"a head that was trained for {base}"
-        for name in [draft] if draft else named:
-            yield _Route(runtime=runtime, mode=mode, draft=name, because=because, head_for=base)
+        head_for, because = base, f"a head that was trained for {base}"
+        heads = [head.name for head in HEADS.values() if (head.target, head.mode) == (base, mode)]
+        names = [draft] if draft else heads
     elif draft is not None:
-        if draft in FETCHED:
-            yield _Route(runtime=runtime, mode=mode, draft=draft, because="as you asked")
-    elif (small := _small_draft(target, base)) is not None:
+        names, because = [draft] if draft in FETCHED else [], "as you asked"
+    else:
+        names = [small.name for small in _small_drafts(target, base)[:1]]
         because = "of its family, published with it or nearest to the published pair's ratio of sizes"
-        yield _Route(runtime=runtime, mode=mode, draft=small.name, because=because)
+    for name in names:
+        yield _Route(runtime=runtime, mode=mode, draft=name, because=because, head_for=head_for)
 
 
-def _small_draft(target: Model, base: str) -> Model | None:
+def _small_drafts(target: Model, base: str) -> list[Model]:
+    """Smaller models of its family, the most suitable first."""
     ratio = FETCHED[TARGET].parameters / FETCHED[DRAFT].parameters
     published = {row.draft for row in _published(base, "fused")}
-    return min(
-        (
-            one
-            for one in FETCHED.values()
-            if one.tokenizer == target.tokenizer and one.parameters < target.parameters
-        ),
+    family = (one for one in FETCHED.values() if one.tokenizer == target.tokenizer)
+    return sorted(
+        (one for one in family if one.parameters < target.parameters),
         key=lambda one: (
             one.name not in published,
             abs(math.log(target.parameters / one.parameters / ratio)),
         ),
-        default=None,
     )
 
 
 def _filled(route: _Route, target: Model) -> dict[str, Any]:
     """What the text says of a route."""
     gated = target.gated or (route.draft in FETCHED and FETCHED[route.draft].gated)
-    window = route.trained_window or (_HEAD_WINDOW if route.head_for else WINDOW)
+    trained = HEADS[route.draft].speculative_tokens if route.draft in HEADS else None
+    window, windows = WINDOW, "[3, 5, 7] would be three arms"
+    head_for = ""
+    if route.head_for:
+        head_for = f"        head_for: {route.head_for}   # whose hidden states it reads\n"
+        window, windows = _HEAD_WINDOW, "[2, 3] would be two arms"
     return {
         "weights": _GATED if gated else "",
         "runtime": route.runtime.name,
         "source": _SCRATCH if route.runtime.dialect == "native" else "",
         "mode": route.mode,
         "draft": _scalar(route.draft),
-        "head_for": f"        head_for: {route.head_for}   # whose hidden states it reads\n"
-        if route.head_for
-        else "",
-        "window": window,
-        "windows": "fixed by its training"
-        if route.trained_window
-        else "[2, 3] would be two arms"
-        if route.head_for
-        else "[3, 5, 7] would be three arms",
+        "head_for": head_for,
+        "window": trained or window,
+        "windows": "fixed by its training" if trained else windows,
         "concurrency": _LOADS.get(route.mode, "[4]"),
         "because": route.because,
     }
@@ -330,15 +307,15 @@ def _filled(route: _Route, target: Model) -> dict[str, Any]:
 
 def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
     """Hardware and context that may hold two arms, the best first: what was published, then what is cheap."""
-    hardware, beside = [], {row.base for row in _published(base, mode)}
-    contexts = {row.compiled_tokens for row in PLAIN if row.row in beside}
+    hardware: list[tuple[Any, dict[str, Any]]] = []
     for instance, size in product(map(INSTANCES.__getitem__, TRN2_ON_DEMAND), GROUP_SIZES):
+        if size > instance.devices:
+            continue
         nodes = math.ceil(2 * size / instance.devices)
         usd = nodes * TRN2_ON_DEMAND[instance.name].usd_per_hour
         published = base == TARGET and (REFERENCE.instance, REFERENCE.chips) == (instance.name, size)
         region = Cluster().region if Cluster().region in instance.zones else next(iter(instance.zones))
-        if size > instance.devices:
-            continue
+        why = "as in a published result of this model" if published else "the cheapest that holds both arms"
         place = {
             "instance": instance.name,
             "devices": size,
@@ -348,12 +325,12 @@ def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
             # The nodes stand in the first; EKS wants a second.
             "zones": ", ".join([*dict.fromkeys((*instance.zones[region], *ZONES[region]))][:2]),
             "allocation": "dra" if instance.efa_attached else "device-plugin",
-            "why": "as in a published result of this model"
-            if published
-            else "the cheapest that holds both arms",
+            "why": why,
         }
         hardware.append(((not published, usd, -size), place))
     hardware.sort(key=lambda one: one[0])
+    beside = {row.base for row in _published(base, mode)}
+    contexts = {row.compiled_tokens for row in PLAIN if row.row in beside}
     lengths = sorted(_LENGTHS, key=lambda one: one not in contexts)
     for (_, place), length in product(hardware, lengths):
         yield {**place, "length": length}
