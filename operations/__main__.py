@@ -11,47 +11,38 @@ from benchmark import __version__
 from core.command_line import Verb, Verbs, carried_out
 
 HERE, ON_AWS, IN_A_CHANGE = "Here", "On AWS", "In a change"
-VERBS = {
-    "new": Verb("operations.creation", "an experiment for your model and your prompts", HERE),
-    "check": Verb("operations.options:check", "what an experiment resolves to, or all its problems", HERE),
-    "demo": Verb("lab.__main__", "the whole experiment on this machine, emulated", HERE),
-    "lab": Verb("lab.real.__main__", "the same with a real engine on this machine's CPU", HERE),
-    "forecast": Verb(
-        "operations.forecast", "speed-up and cost on Trn2, from acceptance measured anywhere", HERE
-    ),
-    "published": Verb(
-        "experiment.__main__:published", "results that others published, and what they imply", HERE
-    ),
-    "prompts": Verb("operations.access_log", "prompts or an access log as lines that a run takes", HERE),
-    "step": Verb("experiment.__main__:step", "what published results predict for one engine", HERE),
-    "benchmark": Verb("benchmark.__main__:door", "run, report, compare ... for any two endpoints", HERE),
-    "results": Verb(
-        "benchmark.commands.results_command", "list runs with their answers, on one page too", HERE
-    ),
-    "render": Verb("operations.rendering", "write the Kubernetes objects that reviewers read", HERE),
-    "preflight": Verb(
-        "operations.preflight.checklist", "is everything there that a deployment needs?", ON_AWS
-    ),
-    "deploy": Verb(
-        "operations.deploying", "build all of it with the pinned CDK; no Trn2 node starts", ON_AWS
-    ),
-    "run": Verb(
-        "operations.running.launch", "from deployed stacks to the answer and back to 0 nodes", ON_AWS
-    ),
-    "status": Verb("operations.status", "what is there on AWS, and what of it bills", ON_AWS),
-    "verify": Verb("operations.verification", "prove the running Trn2 nodes; about two minutes", ON_AWS),
-    "cost": Verb("operations.pricing", "dollars an hour by component, and of a run", ON_AWS),
-    "scale": Verb("operations.scaling", "set the number of Trn2 nodes, and when they go away", ON_AWS),
-    "kubectl": Verb(
-        "operations.cloud.access", "kubectl on the experiment's cluster; nothing to install", ON_AWS
-    ),
-    "promote": Verb("operations.promotion", "make the winning arm a service", ON_AWS),
-    "teardown": Verb("operations.teardown", "take an experiment down, then list what still bills", ON_AWS),
-    "review": Verb(
-        "operations.review.reviewing", "what merging this tree does to what is deployed", IN_A_CHANGE
-    ),
-    "rehearse": Verb("lab.rehearse", "bootstrap and deploy against a local stand-in", IN_A_CHANGE),
+_ROWS = {
+    HERE: {
+        "new": ("operations.creation", "an experiment for your model and your prompts"),
+        "check": ("operations.options:check", "what an experiment resolves to, or all its problems"),
+        "demo": ("lab.__main__", "the whole experiment on this machine, emulated"),
+        "lab": ("lab.real.__main__", "the same with a real engine on this machine's CPU"),
+        "forecast": ("operations.forecast", "speed-up and cost on Trn2, from acceptance measured anywhere"),
+        "published": ("experiment.__main__:published", "results that others published, and what they imply"),
+        "prompts": ("operations.access_log", "prompts or an access log as lines that a run takes"),
+        "step": ("experiment.__main__:step", "what published results predict for one engine"),
+        "benchmark": ("benchmark.__main__:door", "run, report, compare ... for any two endpoints"),
+        "results": ("benchmark.commands.results_command", "list runs with their answers, on one page too"),
+        "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),
+    },
+    ON_AWS: {
+        "preflight": ("operations.preflight.checklist", "is everything there that a deployment needs?"),
+        "deploy": ("operations.deploying", "build all of it with the pinned CDK; no Trn2 node starts"),
+        "run": ("operations.running.launch", "from deployed stacks to the answer and back to 0 nodes"),
+        "status": ("operations.status", "what is there on AWS, and what of it bills"),
+        "verify": ("operations.verification", "prove the running Trn2 nodes; about two minutes"),
+        "cost": ("operations.pricing", "dollars an hour by component, and of a run"),
+        "scale": ("operations.cloud.nodegroup", "set the number of Trn2 nodes, and when they go away"),
+        "kubectl": ("operations.cloud.access", "kubectl on the experiment's cluster; nothing to install"),
+        "promote": ("operations.promotion", "make the winning arm a service"),
+        "teardown": ("operations.teardown", "take an experiment down, then list what still bills"),
+    },
+    IN_A_CHANGE: {
+        "review": ("operations.review.reviewing", "what merging this tree does to what is deployed"),
+        "rehearse": ("lab.rehearse", "bootstrap and deploy against a local stand-in"),
+    },
 }
+VERBS = {name: Verb(*row, group) for group, rows in _ROWS.items() for name, row in rows.items()}
 EPILOG = (
     "The experiment is the first argument of a verb; without one it is TRNSPEC_EXPERIMENT or experiments/qwen3-32b.yaml.\n\n"
     "Exit codes: 0 fine, 1 a finding, 2 wrong usage or configuration, 3 AWS, the cluster or a registry could not be "

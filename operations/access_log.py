@@ -136,9 +136,11 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
             raise Misuse(Finding(path.name, None, error.args[0], "give JSON lines or a JSON list")) from None
     problems = prompt_files.told_once(problems)
     if not arrivals:
-        why = f"none of its {count(left_out['without an answer'], 'entry')} has a length of prompt and answer"
+        reason = (
+            f"none of its {count(left_out['without an answer'], 'entry')} has a length of prompt and answer"
+        )
         raise Misuse(
-            *(problems or [Finding(path.name, None, why, "give a log of requests that were answered")])
+            *(problems or [Finding(path.name, None, reason, "give a log of requests that were answered")])
         )
     arrivals.sort(key=lambda one: one[0])
     first_s = arrivals[0][0]
@@ -149,7 +151,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
     remarks = [f"{path.name}: {count(len(lines), 'prompt')} in {arrivals[-1][0] - first_s:g} s, {format_}"]
     if left_out:
         remarks.append(
-            "left out: " + ", ".join(f"{number} {why}" for why, number in sorted(left_out.items()))
+            "left out: " + ", ".join(f"{number} {kind}" for kind, number in sorted(left_out.items()))
         )
     if cut:
         most = f"{prompt_files.LARGEST_BYTES >> 20} MiB and fewer than {prompt_files.MOST_ENTRIES:,} prompts"
@@ -164,9 +166,9 @@ def _format_of(entry: dict[str, Any], path: Path) -> str:
         if all(key in entry for key in keys):
             return name
     known = "; ".join(", ".join(keys) for keys in _FORMATS.values())
-    why = f"is not a known log: its first entry has {shortened(', '.join(sorted(entry)), 200) or 'no key'}"
+    reason = f"is not a known log: its first entry has {shortened(', '.join(sorted(entry)), 200) or 'no key'}"
     remedy = f"known by two keys each: {known}; of another log write lines with `at_s` (docs/replay.md)"
-    raise Misuse(Finding(path.name, None, why, remedy))
+    raise Misuse(Finding(path.name, None, reason, remedy))
 
 
 def _asked(request: _Entry, made_up: random.Random | None) -> dict[str, Any] | None:

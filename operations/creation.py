@@ -89,8 +89,8 @@ def command(
 def _experiments() -> Path:
     """The nearest folder of that name, or the current one."""
     here = Path.cwd()
-    found = next((parent for parent in (here, *here.parents) if (parent / "experiments").is_dir()), None)
-    return Path(os.path.relpath(found / "experiments")) if found else Path()
+    nearest = next((parent for parent in (here, *here.parents) if (parent / "experiments").is_dir()), None)
+    return Path(os.path.relpath(nearest / "experiments")) if nearest else Path()
 
 
 def _shared(folder: Path, name: str) -> Path | None:

@@ -13,7 +13,7 @@ import click
 
 from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
 from core.command_line import carried_out
-from core.console import print_json, progress
+from core.console import print_json
 from core.findings import Finding, Refusal
 from core.words import count
 from experiment.naming import BENCHMARK_NAME
@@ -71,8 +71,10 @@ def clear(path: Path, role: str, as_json: bool) -> int:
             "there with PipelineAccount (docs/pipeline.md), then retry the stage"
         ) from None
     deleted = delete_empty(experiment, stage, Clock())
-    told = "\n".join(f"stack {name}: was empty, deleted" for name in deleted)
-    print_json({"deleted": deleted}) if as_json else print(told or "no stack is in the way")
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        print("\n".join(f"stack {name}: was empty, deleted" for name in deleted) or "no stack is in the way")
     return 0
 
 
@@ -84,11 +86,11 @@ def assumed(aws: Aws, role: str) -> Aws:
 
 def delete_empty(experiment: Experiment, aws: Aws, clock: Clock) -> list[str]:
     """Delete the stacks that hold nothing; returns their names. Raises `Refusal` for one that stays."""
-    found = cloudformation.empty(experiment, aws)
-    for stack in found:
+    stacks = cloudformation.empty(experiment, aws)
+    for stack in stacks:
         aws.client("cloudformation").delete_stack(StackName=stack.name)
     until = clock.now() + timedelta(seconds=DELETING_S)
-    for stack in found:
+    for stack in stacks:
         while (now := cloudformation.one(stack.name, aws)).status not in ("absent", "DELETE_COMPLETE"):
             if now.status == "DELETE_FAILED" or clock.now() >= until:
                 raise Refusal(
@@ -96,7 +98,7 @@ def delete_empty(experiment: Experiment, aws: Aws, clock: Clock) -> list[str]:
                     "then retry the stage"
                 )
             clock.sleep(POLL_S)
-    return [stack.name for stack in found]
+    return [stack.name for stack in stacks]
 
 
 @click.command()
@@ -131,32 +133,6 @@ class Starter:
 
         Raises `Refusal` when it fails, or does not end in time.
         """
-        build = self._begun(project)
-        name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
-        self._say(f"{name}: started; log {log}")
-        until = self._clock.now() + timedelta(minutes=minutes)
-        phase = ""
-        with progress(name) as told:
-            while build["buildStatus"] == "IN_PROGRESS":
-                if self._clock.now() >= until:
-                    raise Refusal(
-                        f"{name}: still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed until "
-                        "its own time-out: read its log, then retry the stage"
-                    )
-                self._clock.sleep(POLL_S)
-                builds: list[dict[str, Any]] = self._code_build().batch_get_builds(ids=[name])["builds"]
-                if not builds:
-                    raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
-                build = builds[0]
-                if build.get("currentPhase", "") != phase:
-                    phase = build.get("currentPhase", "")
-                    self._say(f"{name}: {phase}")
-                    told(doing=f"{name}: {phase}")
-        if build["buildStatus"] != "SUCCEEDED":
-            raise Refusal(f"{name}: {build['buildStatus']} ({_why(build)}); read {log}, then retry the stage")
-        return name
-
-    def _begun(self, project: str) -> dict[str, Any]:
         known = {
             "ResourceNotFoundException": f"no such project behind {self._role}; deploy the stage's delivery stack first",
             "AccountLimitExceededException": "one build of it is running already; wait for its end, then retry the stage",
@@ -167,7 +143,28 @@ class Starter:
             if error.code not in known:
                 raise
             raise Refusal(f"{project}: {known[error.code]}") from None
-        return build
+        name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
+        self._say(f"{name}: started; log {log}")
+        until, phase = self._clock.now() + timedelta(minutes=minutes), ""
+        while build["buildStatus"] == "IN_PROGRESS":
+            if self._clock.now() >= until:
+                raise Refusal(
+                    f"{name}: still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed until "
+                    "its own time-out: read its log, then retry the stage"
+                )
+            self._clock.sleep(POLL_S)
+            builds = self._code_build().batch_get_builds(ids=[name])["builds"]
+            if not builds:
+                raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
+            build = builds[0]
+            if build.get("currentPhase", "") != phase:
+                phase = build.get("currentPhase", "")
+                self._say(f"{name}: {phase}")
+        if build["buildStatus"] != "SUCCEEDED":
+            raise Refusal(
+                f"{name}: {build['buildStatus']} ({_reason(build)}); read {log}, then retry the stage"
+            )
+        return name
 
     def _code_build(self) -> Any:
         now = self._clock.now()
@@ -176,12 +173,12 @@ class Starter:
         return self._stage[1].client("codebuild")
 
 
-def _why(build: dict[str, Any]) -> str:
-    """The first phase that did not succeed, with what it said."""
+def _reason(build: dict[str, Any]) -> str:
+    """The first phase that did not succeed, with what it messages."""
     for phase in build.get("phases", ()):
         if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
-            said = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
-            return f"{phase['phaseType']}: {said or phase['phaseStatus']}"
+            messages = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
+            return f"{phase['phaseType']}: {messages or phase['phaseStatus']}"
     return "no phase says why"
 
 
@@ -192,13 +189,13 @@ def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> in
     experiment = experiment_of(path, verb="deliver")
     files = read(experiment, manifests)
     with cluster_of(experiment, aws_of(experiment, account)) as cluster:
-        found = list(findings(files, cluster.get))
+        problems = list(findings(files, cluster.get))
     if as_json:
-        print_json({"experiment": experiment.name, "problems": [one.as_json() for one in found]})
+        print_json({"experiment": experiment.name, "problems": [one.as_json() for one in problems]})
     else:
-        lines = [one.line() for one in found]
+        lines = [one.line() for one in problems]
         print("\n".join(lines) or f"{experiment.name}: is deployed as it was reviewed")
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[Finding]:
@@ -208,31 +205,31 @@ def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object |
     values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
     for item in (item for file in files for item in file.objects if item["kind"] in KINDS):
         kind, name = item["kind"], filled(item["metadata"]["name"], values)
-        found = get(kind, name)
-        if found is None:
+        present = get(kind, name)
+        if present is None:
             yield Finding(f"{kind} {name}", None, "is not in the cluster", _APPLY)
             continue
-        theirs = {one["name"]: one["image"] for one in pod_containers(found)}
+        theirs = {one["name"]: one["image"] for one in pod_containers(present)}
         for container in pod_containers(item):
             wanted, other = container["image"], theirs.get(container["name"])
             if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
-                why = f"container {container['name']} has {other or 'no image'}, the review had {wanted}"
-                yield Finding(f"{kind} {name}", None, why, _APPLY)
-        yield from _health(kind, name, found)
+                reason = f"container {container['name']} has {other or 'no image'}, the review had {wanted}"
+                yield Finding(f"{kind} {name}", None, reason, _APPLY)
+        yield from _health(kind, name, present)
 
 
-def _health(kind: str, name: str, found: Object) -> Iterator[Finding]:
-    status, where = found.get("status", {}), f"{kind} {name}"
+def _health(kind: str, name: str, present: Object) -> Iterator[Finding]:
+    status, where = present.get("status", {}), f"{kind} {name}"
     if kind == "Deployment":
-        wanted, available = found["spec"].get("replicas", 1), status.get("availableReplicas", 0)
+        wanted, available = present["spec"].get("replicas", 1), status.get("availableReplicas", 0)
         if available < wanted:
             yield Finding(
                 where, None, f"{available} of {count(wanted, 'replica')} answer", "read ./trnspec status"
             )
     for condition in status.get("conditions", ()):
         if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
-            why = f"failed ({condition.get('message', 'it does not say why')})"
-            yield Finding(where, None, why, f"read ./trnspec kubectl logs job/{name}")
+            reason = f"failed ({condition.get('message', 'it does not say why')})"
+            yield Finding(where, None, reason, f"read ./trnspec kubectl logs job/{name}")
     if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
         yield Finding(where, None, f"is {status['phase']}", "delete it and deploy again")
 
@@ -254,9 +251,9 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
             predicted = sum(predicted_h(experiment, name, to_compile=missing) for name in PREPARING)
             context.needs_h = min(hours, predicted)
             compile_artifacts(context, fresh=held is None)
-    told = {"experiment": experiment.name, "nodes_started": to_compile}
+    answer = {"experiment": experiment.name, "nodes_started": to_compile}
     before = "" if to_compile else " already, so no Trn2 node was started"
-    print_json(told) if as_json else print(f"{experiment.name}: every artifact is complete{before}")
+    print_json(answer) if as_json else print(f"{experiment.name}: every artifact is complete{before}")
     return 0
 
 

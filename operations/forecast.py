@@ -209,7 +209,7 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
             f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
             "a step that drafts verifies as well"
         )
-    shapes = sorted((times.shaped(shape) for shape in SHAPES), key=lambda one: one.step_s(k))
+    shapes = sorted((replace(times, shape=shape) for shape in SHAPES), key=lambda one: one.step_s(k))
     origin = "step times as given"
     if k not in times.timed:
         origin += f"; k = {k} was not timed, so a range"
@@ -223,9 +223,9 @@ def published(one: Expected) -> Steps:
     """
     plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
     if plain_s is None or step is None or step.likely is None or step.high is None:
-        why = one.plain.why or (step.why if step else "it does not draft")
+        reason = one.plain.why or (step.why if step else "it does not draft")
         raise Misuse(
-            f"{one.arm.name}: {why}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+            f"{one.arm.name}: {reason}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         )
     likely, slow, fast = (
         StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
@@ -256,13 +256,13 @@ def predict(
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     weights = mix or dict.fromkeys(likely, 1.0)
     total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
-    found = []
+    predictions = []
     for class_name, row in likely.items():
         low, high = (
             float(one["speed_up"] if one[end] is None else one[end])
             for one, end in ((slow[class_name], "ci_low"), (fast[class_name], "ci_high"))
         )
-        found.append(
+        predictions.append(
             Prediction(
                 class_name=class_name,
                 share=1.0 if class_name == WHOLE else weights.get(class_name, 0.0) / total,
@@ -276,7 +276,7 @@ def predict(
                 baseline_usd_per_million=baseline,
             )
         )
-    return tuple(found)
+    return tuple(predictions)
 
 
 def _rows(
@@ -284,7 +284,7 @@ def _rows(
 ) -> dict[str, Mapping[str, Any]]:
     """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
     k = arm.num_speculative_tokens
-    found = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+    evidence = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
 
     def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
@@ -298,8 +298,8 @@ def _rows(
             "forecast an arm with a smaller window"
         )
 
-    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(found["cells"])}
-    mixes = one_load(found["mixes"])
+    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(evidence["cells"])}
+    mixes = one_load(evidence["mixes"])
     if mixes and len(rows) > 1:
         # Tokens per step of mixed traffic: steps add up, weighted by tokens.
         weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}

@@ -247,9 +247,13 @@ def _write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) -
     wanted = {out / name: f"{head} {_digest(text)}\n{text}" for name, text in texts.items()}
     try:
         present = {path: path.read_text(encoding="utf-8", errors="replace") for path in out.glob("*.yaml")}
-        foreign = {path: why for path, text in sorted(present.items()) if (why := _foreign(experiment, text))}
+        foreign = {
+            path: reason for path, text in sorted(present.items()) if (reason := _foreign(experiment, text))
+        }
         if problems := [
-            f"{path}: {why}" for path, why in foreign.items() if path in wanted or _MARK.match(present[path])
+            f"{path}: {reason}"
+            for path, reason in foreign.items()
+            if path in wanted or _MARK.match(present[path])
         ]:
             raise Misuse(*problems)
         changed = [path for path in sorted(present) if path not in foreign and path not in wanted]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from core.words import listed
+from core.words import count, listed
 
 Advice = Literal["rent", "find out", "do not rent", "measure"]
 """Drafting pays for some class; it is likely to; it is not; how often drafts are accepted is not known."""
@@ -32,10 +32,8 @@ class Prediction:
 
     @property
     def verdict(self) -> str:
-        """Whether the whole range is on one side of 1."""
-        if self.low > 1:
-            return "pays"
-        return "does not pay" if self.high < 1 else "open"
+        """`pays`, `does not pay` or `open`: whether the whole range is on one side of 1."""
+        return "pays" if self.low > 1 else "does not pay" if self.high < 1 else "open"
 
     def repaid_after_million_tokens(self, rental_usd: float) -> float | None:
         """Million output tokens after which a rental is earned back by what they then cost less; None when never."""
@@ -95,44 +93,37 @@ class Decision:
 def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
     """Rent for the classes for which drafting pays, else for those for which it is likely to."""
     own = [one for one in predictions if one.class_name != WHOLE and one.share]
-    by_verdict = {
-        verdict: [one for one in own if one.verdict == verdict]
-        for verdict in ("pays", "open", "does not pay")
-    }
-    sure, unsure, lost = by_verdict.values()
+    sure, unsure, lost = (
+        [one for one in own if one.verdict == verdict] for verdict in ("pays", "open", "does not pay")
+    )
     chosen = sure or [one for one in unsure if one.speed_up > 1]
+    drafting = f"with arm {rental.arm} drafting {'is likely to cost' if unsure else 'costs'}"
     if not chosen:
-        return _not_worth_it(own, rental, certain=not unsure)
+        more = f"{drafting} more than it saves for {_names(own)} (predicted: {_speed(own)})"
+        nothing = f"so nothing would pay back the run, {rental.price}."
+        return Decision(advice="do not rent", sentence=f"Do not rent: {more}, {nothing}")
     share = sum(one.share for one in chosen)
     before = chosen[0].baseline_usd_per_million
     saved = sum((before - one.usd_per_million) * one.share for one in chosen) / share
     millions = rental.usd / saved
     months = millions * 1e6 / share / rental.tokens_per_month if rental.tokens_per_month else None
-    told = [
+    names, traffic = _names(chosen), "" if months is None else f", {_months(months)} of your traffic"
+    sentences = [
         f"{'Rent' if sure else 'Rent only to find out'}: with arm {rental.arm} decoding is predicted to be {_speed(chosen)} for "
-        f"{_names(chosen)}, at ${before - saved:.2f} instead of ${before:.2f} per million output tokens",
+        f"{names}, at ${before - saved:.2f} instead of ${before:.2f} per million output tokens",
         f"a run that {'confirms' if sure else 'decides'} it costs {rental.price} and is paid back after {_millions(millions)} output "
-        f"tokens of {_names(chosen)}" + ("" if months is None else f", {_months(months)} of your traffic"),
+        f"tokens of {names}{traffic}",
     ]
     if lost:
-        told.append(f"for {_names(lost)} drafting costs more than it saves")
+        sentences.append(f"for {_names(lost)} drafting costs more than it saves")
     if rest := [one for one in unsure if one not in chosen]:
-        told.append(f"for {_names(rest)} it is open whether drafting pays")
+        sentences.append(f"for {_names(rest)} it is open whether drafting pays")
     return Decision(
         advice="rent" if sure else "find out",
-        sentence="; ".join(told) + ".",
+        sentence="; ".join(sentences) + ".",
         classes=tuple(one.class_name for one in chosen),
         repaid_after_million_tokens=millions,
         repaid_after_months=months,
-    )
-
-
-def _not_worth_it(own: Sequence[Prediction], rental: Rental, *, certain: bool) -> Decision:
-    costs = "costs" if certain else "is likely to cost"
-    return Decision(
-        advice="do not rent",
-        sentence=f"Do not rent: with arm {rental.arm} drafting {costs} more than it saves for {_names(own)} (predicted: {_speed(own)}), "
-        f"so nothing would pay back the run, {rental.price}.",
     )
 
 
@@ -175,5 +166,5 @@ def _millions(millions: float) -> str:
 def _months(months: float) -> str:
     if months < 2:
         days = max(1, round(months * 30))
-        return "a day" if days == 1 else f"{days} days"
+        return "a day" if days == 1 else count(days, "day")
     return f"{months:.1f} months" if months < 24 else f"{months / 12:,.1f} years"

@@ -10,13 +10,13 @@ from core.findings import Finding, Refusal, State
 from core.words import count
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from operations.cloud import cloudformation, kubernetes, markers, nodegroup, notices
+from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
 from operations.options import experiment_of, on_aws
 from operations.running.state import RunStore
 
-_GITOPS = "(GitOps applies the objects)"
+SECTIONS = "stacks trn2 cluster artifacts alarms notices run neighbours undescribed"
 
 
 @on_aws
@@ -27,23 +27,10 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     """
     experiment = experiment_of(path, verb="look at")
     look = _Look(experiment, aws_of(experiment, account))
-    page: dict[str, Any] = {
-        "experiment": experiment.name,
-        "account": look.aws.account,
-        "region": look.aws.region,
-    }
+    page: dict[str, Any] = {"experiment": experiment.name, "account": look.aws.account}
+    page["region"] = look.aws.region
     problems: list[Finding] = []
-    for name in (
-        "stacks",
-        "trn2",
-        "cluster",
-        "artifacts",
-        "alarms",
-        "notices",
-        "run",
-        "neighbours",
-        "undescribed",
-    ):
+    for name in SECTIONS.split():
         try:
             page[name] = getattr(look, name)()
         except Refusal as error:
@@ -101,49 +88,38 @@ class _Look:
             wanted, ready = kubernetes.replicas(deployments.get(name))
             arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
             arms.append({**arm, "trouble": kubernetes.trouble(pods, name)})
+        named = [(node["metadata"]["name"], node) for node in nodes]
         return {
             "nodes": [
-                {
-                    "name": node["metadata"]["name"],
-                    "role": kubernetes.role(node),
-                    "ready": kubernetes.is_ready(node),
-                }
-                for node in nodes
+                {"name": name, "role": kubernetes.role(node), "ready": kubernetes.is_ready(node)}
+                for name, node in named
             ],
-            "claims": [
-                {"name": claim["metadata"]["name"], "state": kubernetes.claim_state(claim)}
-                for claim in claims
-            ],
+            "claims": [{"name": one["metadata"]["name"], "state": _claim_state(one)} for one in claims],
             "arms": arms,
         }
 
     def artifacts(self) -> dict[str, Any]:
         experiment, aws = self.experiment, self.aws
-        return {
-            "weights": {
-                weights.model.name: markers.has_weights(experiment, aws, weights)
-                for weights in experiment.weights
-            },
-            "compiled": {arm.name: markers.has_artifact(experiment, aws, arm) for arm in experiment.arms},
-        }
+        fetched = {one.model.name: markers.has_weights(experiment, aws, one) for one in experiment.weights}
+        compiled = {arm.name: markers.has_artifact(experiment, aws, arm) for arm in experiment.arms}
+        return {"weights": fetched, "compiled": compiled}
 
     def alarms(self) -> list[dict[str, str]]:
         """Composite ones as well, which CloudWatch leaves out unless it is asked for them: they are those that send mail."""
+        prefix, cloudwatch = f"{self.experiment.name}-", self.aws.client("cloudwatch")
         return [
             {"name": alarm["AlarmName"], "state": alarm["StateValue"]}
             for kind in ("MetricAlarm", "CompositeAlarm")
-            for alarm in self.aws.client("cloudwatch").every(
-                "describe_alarms", f"{kind}s", AlarmNamePrefix=f"{self.experiment.name}-", AlarmTypes=[kind]
+            for alarm in cloudwatch.every(
+                "describe_alarms", f"{kind}s", AlarmNamePrefix=prefix, AlarmTypes=[kind]
             )
         ]
 
     def notices(self) -> list[dict[str, str]] | None:
-        """Who receives the alarms; nothing where their topic is not deployed."""
-        found = notices.subscribers(self.experiment, self.aws)
-        if found is None:
-            return None
-        states = {True: "receives alarms", False: notices.UNCONFIRMED}
-        return [{"name": name, "state": states[confirmed]} for name, confirmed in found.items()]
+        """Who receives the alarms; None where their topic is not deployed."""
+        found = markers.subscribers(self.experiment, self.aws)
+        states = {True: "receives alarms", False: markers.UNCONFIRMED}
+        return None if found is None else [{"name": name, "state": states[ok]} for name, ok in found.items()]
 
     def run(self) -> dict[str, Any] | None:
         held = RunStore(self.experiment, self.aws).current()
@@ -152,51 +128,56 @@ class _Look:
     def neighbours(self) -> list[dict[str, str]]:
         """Other experiments in the cluster, and what of them is deployed."""
         others = cloudformation.neighbours(self.experiment)
-        standing = cloudformation.by_experiment(self.aws) if others else {}
-        counts = {one.name: len(standing.get(one.name, ())) for one in others}
+        stacks = cloudformation.by_experiment(self.aws) if others else {}
+        counts = {one.name: len(stacks.get(one.name, ())) for one in others}
         return [
             {"name": name, "state": f"{count(number, 'stack')} {'is' if number == 1 else 'are'} deployed"}
             for name, number in counts.items()
         ]
 
     def undescribed(self) -> dict[str, Any]:
-        found, untold = cloudformation.find(self.experiment, self.aws)
+        found, unknown = cloudformation.find(self.experiment, self.aws)
         self.findings += [one.finding() for one in found]
-        return {"stacks": [{**vars(one), "line": one.finding().line()} for one in found], "untold": untold}
+        return {"stacks": [{**vars(one), "line": one.finding().line()} for one in found], "untold": unknown}
+
+
+def _claim_state(claim: dict[str, Any]) -> str:
+    """`allocated` with its devices, or `waiting`."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    if not results:
+        return "waiting"
+    return f"allocated: {', '.join(one['device'] for one in results)} on {results[0].get('pool', '?')}"
 
 
 def _print(page: dict[str, Any]) -> None:
-    rows: list[tuple[str, str, str]] = [
-        ("stack", one["name"], f"{one['status']} {one['reason'] or _GITOPS * one['by_gitops']}".strip())
-        for one in page["stacks"] or ()
-    ]
+    rows: list[tuple[str, str, str]] = []
+    for one in page["stacks"] or ():
+        beside = one["reason"] or "(GitOps applies the objects)" * one["by_gitops"]
+        rows.append(("stack", one["name"], f"{one['status']} {beside}".strip()))
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
-        told = f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour{off}"
-        rows += [("trn2", group["nodegroup"], one) for one in (told, *group["issues"])]
+        nodes = f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour{off}"
+        rows += [("trn2", group["nodegroup"], one) for one in (nodes, *group["issues"])]
     if (cluster := page["cluster"]) is not None:
         for one in cluster["nodes"]:
             rows.append(("node", one["name"], f"{one['role']}, {'ready' if one['ready'] else 'not ready'}"))
         rows += [("claim", one["name"], one["state"]) for one in cluster["claims"]]
-        rows += [("arm", one["name"], _arm_text(one)) for one in cluster["arms"]]
-    if (there := page["artifacts"]) is not None:
-        for what, found in (("weights", there["weights"]), ("artifact", there["compiled"])):
-            rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
+        for one in cluster["arms"]:
+            ready = f"{one['ready']} of {one['replicas']} ready" if one["deployed"] else "not deployed"
+            trouble = f"; {one['trouble']}" if one["deployed"] and one["trouble"] else ""
+            rows.append(("arm", one["name"], f"{ready}{trouble}"))
+    for what, key in (("weights", "weights"), ("artifact", "compiled")):
+        found = (page["artifacts"] or {}).get(key, {})
+        rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
-        receiving = page["notices"] or [{"name": "nobody", "state": notices.nobody(page["experiment"])}]
+        receiving = page["notices"] or [{"name": "nobody", "state": markers.nobody(page["experiment"])}]
         rows += [("notices", one["name"], one["state"]) for one in receiving]
     if (run := page["run"]) is not None:
-        told = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
-        rows.append(("run", run["id"], told))
+        how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
+        rows.append(("run", run["id"], how))
     rows += [("same cluster", one["name"], one["state"]) for one in page["neighbours"] or ()]
     for one in (page["undescribed"] or {}).get("stacks", ()):
         rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stack(s) in {one['region']} bill"))
     print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")
     print_table(("what", "name", "state"), rows)
-
-
-def _arm_text(arm: dict[str, Any]) -> str:
-    if not arm["deployed"]:
-        return "not deployed"
-    return f"{arm['ready']} of {arm['replicas']} ready" + (f"; {arm['trouble']}" if arm["trouble"] else "")

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from cdk8s_charts import on_node
-from cdk8s_charts import pods as sizes
-from cdk8s_charts.pods import DRIVER, EXTENDED_RESOURCE, group_attribute
+from cdk8s_charts.pods import (
+    DRIVER,
+    EXTENDED_RESOURCE,
+    compile_ephemeral_gib,
+    group_attribute,
+    serving_ephemeral_gib,
+)
 from core.console import print_json, print_table, progress
 from core.findings import Finding, Refusal, State
 from core.words import count
@@ -55,7 +60,6 @@ ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-nod
 """DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
 _CLUSTER = "cluster"
 """Where a node is missing."""
-_MONITOR = "neuron-monitor"
 _BESIDE_DRA = (
     "AWS does not support it beside the DRA driver, and no arm needs it "
     "(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/monitoring.html)"
@@ -128,21 +132,22 @@ def settled(
 ) -> list[Finding]:
     """The last look: after several in a row without anything that waiting could change, or when the patience is over."""
     end, passed, said = clock.ticking() + SETTLE_S, 0, ""
-    with progress("waiting for the nodes' daemons and devices") as doing:
+    with progress("waiting for the nodes' daemons and devices") as show:
         while True:
             findings = look()
-            if any(one.check == "nodes-ready" and one.where == _CLUSTER for one in failed(findings)):
+            bad = failed(findings)
+            if any(one.check == "nodes-ready" and one.where == _CLUSTER for one in bad):
                 return findings  # waiting brings no node: `run` and `scale` ask for them
-            waiting = [one for one in failed(findings) if one.check in _SETTLING]
+            waiting = [one for one in bad if one.check in _SETTLING]
             passed = 0 if waiting else passed + 1
             if passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
                 return findings
             if waiting:
                 more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
                 text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
-                doing(doing=text)
+                show(doing=text)
                 if text != said:
-                    tell(f"{text}; for {SETTLE_S // 60} minutes at most" if not said else text)
+                    tell(text if said else f"{text}; for {SETTLE_S // 60} minutes at most")
                     said = text
             alive()
             clock.sleep(LOOK_S)
@@ -174,9 +179,17 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
         remedy = "./trnspec scale; a node that does not come within 20 minutes is usually missing capacity"
         yield _checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
-        wrong, version = "; ".join(_troubles(node)), node["status"]["nodeInfo"]["kubeletVersion"]
+        version = node["status"]["nodeInfo"]["kubeletVersion"]
+        wrong = [] if is_ready(node) else ["not ready"]
+        taints = node["spec"].get("taints", [])
+        effects = [taint["effect"] for taint in taints if taint["key"] == NEURON_TAINT_KEY]
+        if effects != ["NoSchedule"]:
+            taint = f"taint {NEURON_TAINT_KEY} is {', '.join(effects) or 'absent'}"
+            wrong.append(f"{taint}, pods are rendered for NoSchedule")
+        if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
+            wrong.append(f"kubelet {version}, resource claims need 1.34.2 or later")
         remedy = "replace the node: ./trnspec scale 0, then scale again" if wrong else ""
-        yield _checked("nodes-ready", name, wrong or f"ready, kubelet {version}", remedy)
+        yield _checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
 
 
 def _neuron(nodes: Objects) -> dict[str, Object]:
@@ -184,21 +197,13 @@ def _neuron(nodes: Objects) -> dict[str, Object]:
     return {node["metadata"]["name"]: node for node in nodes if role(node) == "neuron"}
 
 
-def _troubles(node: Object) -> Iterator[str]:
-    if not is_ready(node):
-        yield "not ready"
-    taints = node["spec"].get("taints", [])
-    effects = [taint["effect"] for taint in taints if taint["key"] == NEURON_TAINT_KEY]
-    if effects != ["NoSchedule"]:
-        yield f"taint {NEURON_TAINT_KEY} is {', '.join(effects) or 'absent'}, pods are rendered for NoSchedule"
-    version = node["status"]["nodeInfo"]["kubeletVersion"]
-    if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
-        yield f"kubelet {version}, resource claims need 1.34.2 or later"
-
-
 def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
     """Placement counted on the catalogue's figures, which are estimates."""
-    instance, disk_asked = experiment.instance, disk_asked_gib(experiment)
+    instance = experiment.instance
+    # Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more.
+    compiling = max(compile_ephemeral_gib(arm) for arm in experiment.served_arms)
+    at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.served_arms))
+    disk_asked = max(compiling, at_once * serving_ephemeral_gib(experiment))
     for name, node in _neuron(nodes).items():
         has = node["status"]["allocatable"]
         cpu, memory_gib = quantity(has["cpu"]), quantity(has["memory"]) / 2**30
@@ -214,16 +219,8 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
         yield _checked("node-size", name, text, remedy)
 
 
-def disk_asked_gib(experiment: Experiment) -> int:
-    """Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more."""
-    instance = experiment.instance
-    compiling = max(sizes.compile_ephemeral_gib(arm) for arm in experiment.served_arms)
-    at_once = instance.devices // experiment.baseline.serving.devices
-    return max(compiling, min(at_once, len(experiment.served_arms)) * sizes.serving_ephemeral_gib(experiment))
-
-
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
-    """What brings devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
+    """What gives devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
     if experiment.baseline.serving.allocation == "dra":
         there = any(one["metadata"]["name"] == DRIVER for one in classes)
         remedy = "" if there else "look at the Helm release in kube-system: helm status"
@@ -246,25 +243,24 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
     for name in _neuron(nodes):
         specs = [one["spec"] for one in slices]
         ours = [spec for spec in specs if (spec.get("driver"), spec.get("nodeName")) == (DRIVER, name)]
-        devices = [device for spec in ours for device in spec.get("devices", [])]
-        absent = [key for key in wanted if not all(_has(device, key) for device in devices)]
+        devices = [_attributes(device) for spec in ours for device in spec.get("devices", [])]
+        absent = [key for key in wanted if not all(key in attributes for attributes in devices)]
+        published = count(len(devices), "device")
         if len(devices) != experiment.instance.devices:
-            why = f"{count(len(devices), 'device')} published, {experiment.instance.devices} expected"
+            why = f"{published} published, {experiment.instance.devices} expected"
             remedy = "look at the DaemonSet of the Neuron DRA driver and at dmesg on the node"
         elif absent:
             why = f"not published: {', '.join(absent)}"
             remedy = "device groups need EFA interfaces on the node; without them use serving.allocation: device-plugin"
         else:
-            why, remedy = f"{count(len(devices), 'device')} with {', '.join(wanted)}", ""
+            why, remedy = f"{published} with {', '.join(wanted)}", ""
         yield _checked("device-attributes", name, why, remedy)
 
 
-def _has(device: Mapping[str, Any], key: str) -> bool:
-    """Attributes of the driver's own domain may be published without it (KEP-4381)."""
-    attributes = device.get("attributes") or device.get("basic", {}).get("attributes") or {}
-    return key in attributes or (
-        key.startswith(f"{DRIVER}/") and key.removeprefix(f"{DRIVER}/") in attributes
-    )
+def _attributes(device: Mapping[str, Any]) -> set[str]:
+    """Those of the driver's own domain may be published without it (KEP-4381)."""
+    names = device.get("attributes") or device.get("basic", {}).get("attributes") or {}
+    return {*names, *(f"{DRIVER}/{name}" for name in names)}
 
 
 def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iterator[Finding]:
@@ -274,28 +270,20 @@ def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iter
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences", ())
         for owner in (one["name"] for one in owners if one.get("kind") == "DaemonSet"):
-            known = owner in ON_EVERY_NODE
-            name = owner if known else f"{pod['metadata'].get('namespace', '')}/{owner}"
-            ready.setdefault(name, {})[pod["spec"]["nodeName"]] = condition(pod, "Ready") is not None
+            place = "" if owner in ON_EVERY_NODE else f"{pod['metadata'].get('namespace', '')}/"
+            daemon = ready.setdefault(f"{place}{owner}", {})
+            daemon[pod["spec"]["nodeName"]] = condition(pod, "Ready") is not None
     for name in ON_EVERY_NODE:
-        number = sum(ready.get(name, {}).values())
+        number = sum(ready.pop(name, {}).values())
         remedy = f"kubectl -n kube-system describe daemonset {name}; the add-on: aws eks describe-addon"
-        enough = number == len(nodes)
-        yield _checked(
-            "daemons-ready",
-            name,
-            f"ready on {number} of {count(len(nodes), 'node')}",
-            "" if enough else remedy,
-        )
+        why = f"ready on {number} of {count(len(nodes), 'node')}"
+        yield _checked("daemons-ready", name, why, "" if number == len(nodes) else remedy)
+    dra = experiment.baseline.serving.allocation == "dra"
     for name, places in ready.items():
-        late = sorted(node for node, fine in places.items() if not fine)
-        if name in ON_EVERY_NODE or not late:
-            continue
-        dra = experiment.baseline.serving.allocation == "dra"
-        why = f"not ready on {', '.join(late)}; no arm needs it"
-        if dra and name.rpartition("/")[2].startswith(_MONITOR):
-            why = f"not ready on {', '.join(late)}; {_BESIDE_DRA}"
-        yield Finding(name, None, why, "tell its owner", check="daemons-ready", state=State.WARNING)
+        if late := ", ".join(sorted(node for node, fine in places.items() if not fine)):
+            monitor = dra and name.rpartition("/")[2].startswith("neuron-monitor")
+            why = f"not ready on {late}; {_BESIDE_DRA if monitor else 'no arm needs it'}"
+            yield Finding(name, None, why, "tell its owner", check="daemons-ready", state=State.WARNING)
 
 
 def quantity(text: str) -> float:
@@ -319,7 +307,13 @@ def prove(
     try:
         for job, arm in jobs.items():
             kubernetes.delete("job", job)
-            _wait_until_gone(kubernetes, clock, job)
+            end = clock.ticking() + ALLOWANCE_S
+            with progress(f"job {job} of an earlier verify goes away"):
+                while kubernetes.get("job", job) is not None:
+                    if clock.ticking() > end:
+                        earlier = f"job {job} of an earlier verify"
+                        raise Refusal(f"{earlier} does not go away; kubectl describe job {job}")
+                    clock.sleep(POLL_S)
             kubernetes.create(_job(experiment, kubernetes, arm, job))
         names = ", ".join(arm.name for arm in jobs.values())
         tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
@@ -334,8 +328,7 @@ def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) ->
     from cdk8s_charts.workloads.proofs import proof_name  # here: it loads cdk8s
 
     source = proof_name(experiment, arm)
-    found = kubernetes.get("cronjob", source)
-    if found is None:
+    if (found := kubernetes.get("cronjob", source)) is None:
         remedy = deploy_workloads(experiment.name)
         raise Refusal(f"{arm.name}: the cluster has no CronJob {source}; {remedy}")
     job = job_of(found, name)
@@ -343,15 +336,6 @@ def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) ->
     job["metadata"]["labels"] = labels
     job["spec"]["template"]["metadata"] = {"labels": {**labels, NAME: name}}
     return job
-
-
-def _wait_until_gone(kubernetes: Kubernetes, clock: Clock, job: str) -> None:
-    end = clock.ticking() + ALLOWANCE_S
-    with progress(f"job {job} of an earlier verify goes away"):
-        while kubernetes.get("job", job) is not None:
-            if clock.ticking() > end:
-                raise Refusal(f"job {job} of an earlier verify does not go away; kubectl describe job {job}")
-            clock.sleep(POLL_S)
 
 
 def _wait(
@@ -365,13 +349,13 @@ def _wait(
     from cdk8s_charts.workloads.proofs import SECONDS
 
     end = clock.ticking() + SECONDS + ALLOWANCE_S
-    with progress("proving on the nodes", len(jobs)) as told:
+    with progress("proving on the nodes", len(jobs)) as show:
         while jobs and clock.ticking() < end:
             for name in [*jobs]:
                 if job_state(kubernetes.get("job", name)) in ("absent", "complete", "failed"):
                     jobs.remove(name)
                     tell(f"  {name} ended, {len(jobs)} to go")
-                    told(steps=1)
+                    show(steps=1)
             alive()
             if jobs:
                 clock.sleep(POLL_S)
@@ -392,37 +376,35 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
         yield _checked("proof-ran", arm, *why)
         return
     seen = set()
-    for said in json_lines(kubernetes.logs(name, container=CONTAINER, lines=100)):
-        if said.keys() == {"check", "passed", "found", "remedy"}:
-            seen.add(said["check"])
-            state = State.FINE if said["passed"] else State.FINDING
-            yield Finding(arm, None, said["found"], said["remedy"], check=said["check"], state=state)
+    for line in json_lines(kubernetes.logs(name, container=CONTAINER, lines=100)):
+        if line.keys() == {"check", "passed", "found", "remedy"}:
+            seen.add(line["check"])
+            state = State.FINE if line["passed"] else State.FINDING
+            yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
     silent = [check for check in on_node.CHECKS if check not in seen]
     read = f"kubectl logs {name} -c {CONTAINER}"
     if not seen:
         yield _checked("proof-ran", arm, f"pod {name} printed no result", read)
     elif silent:
         states = [container.get("state", {}).get("terminated") for container in container_statuses(pod)]
-        ends = [
-            f" (exit code {one['exitCode']}, {one.get('reason', 'no reason given')})" for one in states if one
-        ]
-        found = f"pod {name} ended before {', '.join(silent)}{''.join(ends[:1])}"
+        ended = next((one for one in states if one), None)
+        code = f" (exit code {ended['exitCode']}, {ended.get('reason', 'no reason given')})" if ended else ""
         remedy = f"{read}; usually the runtime ends a process whose driver does not match"
-        yield _checked("proof-ran", arm, found, remedy)
+        yield _checked("proof-ran", arm, f"pod {name} ended before {', '.join(silent)}{code}", remedy)
 
 
 def _never_started(pod: Object) -> tuple[str, str] | None:
     """What was found and what to do, for a pod whose container never ran."""
     if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
-        return (
-            f"never scheduled: {unscheduled.get('message', 'no reason given')}",
+        remedy = (
             "a claim that cannot be allocated needs free, connected devices: look at other pods on the node, or "
-            "use serving.allocation: device-plugin",
+            "use serving.allocation: device-plugin"
         )
+        return f"never scheduled: {unscheduled.get('message', 'no reason given')}", remedy
     for container in container_statuses(pod):
         if waiting := container.get("state", {}).get("waiting"):
-            reason, said = waiting.get("reason", "Waiting"), waiting.get("message", "")
+            reason, message = waiting.get("reason", "Waiting"), waiting.get("message", "")
             describe = f"kubectl describe pod {pod['metadata']['name']}"
             pulled = "check the image's name and that the node reaches its registry"
-            return f"never started: {reason} {said}".strip(), pulled if "Image" in reason else describe
+            return f"never started: {reason} {message}".strip(), pulled if "Image" in reason else describe
     return None

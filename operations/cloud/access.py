@@ -40,7 +40,6 @@ from operations.options import ROOT, account_option, chosen, experiment_of, json
 
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
-LEAST = "1.2.498.0"
 OPENS_S = 60
 _ENDS_S = 5
 _READY = "Waiting for connections"
@@ -74,7 +73,7 @@ def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple
 
 @contextmanager
 def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
-    """kubectl on the experiment's cluster; everything that it needs lies in a folder that goes away again."""
+    """kubectl on the experiment's cluster; everything that it needs is in a folder that is removed again."""
     there = described(experiment, aws)
     host = urlsplit(there["endpoint"]).hostname or ""
     public = there.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
@@ -89,36 +88,24 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
 
 def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """The cluster as EKS describes it. Raises `Refusal` when it does not exist or is not ready."""
-    name = cluster_name(experiment)
-    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
+    what = f"cluster {cluster_name(experiment)}"
+    asked = {"name": cluster_name(experiment)}
+    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", **asked)
     if found is None and experiment.cluster.existing:
-        why, remedy = (
-            f"none in account {aws.account}, {aws.region}",
-            "check cluster.existing, AWS_PROFILE and cluster.region",
-        )
-        raise Refusal(Finding(f"cluster {name}", None, why, remedy))
+        remedy = "check cluster.existing, AWS_PROFILE and cluster.region"
+        raise Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
     if found is None:
-        raise not_deployed(f"cluster {name}", experiment, aws)
+        raise not_deployed(what, experiment, aws)
     there: dict[str, Any] = found["cluster"]
     if there["status"] not in ("ACTIVE", "UPDATING"):
-        raise Refusal(
-            f"cluster {name}: is {there['status']}; wait for CloudFormation to end, then run this again"
-        )
+        raise Refusal(f"{what}: is {there['status']}; wait for CloudFormation to end, then run this again")
     return there
-
-
-def _elsewhere(experiment: Experiment) -> str:
-    """What to do where no tunnel leads to a private endpoint."""
-    if experiment.cluster.existing:
-        return "run this on a machine that reaches the endpoint, with CLUSTER_ENDPOINT=direct"
-    return "put your network into cluster.admin_cidrs"
 
 
 def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
     """A kubeconfig (JSON is YAML) whose tokens are made by this project when kubectl asks for them."""
     cluster: dict[str, Any] = {"server": server}
-    authority = described.get("certificateAuthority", {}).get("data")
-    if authority:
+    if authority := described.get("certificateAuthority", {}).get("data"):
         cluster["certificate-authority-data"] = authority
     if server != described["endpoint"]:
         cluster["tls-server-name"] = host  # the certificate names the endpoint, not the tunnel's end
@@ -146,20 +133,26 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
 
     Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
     """
-    plugin = shutil.which(PLUGIN)
-    if plugin is None:
+    private = f"cluster {cluster_name(experiment)}: its endpoint is private and"
+    other = "put your network into cluster.admin_cidrs"
+    if experiment.cluster.existing:
+        other = "run this on a machine that reaches the endpoint, with CLUSTER_ENDPOINT=direct"
+    if (plugin := shutil.which(PLUGIN)) is None:
         raise Outside(
-            f"cluster {cluster_name(experiment)}: its endpoint is private and {PLUGIN} is not installed; install it "
-            f"(docs.aws.amazon.com/systems-manager, Session Manager plugin), or {_elsewhere(experiment)}"
+            f"{private} {PLUGIN} is not installed; install it (docs.aws.amazon.com/systems-manager, Session Manager plugin), "
+            f"or {other}"
+        )
+    running, online = _ways_in(experiment, aws)
+    if not online:
+        raise Outside(
+            f"{private} {way_in_name(experiment)} ({running} running) does not answer to Systems Manager; wait some minutes "
+            f"after a deployment, or {other}"
         )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    request = {
-        "Target": _node(experiment, aws),
-        "DocumentName": DOCUMENT,
-        "Parameters": {"host": [host], "portNumber": ["443"], "localPortNumber": [str(port)]},
-    }
+    parameters = {"host": [host], "portNumber": ["443"], "localPortNumber": [str(port)]}
+    request = {"Target": min(online), "DocumentName": DOCUMENT, "Parameters": parameters}
     ssm = aws.client("ssm")
     session = ssm.start_session(**request)
     opened = {key: session[key] for key in ("SessionId", "StreamUrl", "TokenValue")}
@@ -172,85 +165,61 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
             ssm.terminate_session(SessionId=session["SessionId"])
 
 
+def _ways_in(experiment: Experiment, aws: Aws) -> tuple[int, list[str]]:
+    """Running instances that the cluster stack keeps for sessions: how many, and those that Systems Manager reaches."""
+    tagged = {"Name": "tag:Name", "Values": [way_in_name(experiment)]}
+    running = {"Name": "instance-state-name", "Values": ["running"]}
+    reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=[tagged, running])
+    instances = {one["InstanceId"] for reservation in reservations for one in reservation["Instances"]}
+    known = aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
+    online = [one["InstanceId"] for one in known if one["PingStatus"] == "Online"]
+    return len(instances), [one for one in online if one in instances]
+
+
 @contextmanager
 def _forwarding(
     plugin: str, session: dict[str, Any], request: dict[str, Any], *, region: str
 ) -> Iterator[None]:
-    endpoint = f"https://ssm.{region}.amazonaws.com"
-    # The token opens the session, and everybody on this machine may read command lines.
-    arguments = [plugin, _RESPONSE, region, "StartSession", "", json.dumps(request), endpoint]
+    # The token opens the session, and everybody on this machine may read command lines: it goes by the environment.
+    arguments = [plugin, _RESPONSE, region, "StartSession", "", json.dumps(request)]
+    arguments.append(f"https://ssm.{region}.amazonaws.com")
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = {**os.environ, _RESPONSE: json.dumps(session)}
     try:
-        process = subprocess.Popen(
-            arguments,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, _RESPONSE: json.dumps(session)},
-            text=True,
-            errors="replace",
-        )
+        process = subprocess.Popen(arguments, **streams, env=environment, text=True, errors="replace")
     except OSError as error:
         raise Outside(f"{plugin}: cannot be run ({error.strerror}); install it again") from None
     said, opened = deque[str](maxlen=20), Event()
-    listener = Thread(target=_listen, args=(process, said, opened), daemon=True)
+
+    def listen() -> None:
+        """All that the plugin says: it writes a line for each connection, and stops when nobody reads them."""
+        for line in process.stdout or ():
+            if not opened.is_set():
+                said.append(line.strip())
+            if _READY in line:
+                opened.set()
+        opened.set()  # it has ended, opened or not
+
+    listener = Thread(target=listen, daemon=True)
     listener.start()
     try:
         if not opened.wait(OPENS_S) or _READY not in " ".join(said):
             last = next((line for line in reversed(said) if line), "it said nothing")
             raise Outside(
-                f"{PLUGIN}: the session to {request['Target']} did not open ({last[:200]}); install version {LEAST} or later, "
+                f"{PLUGIN}: the session to {request['Target']} did not open ({last[:200]}); install version 1.2.498.0 or later, "
                 "then run this again"
             )
         yield
     finally:
-        _end(process, listener)
-
-
-def _end(process: subprocess.Popen[str], listener: Thread) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=_ENDS_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    listener.join(_ENDS_S)
-    if process.stdout is not None and not listener.is_alive():
-        process.stdout.close()
-
-
-def _listen(process: subprocess.Popen[str], said: deque[str], opened: Event) -> None:
-    """Read all that the plugin says: it writes a line for each connection, and stops when nobody reads them."""
-    for line in process.stdout or ():
-        if not opened.is_set():
-            said.append(line.strip())
-        if _READY in line:
-            opened.set()
-    opened.set()  # it has ended, opened or not
-
-
-def _node(experiment: Experiment, aws: Aws) -> str:
-    """The instance that the cluster stack keeps for sessions, when Systems Manager can reach it."""
-    filters = [
-        {"Name": "tag:Name", "Values": [way_in_name(experiment)]},
-        {"Name": "instance-state-name", "Values": ["running"]},
-    ]
-    instances = {
-        instance["InstanceId"]
-        for reservation in aws.client("ec2").every("describe_instances", "Reservations", Filters=filters)
-        for instance in reservation["Instances"]
-    }
-    online = [
-        str(entry["InstanceId"])
-        for entry in aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
-        if entry["InstanceId"] in instances and entry["PingStatus"] == "Online"
-    ]
-    if not online:
-        raise Outside(
-            f"cluster {cluster_name(experiment)}: its endpoint is private and {way_in_name(experiment)} "
-            f"({len(instances)} running) does not answer to Systems Manager; wait some minutes after a deployment, or "
-            f"{_elsewhere(experiment)}"
-        )
-    return min(online)
+        process.terminate()
+        try:
+            process.wait(timeout=_ENDS_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        listener.join(_ENDS_S)
+        if process.stdout is not None and not listener.is_alive():
+            process.stdout.close()
 
 
 def kubectl() -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 from botocore import exceptions as faults
@@ -21,6 +20,7 @@ from infra.synthesis import DEPLOYMENT
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
+_AGAIN = "wait a minute, then run this again"
 _REFUSALS = {
     r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired": (
         "the credentials have expired",
@@ -32,20 +32,17 @@ _REFUSALS = {
         "check AWS_PROFILE, the keys behind it, and that the account has this region enabled",
     ),
     r"(Request)?Throttl(ed|ing)(Exception)?|BandwidthLimitExceeded|PriorRequestNotComplete|RequestLimitExceeded|"
-    r"SlowDown|TooManyRequestsException": (
-        "AWS throttles the account, also after several tries",
-        "wait a minute, then run this again",
-    ),
+    r"SlowDown|TooManyRequestsException": ("AWS throttles the account, also after several tries", _AGAIN),
     r"OptInRequired|InvalidRegion|IllegalLocationConstraintException|RegionDisabledException": (
         "the account does not have this region",
         "enable it, or change cluster.region of the experiment",
     ),
     r"InternalError|InternalFailure|ServerException|ServiceUnavailable(Exception)?": (
         "AWS failed ({code})",
-        "wait a minute, then run this again",
+        _AGAIN,
     ),
 }
-"""Why, and what to do, by the service's code."""
+"""What an error code of a service means, and what to do."""
 _FAULTS = (
     (
         (faults.NoCredentialsError, faults.PartialCredentialsError, faults.CredentialRetrievalError),
@@ -66,64 +63,47 @@ _FAULTS = (
     (Exception, "{said}", "fix what it names, then run this again"),
 )
 """The same for what botocore raises without an answer."""
+_PATIENT: Any = {
+    "retries": {"mode": "standard", "total_max_attempts": 8},
+    "connect_timeout": 10,
+    "read_timeout": 60,
+}
+_HURRIED: Any = {
+    "retries": {"mode": "standard", "total_max_attempts": 2},
+    "connect_timeout": 4,
+    "read_timeout": 8,
+}
 
 
 class AwsError(Outside):
-    """A call that AWS refused or never got; `code` is the service's own word for it, empty when it never answered."""
+    """A call that AWS refused or never received; `code` is the service's error code, empty when it did not answer."""
 
     def __init__(self, finding: Finding | str, code: str = "") -> None:
         super().__init__(finding)
         self.code = code
 
 
-class Answer(dict[str, Any]):
-    """A mapping of an answer of AWS or of the cluster; a member that it lacks is `lacking`'s error instead of a KeyError.
-
-    A proxy, a hotel's login page or a broken endpoint answer with status 200 as well. Whoever took that for an answer would
-    believe that nothing is deployed, that no run is under way, or that nodes were set to 0. botocore makes an answer without a
-    member of a page; but AWS gives every request an id, which botocore finds in the headers or in the body of its answer
-    (https://github.com/boto/botocore/blob/develop/botocore/parsers.py).
-    """
-
-    def __init__(self, content: Mapping[str, Any], lacking: Callable[[str], Exception]) -> None:
-        super().__init__(content)
-        self._lacking = lacking
-
-    def __missing__(self, key: str) -> Any:
-        raise self._lacking(key)
-
-
-def whole(value: Any, lacking: Callable[[str], Exception]) -> Any:
-    """An answer whose mappings know what they lack. Nulls go: Kubernetes takes them for absent."""
-    if isinstance(value, dict):
-        kept = {key: whole(inner, lacking) for key, inner in value.items() if inner is not None}
-        return Answer(kept, lacking)
-    return [whole(inner, lacking) for inner in value] if isinstance(value, list) else value
-
-
 def translate(error: Exception, *, action: str, region: str) -> AwsError:
-    """What botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
+    """The line for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
     where = f"{action} in {region}"
     if isinstance(error, faults.ClientError):
         body = error.response.get("Error", {})
         code = str(body.get("Code", ""))
-        why, remedy = _refusal(code, _flat(str(body.get("Message", ""))), action)
-        return AwsError(Finding(where, None, why, remedy), code)
+        return AwsError(Finding(where, None, *_refused(code, _flat(body.get("Message", "")), action)), code)
     if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
         why = f"{region!r} is not a region of AWS"
         return AwsError(Finding(action, None, why, "set cluster.region of the experiment"))
     why, remedy = next((why, remedy) for kinds, why, remedy in _FAULTS if isinstance(error, kinds))
-    said = shortened(_flat(str(error)), 120)
-    return AwsError(Finding(where, None, why.format(said=said), remedy))
+    return AwsError(Finding(where, None, why.format(said=shortened(_flat(error), 120)), remedy))
 
 
-def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
-    """Why AWS refused, and what to do."""
+def _refused(code: str, message: str, action: str) -> tuple[str, str]:
+    """Why AWS refused a call, and what to do."""
     if NOT_ALLOWED.fullmatch(code):
         named = _ACTION.search(message)
-        right = named[1] if named else action
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
-        return "not allowed", f"let the caller do {right}{resource}, or use another AWS_PROFILE"
+        right = f"{named[1] if named else action}{resource}"
+        return "not allowed", f"let the caller do {right}, or use another AWS_PROFILE"
     known = "Throttling" if "ate exceeded" in message else code
     for pattern, (why, remedy) in _REFUSALS.items():
         if re.fullmatch(pattern, known):
@@ -133,29 +113,16 @@ def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
     return f"{code}: {shortened(message, 300)}", ""
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
-
-
-_PATIENT: Any = {
-    "retries": {"mode": "adaptive", "total_max_attempts": 8},
-    "connect_timeout": 10,
-    "read_timeout": 60,
-}
-"""A call is tried so often before throttling is reported; botocore's adaptive mode waits longer after each time."""
-_HURRIED: Any = {
-    "retries": {"mode": "standard", "total_max_attempts": 2},
-    "connect_timeout": 4,
-    "read_timeout": 8,
-}
+def _flat(text: object) -> str:
+    return " ".join(str(text).split()).rstrip(".")
 
 
 class Aws:
     """What a verb asks AWS with.
 
-    `account` is the id that the caller expects, as `named_by` says; credentials of another one are refused before anything else is asked.
-    `keys` are temporary credentials as STS gives them, in the place of the caller's own.
-    `make_client` gives a boto3 client for a service's name; the tests hand in their own.
+    `account` is the id that the caller expects, as `named_by` says; credentials of another one are refused before anything
+    else is asked. `keys` are temporary credentials as STS returns them, used instead of the caller's own. `make_client`
+    returns a boto3 client for a service's name; the tests pass their own.
     """
 
     def __init__(
@@ -177,7 +144,7 @@ class Aws:
     def client(self, service: str) -> Calls:
         """Calls to a service in the experiment's region."""
         if self._expected and service != "sts":
-            _ = self.identity  # refused before anything else is asked
+            _ = self.identity
         if service not in self._clients:
             self._clients[service] = Calls(service, self.region, lambda: self._make(service))
         return self._clients[service]
@@ -186,12 +153,11 @@ class Aws:
     def identity(self) -> dict[str, str]:
         """`Account` and `Arn` of the caller. Raises `Refusal` when it is not the expected account."""
         answer = self.client("sts").get_caller_identity()
-        found = {"Account": str(answer["Account"]), "Arn": str(answer["Arn"])}
-        if self._expected and found["Account"] != self._expected:
+        if self._expected and answer["Account"] != self._expected:
             why = f"these credentials are not of {self._expected}, which {self._named_by} names"
             remedy = "set AWS_PROFILE to one of that account"
-            raise Refusal(Finding(f"account {found['Account']}", None, why, remedy))
-        return found
+            raise Refusal(Finding(f"account {answer['Account']}", None, why, remedy))
+        return {"Account": answer["Account"], "Arn": answer["Arn"]}
 
     @property
     def account(self) -> str:
@@ -199,7 +165,7 @@ class Aws:
         return self.identity["Account"]
 
     def hurry(self) -> None:
-        """From now on give up soon: somebody waits for the answer, or pays while it does not come."""
+        """Give up soon from now on: somebody waits for the answer, or pays until it comes."""
         if self._limits is not _HURRIED:
             self._limits = _HURRIED
             self._clients.clear()
@@ -208,17 +174,17 @@ class Aws:
         import boto3
         from botocore.config import Config
 
-        config = Config(**self._limits, user_agent_appid="trn2-speculation")
         session = boto3.Session(
             aws_access_key_id=self._keys.get("AccessKeyId"),
             aws_secret_access_key=self._keys.get("SecretAccessKey"),
             aws_session_token=self._keys.get("SessionToken"),
         )
+        config = Config(**self._limits, user_agent_appid="trn2-speculation")
         return session.client(service, region_name=self.region, config=config)
 
 
 def aws_of(experiment: Experiment, account: str | None) -> Aws:
-    """AWS in the experiment's region, with the account that the command line names, else deployment.yaml. A build of a pipeline's
+    """AWS in the experiment's region, with the account of the command line, else of deployment.yaml. A build of a pipeline's
     stage has no such file."""
     region = experiment.cluster.region
     if account is None and DEPLOYMENT.exists() and (named := read_deployment(DEPLOYMENT).account):
@@ -227,9 +193,11 @@ def aws_of(experiment: Experiment, account: str | None) -> Aws:
 
 
 class Calls:
-    """A boto3 client of which every operation raises `AwsError` instead of what botocore has.
+    """A boto3 client whose operations raise `AwsError` for whatever goes wrong.
 
-    Operations are called as on the client: `client("eks").describe_cluster(name=...)`.
+    Operations are called as on the client: `client("eks").describe_cluster(name=...)`. The one check of an answer is the id
+    that AWS gives every request: a proxy or a login page answers with status 200 too, and botocore reads an answer without
+    members from it (https://github.com/boto/botocore/blob/develop/botocore/parsers.py).
     """
 
     def __init__(self, service: str, region: str, make: Callable[[], Any]) -> None:
@@ -242,12 +210,12 @@ class Calls:
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         if operation.startswith("_"):
             raise AttributeError(operation)
-        return lambda **parameters: self._answer(
+        return lambda **parameters: self._ask(
             operation, lambda: getattr(self._client, operation)(**parameters)
         )
 
     def find(self, operation: str, *absent: str, **parameters: Any) -> Any:
-        """The answer; nothing where AWS refuses with one of the codes `absent`."""
+        """The answer, or None where AWS refuses with one of the codes `absent`."""
         try:
             return getattr(self, operation)(**parameters)
         except AwsError as error:
@@ -258,43 +226,39 @@ class Calls:
     def every(self, operation: str, key: str, **parameters: Any) -> Iterator[Any]:
         """The items under `key` of all pages of an operation."""
         pages = iter(self._client.get_paginator(operation).paginate(**parameters))
-        while (page := self._answer(operation, lambda: next(pages, None))) is not None:
+        while (page := self._ask(operation, lambda: next(pages, None))) is not None:
             yield from page.get(key, ())
 
-    def _answer(self, operation: str, call: Callable[[], Any]) -> Any:
-        """What `call` gives, as an answer of the operation; its body, where it has one, is read under guard too."""
+    def content(self, most: int | None = None, **where: str) -> tuple[bytes, str]:
+        """Content (at most so many bytes) and ETag of an object in S3."""
+        answer = self.get_object(**where)
+        return self._guarded("GetObject", lambda: answer["Body"].read(most)), answer["ETag"]
+
+    def _ask(self, operation: str, call: Callable[[], Any]) -> Any:
         name = self._client.meta.method_to_api_mapping[operation]
-        if (found := self._guarded(name, call)) is None:  # after the last page
-            return None
-        answer = whole(found, lambda key: self._foreign(name, f"it has no {key}"))
-        about = found.get("ResponseMetadata", {})
-        if not about.get("RequestId") and "HTTPHeaders" in about:  # which botocore's Stubber does not make up
+        answer = self._guarded(name, call)
+        about = (answer or {}).get("ResponseMetadata", {})
+        if "HTTPHeaders" in about and not about.get("RequestId"):
             raise self._foreign(name, "it has no request id")
-        if hasattr(answer.get("Body"), "read"):
-            read = answer["Body"].read
-            answer["Body"] = SimpleNamespace(
-                read=lambda amount=None: self._guarded(name, lambda: read(amount))
-            )
         return answer
 
     def _guarded(self, operation: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except (faults.BotoCoreError, faults.ClientError) as error:
-            action = f"{self._service}:{operation}"
-            raise translate(error, action=action, region=self._region) from error
+            raise translate(error, action=f"{self._service}:{operation}", region=self._region) from error
         except (Refusal, MemoryError):
             raise
-        except Exception as error:  # botocore's parsers raise anything for an answer that is not AWS's
+        except Exception as error:  # botocore's parsers raise anything for an answer that is not from AWS
             raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
     def _foreign(self, operation: str, why: str) -> AwsError:
         """For an answer with status 200 that AWS did not give, or a client that could not be made."""
-        said = shortened(_flat(why), 120)
-        why, remedy = (
-            f"unexpected answer, not from AWS ({said})",
+        said, check = (
+            shortened(_flat(why), 120),
             "check AWS_ENDPOINT_URL, network and proxy, then run this again",
         )
+        why = f"unexpected answer, not from AWS ({said})"
         if operation == "CreateClient":
-            why, remedy = f"cannot be made ({said})", "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
-        return AwsError(Finding(f"{self._service}:{operation} in {self._region}", None, why, remedy))
+            why, check = f"cannot be made ({said})", "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
+        return AwsError(Finding(f"{self._service}:{operation} in {self._region}", None, why, check))

@@ -1,4 +1,4 @@
-"""Time as a thing that is handed in, so that tests need none of it."""
+"""Time, passed in so that tests wait for nothing, and a limit on how long something may take."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from types import FrameType
 
 
 class Clock:
-    """The machine's; a test hands in one that waits for nobody."""
+    """The machine's clock; a test passes one that does not wait."""
 
     def now(self) -> datetime:
         """The time, in UTC."""
         return datetime.now(UTC)
 
     def ticking(self) -> float:
-        """Seconds on a clock that nobody sets: patience is measured with it."""
+        """Seconds on a clock that is never set: durations are measured with it."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
 
 AGAIN_S = 5.0
-"""Python drops what is raised while it calls a destructor: such a limit is raised again."""
+"""Python drops what is raised while it calls a destructor: the limit is raised again after so long."""
 
 
 class TooLateError(BaseException):
-    """What `within` ends. No `Exception`, because a library would take that for a failed try and begin another."""
+    """What `within` raises. No `Exception`, because a library would take that for a failed attempt and begin another."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """TooLateError once so much time has gone, whatever the main thread waits for."""
+    """TooLateError once so much time has passed, whatever the main thread waits for."""
 
     def late(_number: int, _frame: FrameType | None) -> None:
         raise TooLateError
@@ -50,9 +49,9 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def stamp(moment: datetime) -> str:
+def stamp(time: datetime) -> str:
     """ISO 8601 to the second with Z, e.g. `2026-04-01T12:00:00Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(text: str) -> datetime:

@@ -1,5 +1,5 @@
-"""The CloudFormation stacks of an experiment: the command that deploys them, how they stand, and those that no file
-describes any more because its `name` or `region` was changed, or it is gone. All are found by their tag."""
+"""The CloudFormation stacks of an experiment, found by their tag: the command that deploys them, their state, and those that no
+file describes any more because its `name` or `region` was changed, or it is gone."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ policies hang on that role, so that it cannot be deleted before them."""
 _EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 """Of a stack without a resource: its first deployment was rolled back, or never began. CloudFormation takes no change set for
 the first; `cdk deploy` deletes it by itself, and so does the pipeline (`operations/delivery.py`)."""
-_IMAGE = "BENCHMARK_IMAGE"
-_UNTOLD = "stacks that no file describes were not looked for"
+_UNKNOWN = "stacks that no file describes were not looked for"
 
 
 def deploy_command(name: str) -> str:
@@ -43,12 +42,12 @@ def deploy_command(name: str) -> str:
 
 
 def deploy_workloads(name: str) -> str:
-    """How its objects come into the cluster, where only the cluster is asked and cannot say who applies them."""
+    """The remedy where objects are missing in the cluster, which cannot say who applies them."""
     return f"deploy the workloads ({deploy_command(name)}; with GitOps: ./trnspec render --resolved --out DIR, commit, sync)"
 
 
 def to_deploy(name: str, account: str) -> str:
-    """What to do so that the experiment is deployed into an account: only a pipeline deploys into those of its stages."""
+    """The remedy that deploys the experiment into an account: only a pipeline deploys into those of its stages."""
     try:
         stages = parse(PIPELINE)["stages"].values()
         delivered = {(stage["account"], _name_in(ROOT / stage["experiment"])) for stage in stages}
@@ -60,14 +59,14 @@ def to_deploy(name: str, account: str) -> str:
 
 
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
-    """Of something that a deployment makes."""
+    """For something that a deployment makes."""
     remedy = f"{to_deploy(experiment.name, aws.account)}, or check AWS_PROFILE and cluster.region"
     return Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
 
 
 @cache
 def _file_of(name: str) -> str:
-    """The file in `experiments/`; of an experiment that lies elsewhere a word for it."""
+    """The file in `experiments/`, or a placeholder for a file elsewhere."""
     found = next((path for path in sorted(FILES.glob("*.yaml")) if _name_in(path) == name), None)
     return str(found.relative_to(ROOT)) if found else f"<the file of {name}>"
 
@@ -95,7 +94,7 @@ class Stack:
     @property
     def by_gitops(self) -> bool:
         """Whether it is the workloads stack and leaves its objects to GitOps."""
-        return output_of(_IMAGE) in self.outputs
+        return output_of("BENCHMARK_IMAGE") in self.outputs
 
     @property
     def complete(self) -> bool:
@@ -103,21 +102,30 @@ class Stack:
 
     @property
     def made(self) -> bool:
-        """Whether its resources are there; a first deployment that was rolled back has left none."""
+        """Whether its resources exist; a first deployment that was rolled back has left none."""
         return self.status not in (*_EMPTY, "DELETE_COMPLETE", "absent")
+
+
+def _stack(entry: dict[str, Any]) -> Stack:
+    return Stack(
+        name=entry["StackName"],
+        status=entry["StackStatus"],
+        reason=" ".join(entry.get("StackStatusReason", "").split()),
+        outputs={one["OutputKey"]: one.get("OutputValue", "") for one in entry.get("Outputs", ())},
+        protected=entry.get("EnableTerminationProtection", False),
+    )
 
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
-    order = [stack_name(experiment, part) for part in _ORDER]
+    order = {stack_name(experiment, part): place for place, part in enumerate(_ORDER)}
     found = [
         _stack(entry)
         for entry in aws.client("cloudformation").every("describe_stacks", "Stacks")
         if {"Key": TAG, "Value": experiment.name} in entry.get("Tags", ()) or entry["StackName"] in order
     ]
     found = [stack for stack in found if stack.status != "DELETE_COMPLETE"]
-    places = {name: place for place, name in enumerate(order)}
-    return tuple(sorted(found, key=lambda stack: (places.get(stack.name, len(order)), stack.name)))
+    return tuple(sorted(found, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
 
 
 def by_experiment(aws: Aws) -> dict[str, list[str]]:
@@ -140,7 +148,7 @@ def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
 
 
 def _dropped(experiment: Experiment) -> set[str]:
-    """Names of the stacks that it has none of, because it uses what is there."""
+    """Names of the stacks that it does not have, because it uses what exists."""
     cluster = experiment.cluster
     used = {"network": cluster.network.vpc, "cluster": cluster.existing, "nodes": cluster.nodes_of}
     return {stack_name(experiment, part) for part, what in used.items() if what}
@@ -164,7 +172,7 @@ def empty(experiment: Experiment, aws: Aws) -> list[Stack]:
 
 
 def lift_protection(stack: Stack, experiment: Experiment, aws: Aws) -> None:
-    """Of a stack that our own deployment protects; where somebody else protected one, it is theirs to say."""
+    """Let a stack be deleted that our own deployment protects; one that somebody else protected stays so."""
     if stack.protected and stack.name in {stack_name(experiment, part) for part in PROTECTED}:
         client = aws.client("cloudformation")
         client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
@@ -218,29 +226,10 @@ def halfway(found: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Fi
     ]
 
 
-def _stack(entry: dict[str, Any]) -> Stack:
-    return Stack(
-        name=entry["StackName"],
-        status=entry["StackStatus"],
-        reason=" ".join(entry.get("StackStatusReason", "").split()),
-        outputs={one["OutputKey"]: one.get("OutputValue", "") for one in entry.get("Outputs", ())},
-        protected=entry.get("EnableTerminationProtection", False),
-    )
-
-
 def refuse_moved(experiment: Experiment, aws: Aws) -> None:
     """`Refusal` where the experiment is deployed into another cluster than the file says: the stacks have its name, so they would
     leave the one for the other, and what was applied there would stay."""
-    wanted = cluster_name(experiment)
-    if others := sorted(_clusters(experiment, aws) - {wanted}):
-        why = f"is deployed into cluster {', '.join(others)}, and this file says {wanted}; a name is in one cluster at a time"
-        remedy = "take the change of the file back, run ./trnspec teardown (the buckets stay), then change and deploy it; or choose another name"
-        raise Refusal(Finding(experiment.name, None, why, remedy))
-
-
-def _clusters(experiment: Experiment, aws: Aws) -> set[str]:
-    """Those with something of the experiment: its own, and that in which EKS gives its pods their roles."""
-    there = {stack.name for stack in deployed(experiment, aws) if stack.made}
+    wanted, there = cluster_name(experiment), {one.name for one in deployed(experiment, aws) if one.made}
     found = {experiment.name} if stack_name(experiment, "cluster") in there else set()
     if (identity := stack_name(experiment, "identity")) in there:
         template = aws.client("cloudformation").get_template(StackName=identity)["TemplateBody"]
@@ -248,12 +237,15 @@ def _clusters(experiment: Experiment, aws: Aws) -> set[str]:
             if resource["Type"] == "AWS::EKS::PodIdentityAssociation":
                 name = resource["Properties"]["ClusterName"]
                 found.add(name if isinstance(name, str) else experiment.name)  # of its own by reference
-    return found
+    if others := sorted(found - {wanted}):
+        why = f"is deployed into cluster {', '.join(others)}, and this file says {wanted}; a name is in one cluster at a time"
+        remedy = "take the change of the file back, run ./trnspec teardown (the buckets stay), then change and deploy it; or choose another name"
+        raise Refusal(Finding(experiment.name, None, why, remedy))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Undescribed:
-    """The stacks of one experiment in one region."""
+    """The stacks of one experiment in one region that no file describes."""
 
     experiment: str
     region: str
@@ -263,18 +255,16 @@ class Undescribed:
 
     def finding(self) -> Finding:
         """What it is and how to remove it."""
-        names = ", ".join(self.stacks)
+        why = f"{count(len(self.stacks), 'stack')} exist and are billed ({', '.join(self.stacks)}), and"
         if self.dropped:
-            why = f"{count(len(self.stacks), 'stack')} exist and are billed ({names}), and its file no longer describes them"
+            why += " its file no longer describes them"
             down = f"./trnspec teardown {_file_of(self.experiment)}"
             remedy = f"take the change of its section cluster back, or take all of it down ({down}; the buckets stay) and deploy again"
-            return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
-        return Finding(
-            f"{self.experiment} in {self.region}",
-            None,
-            f"{count(len(self.stacks), 'stack')} exist and are billed ({names}), and no file here describes them",
-            f"remove them with {removal(self.experiment, self.region)}, or take the change of the file's name or region back",
-        )
+        else:
+            why += " no file here describes them"
+            down = removal(self.experiment, self.region)
+            remedy = f"remove them with {down}, or take the change of the file's name or region back"
+        return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
 
 
 def removal(name: str, region: str) -> str:
@@ -283,43 +273,35 @@ def removal(name: str, region: str) -> str:
 
 
 def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
-    """What stands without a file, and a line for each region that could not be looked at."""
+    """The stacks without a file in every region of the catalogue that the account has enabled, and a line for each region that
+    could not be looked at."""
     described, refused = _loaded(files)
     known: dict[tuple[str, str], set[str]] = {}
-    """Of each experiment that a file describes, the stacks that no file of it has."""
+    """The stacks of each experiment that no file of it has."""
     for one in (*described, experiment):
         where = one.name, one.cluster.region
         known[where] = known.get(where, _dropped(one)) & _dropped(one)
-    found: list[Undescribed] = []
-    untold: list[str] = []
-    for region in _regions(aws, untold):
-        there = aws if region == aws.region else Aws(region, account=aws.account)
-        try:
-            standing = by_experiment(there)
-        except AwsError as error:
-            untold.append(f"{region}: {_UNTOLD} ({error})")
-            continue
-        for name, those in sorted(standing.items()):
-            if name in refused:
-                continue
-            dropped = known.get((name, region))
-            left = sorted(those if dropped is None else dropped.intersection(those))
-            if left:
-                is_known = dropped is not None
-                found.append(
-                    Undescribed(experiment=name, region=region, stacks=tuple(left), dropped=is_known)
-                )
-    return found, untold
-
-
-def _regions(aws: Aws, untold: list[str]) -> list[str]:
-    """Those of the catalogue that the account has enabled: another one refuses its credentials."""
+    found, unknown, regions = list[Undescribed](), list[str](), {aws.region}
     try:
         enabled = {one["RegionName"] for one in aws.client("ec2").describe_regions()["Regions"]}
+        regions = {aws.region, *ZONES} & enabled
     except AwsError as error:
-        untold.append(f"other regions: {_UNTOLD} ({error})")
-        return [aws.region]
-    return sorted({aws.region, *ZONES} & enabled)
+        unknown.append(f"other regions: {_UNKNOWN} ({error})")
+    for region in sorted(regions):
+        there = aws if region == aws.region else Aws(region, account=aws.account)
+        try:
+            stacks = by_experiment(there)
+        except AwsError as error:
+            unknown.append(f"{region}: {_UNKNOWN} ({error})")
+            continue
+        for name in sorted(stacks.keys() - refused):
+            dropped = known.get((name, region))
+            if left := sorted(stacks[name] if dropped is None else dropped.intersection(stacks[name])):
+                known_file = dropped is not None
+                found.append(
+                    Undescribed(experiment=name, region=region, stacks=tuple(left), dropped=known_file)
+                )
+    return found, unknown
 
 
 def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:

@@ -2,7 +2,7 @@
 
 A token is the presigned address of sts:GetCallerIdentity with the cluster's name signed in a header, base64, behind
 `k8s-aws-v1.` (https://github.com/kubernetes-sigs/aws-iam-authenticator#api-authorization-from-outside-a-cluster). It
-counts for 15 minutes; kubectl asks again when it has run out.
+is valid for 15 minutes; kubectl asks again when it has expired.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any
 from operations.cloud.aws import translate
 from operations.cloud.clock import stamp
 
-PREFIX = "k8s-aws-v1."
-_HEADER = "x-k8s-aws-id"
 _SIGNED_FOR_S = 60
 """What `aws eks get-token` signs for; EKS accepts the token for 15 minutes all the same."""
 _VALID = timedelta(minutes=14)
@@ -43,9 +41,9 @@ def token(cluster: str, region: str) -> str:
     keys = session.get_credentials()
     signer = RequestSigner(sts.service_model.service_id, region, "sts", "v4", keys, sts.events)
     url = f"{sts.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15"
-    asked = {"method": "GET", "url": url, "headers": {_HEADER: cluster}, "body": {}, "context": {}}
+    asked = {"method": "GET", "url": url, "headers": {"x-k8s-aws-id": cluster}, "body": {}, "context": {}}
     signed = signer.generate_presigned_url(asked, "", expires_in=_SIGNED_FOR_S, region_name=region)
-    return PREFIX + base64.urlsafe_b64encode(signed.encode()).decode().rstrip("=")
+    return "k8s-aws-v1." + base64.urlsafe_b64encode(signed.encode()).decode().rstrip("=")
 
 
 def main(arguments: list[str]) -> int:

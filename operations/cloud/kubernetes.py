@@ -14,14 +14,13 @@ from typing import Any
 from core.findings import Outside, Refusal
 from experiment import Experiment
 from experiment.naming import NAME, NODE_ROLE_LABEL, role_label
-from operations.cloud.aws import whole
 from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
+Object = Mapping[str, Any]
 TIMEOUT_S = 20
 """After which kubectl gives up on a request that the endpoint does not answer."""
 _PROCESS_S = 120
-"""For a kubectl that does not even give up: its login may wait for somebody."""
-
+"""For a kubectl that does not give up by itself: its login may wait for somebody."""
 _UNREACHABLE = re.compile(
     r"Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|"
     r"connection reset|ServiceUnavailable|EOF$|no route to host|unable to handle the request",
@@ -30,6 +29,10 @@ _UNREACHABLE = re.compile(
 _NOT_LET_IN = re.compile(r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials")
 _FORBIDDEN = re.compile(r"\(Forbidden\)|is forbidden")
 _NO_LOGIN = re.compile(r"getting credentials: |exec plugin")
+_DRY_RUN = (
+    "apply --server-side --force-conflicts --dry-run=server --validate=ignore --field-manager=preflight --output=name "
+    "--filename=-"
+)
 
 
 class NotFoundError(Refusal):
@@ -45,69 +48,56 @@ class Kubernetes:
 
     def __init__(self, *, kubectl: Path, kubeconfig: Path, namespace: str) -> None:
         self._namespace = namespace
-        self._command = [
-            str(kubectl),
-            f"--kubeconfig={kubeconfig}",
-            f"--cache-dir={kubeconfig.parent / 'cache'}",
-            f"--namespace={namespace}",
-        ]
+        cache = kubeconfig.parent / "cache"
+        self._command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}"]
+        self._command.append(f"--namespace={namespace}")
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        """An object, or nothing when no object has this name."""
+        """An object, or None when no object has this name."""
         with suppress(NotFoundError):
-            found: dict[str, Any] = self._json(["get", kind, name])
-            return found
+            return self._json("get", kind, name)
         return None
 
     def list(
         self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
     ) -> list[dict[str, Any]]:
         """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
-        arguments = ["get", kind]
-        if labels:
-            arguments.append(f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}")
-        if everywhere:
-            arguments.append("--all-namespaces")
-        items: list[dict[str, Any]] = self._json(arguments)["items"]
+        chosen = ",".join(f"{key}={value}" for key, value in (labels or {}).items())
+        more = [*([f"--selector={chosen}"] if chosen else []), *(["--all-namespaces"] if everywhere else [])]
+        items: list[dict[str, Any]] = self._json("get", kind, *more)["items"]
         return items
 
-    def create(self, body: Mapping[str, Any]) -> None:
+    def create(self, body: Object) -> None:
         """Make an object. Raises `ConflictError` when it exists."""
-        self._run(["create", "--validate=ignore", "--filename=-"], stdin=json.dumps(body))
+        self._run("create", "--validate=ignore", "--filename=-", stdin=json.dumps(body))
 
-    def refusals(self, bodies: Sequence[Mapping[str, Any]], *, namespace: str) -> tuple[tuple[str, ...], str]:
+    def refusals(self, bodies: Sequence[Object], *, namespace: str) -> tuple[tuple[str, ...], str]:
         """Objects of this namespace, or of none, that the server does not take, admission included, and what it says; it
         keeps none (`dryRun=All`). The Pod Security level of another namespace than ours says nothing about ours.
 
         Raises `Outside` where it cannot be asked.
         """
-        told = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        arguments = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=ignore"]
-        arguments += [
-            "--field-manager=preflight",
-            "--output=name",
-            "--filename=-",
-            f"--namespace={namespace}",
-        ]
-        done = self._called(arguments, stdin=told)
+        given = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
+        arguments = [*_DRY_RUN.split(), f"--namespace={namespace}"]
+        done = self._called(arguments, stdin=given)
         if done.returncode == 0:
             return (), ""
         error = explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
         if isinstance(error, Outside) and not _FORBIDDEN.search(done.stderr):
             raise error
-        names = [f"{one['kind']} {one['metadata']['name']}" for one in bodies]
-        taken = {re.sub(r"[./].*/|/", " ", line) for line in done.stdout.splitlines()}  # kind.group/name
         lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines())
         other = namespace != self._namespace
         levels = {line for line in lines if other and "violates PodSecurity" in line}
         why = " ".join(line for line in lines if not line.startswith("Warning: ") and line not in levels)
         if levels and not why:
             return (), ""
+        taken = {re.sub(r"[./].*/|/", " ", line) for line in done.stdout.splitlines()}  # kind.group/name
+        names = [f"{one['kind']} {one['metadata']['name']}" for one in bodies]
         return tuple(name for name in names if name.lower() not in taken), why[:500]
 
-    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+    def patch(self, kind: str, name: str, change: Object) -> None:
         """Merge `change` into an object."""
-        self._run(["patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}"])
+        self._run("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
 
     def scale(self, deployment: str, replicas: int) -> None:
         """Set the replicas of a Deployment."""
@@ -115,55 +105,47 @@ class Kubernetes:
 
     def delete(self, kind: str, name: str) -> None:
         """Remove an object, if it exists. Does not wait for its finalizers."""
-        self._run(["delete", kind, name, "--ignore-not-found", "--wait=false"])
+        self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
 
     def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
         """The end of a container's log."""
-        chosen = [f"--container={container}"] if container else ["--all-containers"]
-        return self._run(["logs", pod, *chosen, f"--tail={lines}"])
+        chosen = f"--container={container}" if container else "--all-containers"
+        return self._run("logs", pod, chosen, f"--tail={lines}")
 
     def passthrough(self, arguments: Sequence[str]) -> int:
         """Run kubectl on the caller's terminal; returns its exit code."""
         return subprocess.run([*self._command, *arguments], check=False).returncode
 
-    def _json(self, arguments: Sequence[str]) -> Any:
-        doing, said = _doing(arguments), self._run([*arguments, "--output=json"])
-        try:
-            found = json.loads(said)
-        except (ValueError, RecursionError):
-            found = None
+    def _json(self, *arguments: str) -> dict[str, Any]:
+        """The one place where an answer of the cluster is checked. Nulls go: Kubernetes treats them as absent."""
+        found = None
+        with suppress(ValueError, RecursionError):
+            found = json.loads(self._run(*arguments, "--output=json"))
         if not _readable(found):
-            raise _unreadable(doing, "no object")
-        return whole(found, lambda key: _unreadable(doing, f"no {key}"))
-
-    def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
-        result = self._called(arguments, stdin=stdin)
-        if result.returncode != 0:
-            raise explain(result.stderr, doing=_doing(arguments), experiment_name=self._namespace)
-        return result.stdout
-
-    def _called(
-        self, arguments: Sequence[str], *, stdin: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        command, doing = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments], _doing(arguments)
-        try:
-            return subprocess.run(
-                command,
-                input=stdin,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_PROCESS_S,
+            raise Outside(
+                f"{_doing(arguments)}: unexpected answer, not from a Kubernetes cluster (it has no object); check the endpoint, "
+                "network and proxy, then run this again"
             )
+        present: dict[str, Any] = _present(found)
+        return present
+
+    def _run(self, *arguments: str, stdin: str | None = None) -> str:
+        done = self._called(arguments, stdin=stdin)
+        if done.returncode != 0:
+            raise explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
+        return done.stdout
+
+    def _called(self, arguments: Sequence[str], *, stdin: str | None) -> subprocess.CompletedProcess[str]:
+        command: list[str] = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
+        how: Any = {"capture_output": True, "text": True, "errors": "replace", "check": False}
+        try:
+            return subprocess.run(command, input=stdin, timeout=_PROCESS_S, **how)
         except OSError as error:
-            raise Outside(
-                f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
-            ) from None
+            again = "run scripts/setup again"
+            raise Outside(f"{command[0]}: cannot be run ({error.strerror}); {again}") from None
         except subprocess.TimeoutExpired:
-            raise Outside(
-                f"{doing}: does not end within {_PROCESS_S} s; check network and credentials, then run this again"
-            ) from None
+            again = "check network and credentials, then run this again"
+            raise Outside(f"{_doing(arguments)}: does not end within {_PROCESS_S} s; {again}") from None
 
 
 def _doing(arguments: Sequence[str]) -> str:
@@ -183,15 +165,14 @@ def _readable(found: Any) -> bool:
     return all(part is None or isinstance(part, dict) for part in parts)
 
 
-def _unreadable(doing: str, what: str) -> Outside:
-    return Outside(
-        f"{doing}: unexpected answer, not from a Kubernetes cluster (it has {what}); check the endpoint, network and proxy, then run this again"
-    )
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _present(inner) for key, inner in value.items() if inner is not None}
+    return [_present(inner) for inner in value] if isinstance(value, list) else value
 
 
 def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
-    """The error of what kubectl complained about."""
-    deploy = deploy_command(experiment_name)
+    """The error for what kubectl complained about."""
     lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
@@ -204,14 +185,13 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
         return Outside(
             f"{doing}: the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: the owner of an "
             "existing cluster makes an access entry for it; for a cluster of our own write its ARN into admins of deployment.yaml "
-            f"(a pipeline's stage: of pipeline.yaml), then {deploy}"
+            f"(a pipeline's stage: of pipeline.yaml), then {deploy_command(experiment_name)}"
         )
     if _FORBIDDEN.search(stderr):
-        remedy = (
-            "use an identity that administers the cluster: in a cluster of our own one that admins of deployment.yaml or of the "
-            "pipeline's stage names"
+        return Outside(
+            f"{doing}: {last}; use an identity that administers the cluster: in a cluster of our own one that admins of "
+            "deployment.yaml or of the pipeline's stage names"
         )
-        return Outside(f"{doing}: {last}; {remedy}")
     if _UNREACHABLE.search(stderr):
         return Outside(
             f"{doing}: the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in "
@@ -220,22 +200,18 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     return Refusal(f"{doing}: {last}")
 
 
-Object = Mapping[str, Any]
-
-
 def condition(item: Object, kind: str, status: str = "True") -> Object | None:
-    """The condition of this type, where its status is that."""
+    """The condition of this type, where it has this status."""
     conditions = item.get("status", {}).get("conditions", ())
     return next((one for one in conditions if (one["type"], one["status"]) == (kind, status)), None)
 
 
 def is_ready(node: Object) -> bool:
-    """Whether the kubelet says so."""
     return condition(node, "Ready") is not None
 
 
 def role(node: Object) -> str:
-    """`neuron`, `system`, or nothing for a node of nobody here."""
+    """`neuron`, `system`, or empty for a node that is not ours."""
     return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, "")).rpartition("-")[2]
 
 
@@ -243,6 +219,12 @@ def own_nodes(experiment: Experiment, nodes: Sequence[Object]) -> list[Object]:
     """Those that the experiment's pods may use: its cluster may have nodes of other experiments."""
     own = {role_label(experiment, name) for name in ("neuron", "system")}
     return [node for node in nodes if node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL) in own]
+
+
+def release_of(item: Object) -> str | None:
+    """The Helm release of an object, by Helm's annotation (https://helm.sh/docs/faq/changes_since_helm2/)."""
+    release: str | None = item["metadata"].get("annotations", {}).get("meta.helm.sh/release-name")
+    return release
 
 
 def replicas(deployment: Object | None) -> tuple[int, int]:
@@ -258,30 +240,14 @@ def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
     return [pod for pod in pods if name in map(pod["metadata"].get("labels", {}).get, naming)]
 
 
-def is_unfinished(pod: Object) -> bool:
-    """Whether the pod may still do something."""
-    return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-
-
 def container_statuses(pod: Object) -> list[Object]:
-    """How the kubelet says that the pod's containers do, in the order in which they start."""
+    """What the kubelet says of the pod's containers, in the order in which they start."""
     status = pod.get("status", {})
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
-def is_running(pod: Object) -> bool:
-    """Whether a container of the pod runs. Its phase does not say: it is Pending while init containers work."""
-    return any("running" in container.get("state", {}) for container in container_statuses(pod))
-
-
-def exit_codes(pod: Object) -> set[int]:
-    """Of the containers that have ended."""
-    ended = [container.get("state", {}).get("terminated") for container in container_statuses(pod)]
-    return {one["exitCode"] for one in ended if one}
-
-
 def json_lines(log: str) -> Iterator[dict[str, Any]]:
-    """Lines that are JSON objects; an image may print whatever else."""
+    """Lines that are JSON objects; an image may print anything else."""
     for line in log.splitlines():
         with suppress(ValueError, RecursionError):
             if isinstance(said := json.loads(line), dict):
@@ -289,16 +255,15 @@ def json_lines(log: str) -> Iterator[dict[str, Any]]:
 
 
 def trouble(pods: Sequence[Object], name: str) -> str | None:
-    """Why a pod of a Deployment or a Job does not run, with what to do; nothing when all do, or are only starting."""
-    return next((told for pod in pods_of(pods, name) if (told := _trouble(pod))), None)
-
-
-def _trouble(pod: Object) -> str | None:
-    name = pod["metadata"]["name"]
-    if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
-        return _unscheduled(name, " ".join(unscheduled.get("message", "no reason given").split()))
-    told = (_container(name, container) for container in container_statuses(pod))
-    return next((one for one in told if one), None)
+    """Why a pod of a Deployment or a Job does not run, with what to do; None when all run, or are only starting."""
+    for pod in pods_of(pods, name):
+        if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
+            why = " ".join(unscheduled.get("message", "no reason given").split())
+            return _unscheduled(pod["metadata"]["name"], why)
+        for container in container_statuses(pod):
+            if why := _container_trouble(pod["metadata"]["name"], container):
+                return why
+    return None
 
 
 def _unscheduled(name: str, why: str) -> str:
@@ -311,23 +276,21 @@ def _unscheduled(name: str, why: str) -> str:
     return f"pod {name} is not scheduled: {why}; {remedy}"
 
 
-def _container(pod: str, status: Object) -> str | None:
-    state = status.get("state", {})
+def _container_trouble(pod: str, status: Object) -> str:
+    state, name = status.get("state", {}), status.get("name")
     waiting = state.get("waiting", {})
     reason = waiting.get("reason", "")
     message = " ".join(waiting.get("message", reason).split())
     if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
-        return (
-            f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
-        )
+        ask = "run ./trnspec preflight, which asks the registry"
+        return f"pod {pod} cannot pull its image ({message}); {ask}"
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
         return f"pod {pod} cannot start: {message}; fix what it names"
     ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
     if not ended or ended.get("exitCode", 0) == 0:
-        return None
+        return ""
     killed = ended.get("reason") == "OOMKilled"
     cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
-    name = status["name"]
     return f"pod {pod}, container {name}, {cause}; read ./trnspec kubectl logs {pod} -c {name}"
 
 
@@ -337,12 +300,6 @@ def job_state(job: Object | None) -> str:
         return "absent"
     ended = next((kind for kind in ("Complete", "Failed") if condition(job, kind)), None)
     return ended.lower() if ended else "suspended" if job.get("spec", {}).get("suspend") else "active"
-
-
-def job_failure(job: Object) -> str:
-    """Why a Job failed, in Kubernetes' words."""
-    failed = condition(job, "Failed") or {}
-    return f"{failed.get('reason', 'Failed')}: {' '.join(failed.get('message', '').split())}".rstrip(": ")
 
 
 def job_of(cron_job: Object, name: str) -> dict[str, Any]:
@@ -371,25 +328,16 @@ def pod_template(item: Object) -> Object:
 
 
 def pod_spec(item: Object) -> Object:
-    """Of `pod_template`."""
+    """The spec in `pod_template`."""
     return pod_template(item).get("spec", {})  # type: ignore[no-any-return]
 
 
 def pod_containers(item: Object) -> list[Object]:
-    """Of `pod_spec`, those that run before the others among them."""
+    """Init containers and containers in `pod_spec`."""
     spec = pod_spec(item)
     return [*spec.get("initContainers", ()), *spec.get("containers", ())]
 
 
 def tools_image(cron_job: Object) -> str:
-    """Which image of `benchmark` and `store` the deployment filled in, by the CronJob of the benchmark."""
+    """The image of `benchmark` and `store` that the deployment filled in, from the CronJob of the benchmark."""
     return str(pod_spec(cron_job)["containers"][0]["image"])
-
-
-def claim_state(claim: Object) -> str:
-    """`allocated` with its devices, or `waiting`."""
-    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
-    if not results:
-        return "waiting"
-    names = [str(result["device"]) for result in results]
-    return f"allocated: {', '.join(names)} on {results[0].get('pool', '?')}"

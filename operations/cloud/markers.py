@@ -1,4 +1,4 @@
-"""What is in the experiment's buckets and log groups: what is complete, what is stale, what a deployment left."""
+"""What an experiment has beside its stacks: what its buckets hold and what of that is stale, log groups, who receives alarms."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from experiment.naming import (
     bucket,
     container_insights_log_groups,
     control_plane_log_group,
+    notices_topic,
     weights_path,
 )
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import deploy_command
 
-_NOT_THERE = ("404", "NoSuchBucket", "NotFound")
+UNCONFIRMED = "has not confirmed yet: the mail from AWS Notifications asks for it"
 
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
@@ -54,29 +55,24 @@ def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
 
 
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
-    """The JSON of a marker, nothing when it does not exist or is not a marker.
-
-    Raises `Refusal` when the bucket does not exist.
-    """
+    """The JSON object of a marker; None when it does not exist or is not one. Raises `Refusal` without the bucket."""
     if (answer := stored(aws, name, key)) is None:
         return None
     try:
-        found = json.loads(answer["Body"].read())
+        found = json.loads(answer[0])
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
 
-def stored(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
-    """What S3 answers about an object, nothing when the object does not exist: a page that says 404 is not an answer of S3.
-
-    Raises `Refusal` when the bucket does not exist.
-    """
+def stored(aws: Aws, name: str, key: str, *, most: int | None = None) -> tuple[bytes, str] | None:
+    """Content, at most so many bytes, and ETag of an object; None when it does not exist. Raises `Refusal` without the bucket."""
     try:
-        found: dict[str, Any] | None = aws.client("s3").find("get_object", "NoSuchKey", Bucket=name, Key=key)
+        return aws.client("s3").content(most, Bucket=name, Key=key)
     except AwsError as error:
+        if error.code == "NoSuchKey":  # a page that says 404 is not an answer of S3
+            return None
         raise missing_bucket(name, aws, error) from None
-    return found
 
 
 def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
@@ -91,35 +87,34 @@ def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
 
 
 def mark(experiment: Experiment, aws: Aws) -> list[str]:
-    """Tag every artifact that is no arm's; returns their keys. The bucket's lifecycle rule lets only tagged objects go.
+    """Tag every artifact that no arm has; returns their keys. The bucket's lifecycle rule deletes only tagged objects.
 
     The rule counts days from the upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html),
     so what is old goes the night after it is tagged; the bucket keeps it as a noncurrent version for a while longer. The
     marker is tagged first and freed last: one without the tag says that no file of its folder has it.
     """
-    name = bucket(experiment, "artifacts", aws.account)
-    found = aws.client("s3").every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
+    name, s3 = bucket(experiment, "artifacts", aws.account), aws.client("s3")
+    found = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
     stale = sorted({entry["Prefix"] for entry in found} - _wanted(experiment))
+    tags = {"TagSet": [dict(zip(("Key", "Value"), STALE_TAG, strict=True))]}
     for prefix in stale:
         for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{COMPLETE}"):
-            tags = {"TagSet": [dict(zip(("Key", "Value"), STALE_TAG, strict=True))]}
-            aws.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=tags)
+            s3.put_object_tagging(Bucket=name, Key=key, Tagging=tags)
     return [prefix.rstrip("/") for prefix in stale]
 
 
 def free(experiment: Experiment, aws: Aws) -> list[str]:
     """Take the tag from artifacts that an arm has again; returns their keys."""
-    name = bucket(experiment, "artifacts", aws.account)
-    freed = []
+    name, s3, freed = bucket(experiment, "artifacts", aws.account), aws.client("s3"), []
     for prefix in sorted(_wanted(experiment)):
         if not (keys := _keys(aws, name, prefix)):
             continue
-        asked = {"Bucket": name, "Key": f"{prefix}{COMPLETE}"}
-        found = aws.client("s3").find("get_object_tagging", "NoSuchKey", **asked)
+        last = f"{prefix}{COMPLETE}"
+        found = s3.find("get_object_tagging", "NoSuchKey", Bucket=name, Key=last)
         if found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}:
             continue
-        for key in sorted(keys, key=lambda key: key == f"{prefix}{COMPLETE}"):
-            aws.client("s3").delete_object_tagging(Bucket=name, Key=key)
+        for key in sorted(keys, key=lambda key: key == last):
+            s3.delete_object_tagging(Bucket=name, Key=key)
         freed.append(prefix.rstrip("/"))
     return freed
 
@@ -129,8 +124,8 @@ def _wanted(experiment: Experiment) -> set[str]:
 
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
-    listed = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
-    return [entry["Key"] for entry in listed]
+    entries = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
+    return [entry["Key"] for entry in entries]
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
@@ -149,24 +144,25 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     ]
 
 
-def delete_log_groups(experiment: Experiment, aws: Aws) -> list[str]:
-    """Remove those groups of a cluster that was the experiment's own and is gone; returns their names."""
-    found = log_groups(experiment, aws)
-    for name in found:
-        aws.client("logs").delete_log_group(logGroupName=name)
-    return found
-
-
 def buckets(experiment: Experiment, aws: Aws) -> list[str]:
     """Buckets of the storage stack that exist."""
     names = [bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")]
-    s3 = aws.client("s3")
-    return [name for name in names if s3.find("head_bucket", *_NOT_THERE, Bucket=name) is not None]
+    absent = ("404", "NoSuchBucket", "NotFound")
+    return [name for name in names if aws.client("s3").find("head_bucket", *absent, Bucket=name) is not None]
 
 
-def commands(groups: list[str], stores: list[str], *, region: str) -> list[str]:
-    """What removes them, a command each."""
-    return [
-        *(f"aws logs delete-log-group --log-group-name {name} --region {region}" for name in groups),
-        *(f"aws s3api delete-bucket --bucket {name} --region {region}" for name in stores),
-    ]
+def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
+    """Addresses that receive the alarms, and whether each has confirmed; None where the topic is not deployed."""
+    topic = f"arn:aws:sns:{aws.region}:{aws.account}:{notices_topic(experiment)}"
+    subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
+    try:
+        return {one["Endpoint"]: one["SubscriptionArn"] != "PendingConfirmation" for one in subscriptions}
+    except AwsError as error:
+        if error.code in ("NotFound", "NotFoundException"):
+            return None
+        raise
+
+
+def nobody(name: str) -> str:
+    """What to do where the experiment of this name has no subscriber."""
+    return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(name)}"

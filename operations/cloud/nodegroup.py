@@ -1,16 +1,21 @@
-"""The Trn2 node group: how many nodes it has, how to change that, and the time at which it goes back to 0."""
+"""The Trn2 node group: how many nodes it has, the verb `scale`, which changes that, and the time at which it goes back to 0."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import click
+
 from benchmark.metrics import RUN_ACTIVE
-from core.findings import Finding, Misuse, Refusal
+from core.console import print_json, print_text, warn
+from core.findings import Finding, Misuse, Outside, Refusal
 from core.words import count
 from experiment import Experiment
+from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.naming import (
     cluster_name,
     daily_schedule,
@@ -22,11 +27,116 @@ from experiment.naming import (
     stack_name,
 )
 from infra.off_schedules import AGAIN_AFTER, block_over, next_off
-from operations.cloud.aws import Aws, AwsError
-from operations.cloud.clock import stamp
+from operations.cloud.aws import Aws, AwsError, aws_of
+from operations.cloud.clock import TooLateError, stamp, within
 from operations.cloud.cloudformation import deploy_command, not_deployed
+from operations.options import HOURS, dry_run_option, experiment_of, on_aws
 
+DEFAULT_HOURS = 3.0
+LIMIT_S = 45
+"""For the emergency stop: after that a person has to look for another way."""
 _ABSENT = "ResourceNotFoundException"
+_BUY = "buy or extend a block, set cluster.capacity and deploy"
+
+
+@on_aws
+@click.argument("wanted", type=click.IntRange(0), metavar="N")
+@click.option(
+    "--hours",
+    type=HOURS,
+    default=DEFAULT_HOURS,
+    metavar="H",
+    help=f"Hours after which they are set to 0 (default {DEFAULT_HOURS:g}).",
+)
+@dry_run_option
+def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str | None, as_json: bool) -> int:
+    """Set the number of Trn2 nodes to N, at most cluster.max_nodes; 0 stops what bills by the hour.
+
+    The time to live is set before the first node starts, and removed after the last one is let go.
+    """
+    experiment = experiment_of(path, verb="scale")
+    refuse_too_many(experiment, wanted)
+    aws = aws_of(experiment, account)
+    if not wanted and not dry_run:
+        return _stop(experiment, aws, as_json=as_json)
+    group = read(experiment, aws)
+    refuse_in_use(experiment, aws, group)
+    if wanted:
+        refuse_another(experiment, group)
+        refuse_too_many(experiment, wanted, group)
+    now, off = datetime.now(UTC), None
+    if not dry_run:
+        off = schedule_off(experiment, aws, now=now, hours=hours, group=group)
+        set_size(experiment, aws, nodes=wanted, group=group)
+    elif wanted:
+        off = min(now + timedelta(hours=hours), off_next(experiment, aws, now=now))
+    _print(
+        as_json,
+        experiment=experiment.name,
+        nodegroup=group.name,
+        before=group.desired,
+        nodes=wanted,
+        usd_per_hour=wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour,
+        off_at=stamp(off) if off else None,
+        hours=hours if wanted else None,
+        dry_run=dry_run,
+    )
+    if off and off < now + timedelta(hours=hours, seconds=-1):
+        when = experiment.cluster.off_when
+        warn(f"{stamp(off)} is before {hours:g} hours are over: nodes are set to 0 {when}")
+    if group.issues and wanted:
+        warn(f"EKS reports {group.issues[0]}")
+    return 0
+
+
+def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
+    """0 nodes, soon: every minute until then is paid for. Nothing that is left to do afterwards delays it."""
+    name, region, when = experiment.name, experiment.cluster.region, experiment.cluster.off_when
+    warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
+    aws.hurry()
+    problems: list[Refusal] = []
+    group = assumed(experiment)
+    by_hand = f"set {group.name} to 0 in the console of EKS; its schedule does the same {when}"
+    try:
+        with within(LIMIT_S):
+            try:
+                group = read(experiment, aws)
+            except AwsError as error:
+                problems.append(error)
+            if (unanswered := refuse_taking(experiment, aws, group)) is not None:
+                problems.append(unanswered)
+            set_size(experiment, aws, nodes=0, group=group)
+    except AwsError as error:
+        raise Outside(f"{error}; the nodes were not set to 0 and may still bill: {by_hand}") from None
+    except TooLateError:
+        late = f"EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill"
+        raise Outside(f"{name}: {late}; try from another network, or {by_hand}") from None
+    for problem in problems:
+        warn(f"{problem}; the nodes are set to 0 without it")
+    done = {"experiment": name, "nodegroup": group.name, "before": None if problems else group.desired}
+    _print(as_json, **done, nodes=0, usd_per_hour=0.0, off_at=None, hours=None, dry_run=False)
+    for what, act in (("schedule", forget_schedule), ("alarms", say_over)):
+        try:
+            with within(LIMIT_S):
+                act(experiment, aws)
+        except (AwsError, TooLateError) as error:
+            problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
+            warn(f"0 nodes, but the {what} could not be told: {problems[-1]}")
+    return 3 if problems else 0
+
+
+def _print(as_json: bool, **done: Any) -> None:
+    if as_json:
+        print_json(done)
+        return
+    verb = "would be set" if done["dry_run"] else "set"
+    before = "" if done["before"] is None else f" from {done['before']}"
+    line = f"{done['nodegroup']}: {verb}{before} to {count(done['nodes'], 'node')}"
+    ends = "no Trn2 node bills once EC2 has let them go"
+    if done["nodes"]:
+        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec scale 0"
+        ends = f"${done['usd_per_hour']:.2f} an hour (list price) {until}"
+    print_text(f"{line}; {ends}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +148,7 @@ class Group:
     status: str
     desired: int
     largest: int
-    issues: tuple[str, ...]
+    issues: tuple[str, ...] = ()
     """What keeps nodes away, each as `code: message`."""
 
 
@@ -50,34 +160,22 @@ class BusyError(Refusal):
     """EKS is changing the group and takes no other change until that has ended."""
 
 
-def read_or_assume(experiment: Experiment, aws: Aws) -> Group:
-    """The Trn2 group; where EKS does not tell, the one that the file describes, so that it can be turned off unseen."""
-    try:
-        return read(experiment, aws)
-    except AwsError:
-        return assumed(experiment)
-
-
 def assumed(experiment: Experiment) -> Group:
-    """The group that the file describes, with as many nodes as it may have."""
+    """The group that the file describes, with as many nodes as it may have, so that it can be turned off unseen."""
     most = experiment.cluster.max_nodes
-    return Group(
-        name=neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most, issues=()
-    )
+    return Group(name=neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most)
 
 
 def read(experiment: Experiment, aws: Aws) -> Group:
-    """The Trn2 group; where the file was changed and not deployed, the one that still stands, so that it can be turned
+    """The Trn2 group; where the file was changed and not deployed, the one that still exists, so that it can be turned
     off. Raises `Refusal` if neither exists."""
     name = neuron_nodegroup(experiment)
-    found = _described(experiment, aws, name) or _standing(experiment, aws)
+    found = _described(experiment, aws, name) or _existing(experiment, aws)
     if found is None:
         raise not_deployed(f"node group {name}", experiment, aws)
-    name = found["nodegroupName"]
-    scaling = found.get("scalingConfig", {})
-    issues = found.get("health", {}).get("issues", ())
+    scaling, issues = found.get("scalingConfig", {}), found.get("health", {}).get("issues", ())
     return Group(
-        name=name,
+        name=found["nodegroupName"],
         arn=found["nodegroupArn"],
         status=found["status"],
         desired=scaling.get("desiredSize", 0),
@@ -92,26 +190,22 @@ def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | 
     return found["nodegroup"] if found else None
 
 
-def _standing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
-    """A Trn2 group of this cluster by whatever zone and purchase; while one replaces another, that which has nodes."""
+def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
+    """A Trn2 group of this cluster, whatever its zone and purchase; while one replaces another, the one that has nodes."""
     eks, cluster = aws.client("eks"), cluster_name(experiment)
     if eks.find("describe_cluster", _ABSENT, name=cluster) is None:
         return None
-    names = [
-        name
-        for name in eks.every("list_nodegroups", "nodegroups", clusterName=cluster)
-        if name.startswith(neuron_nodegroups(experiment))
-    ]
-    found = [one for name in names if (one := _described(experiment, aws, name)) is not None]
+    names = list(eks.every("list_nodegroups", "nodegroups", clusterName=cluster))
+    own = [name for name in names if name.startswith(neuron_nodegroups(experiment))]
+    found = [one for name in own if (one := _described(experiment, aws, name)) is not None]
     return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)
 
 
 def refuse_another(experiment: Experiment, group: Group) -> None:
     """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
-    wanted = neuron_nodegroup(experiment)
-    if group.name != wanted:
-        why = f"exists, and the experiment now describes {wanted}"
+    if group.name != (wanted := neuron_nodegroup(experiment)):
         back = "take the change of cluster.capacity and cluster.availability_zones back"
+        why = f"exists, and the experiment now describes {wanted}"
         remedy = f"deploy that ({deploy_command(experiment.name)}), or {back}"
         raise Refusal(Finding(f"node group {group.name}", None, why, remedy))
 
@@ -119,19 +213,18 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
 def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> None:
     """Ask EKS for `nodes`, between 0 and what the experiment allows.
 
-    Raises `Misuse` beyond `cluster.max_nodes` and `Refusal` while EKS is busy with the group.
+    Raises `Misuse` beyond `cluster.max_nodes` and `BusyError` while EKS is changing the group.
     """
     refuse_too_many(experiment, nodes, group)
     scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
+    which = {"clusterName": cluster_name(experiment), "nodegroupName": group.name}
     try:
-        aws.client("eks").update_nodegroup_config(
-            clusterName=cluster_name(experiment), nodegroupName=group.name, scalingConfig=scaling
-        )
+        aws.client("eks").update_nodegroup_config(**which, scalingConfig=scaling)
     except AwsError as error:
-        if error.code == "ResourceInUseException":
-            why, remedy = f"EKS is changing it ({group.status})", "wait a minute, then run this again"
-            raise BusyError(Finding(f"node group {group.name}", None, why, remedy)) from None
-        raise
+        if error.code != "ResourceInUseException":
+            raise
+        why, remedy = f"EKS is changing it ({group.status})", "wait a minute, then run this again"
+        raise BusyError(Finding(f"node group {group.name}", None, why, remedy)) from None
 
 
 def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = None) -> None:
@@ -159,13 +252,12 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
     try:
         off = min(filter(None, (next_off(expression, now=now), block_over(experiment))))
     except ValueError:
-        why, deploy = f"acts at {expression}, which no deployment set", deploy_command(experiment.name)
-        raise _endless(f"schedule {daily_schedule(experiment)}", why, f"delete it, then {deploy}") from None
+        why, remedy = f"acts at {expression}, which no deployment set", deploy_command(experiment.name)
+        raise _endless(f"schedule {daily_schedule(experiment)}", why, f"delete it, then {remedy}") from None
     if off <= now:
         capacity = experiment.cluster.capacity
         why = f"ends at {capacity.ends_at}, and its nodes are taken away from an hour before"
-        remedy = "buy or extend a block, set cluster.capacity and deploy"
-        raise Refusal(Finding(f"capacity block {capacity.reservation_id}", None, why, remedy))
+        raise Refusal(Finding(f"capacity block {capacity.reservation_id}", None, why, _BUY))
     return off
 
 
@@ -174,18 +266,14 @@ def refuse_cut(experiment: Experiment, *, off: datetime, now: datetime, needs_h:
     if now + timedelta(hours=needs_h) <= off:
         return
     cluster, fit = experiment.cluster, int((off - now) / timedelta(minutes=6) - 0.5) / 10
-    if cluster.capacity.ends_at:
-        remedy = "buy or extend a block, set cluster.capacity and deploy"
-    else:
-        whose = f" of {cluster.nodes_of}" if cluster.nodes_of else ""
-        later = off + AGAIN_AFTER
-        remedy = f"start it after {later:%H:%M} UTC, or change cluster.off_at_utc{whose}, render and deploy"
+    whose = f" of {cluster.nodes_of}" if cluster.nodes_of else ""
+    later = f"start it after {off + AGAIN_AFTER:%H:%M} UTC, or change cluster.off_at_utc{whose}, render and deploy"
+    keeps = f"; or give --hours {fit}, and a later run goes on from where it gets" if fit > 0 else ""
     why = (
         f"the nodes are set to 0 at {stamp(off)} ({cluster.off_when}), and {needs_h:.1f} Trn2 hours are predicted, until "
         f"{stamp(now + timedelta(hours=needs_h))}"
     )
-    keeps = f"; or give --hours {fit}, and a later run goes on from where it gets" if fit > 0 else ""
-    raise Refusal(Finding(experiment.name, None, why, remedy + keeps))
+    raise Refusal(Finding(experiment.name, None, why, (_BUY if cluster.capacity.ends_at else later) + keeps))
 
 
 def schedule_off(
@@ -229,19 +317,19 @@ def schedule_off(
 def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
     """`InUseError` while nodes of a group that several use are another's: the schedule that ends a rental names whose it is,
     and nodes without a rental are their owner's."""
-    owner = experiment.cluster.nodes_of
+    owner, where = experiment.cluster.nodes_of, f"node group {group.name}"
     found = _schedule(experiment, aws, schedule_name(experiment)) or {}
-    said = found.get("Description", "")
-    if said == _description(experiment):
+    user = found.get("Description", "")
+    if user == _description(experiment):
         return
-    if said:
-        why = f"is in use ({said}; {found['ScheduleExpression']})"
+    if user:
+        why = f"is in use ({user}; {found['ScheduleExpression']})"
         remedy = "wait until that run has ended, or end it with ./trnspec scale 0 of that experiment"
-        raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
+        raise InUseError(Finding(where, None, why, remedy))
     if owner and group.desired:
         why = f"has {count(group.desired, 'node')} that {owner} started without a time to live"
         remedy = f"let {owner} set them to 0 (./trnspec scale 0 with its file), then run this again"
-        raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
+        raise InUseError(Finding(where, None, why, remedy))
 
 
 def refuse_taking(experiment: Experiment, aws: Aws, group: Group) -> AwsError | None:
@@ -275,8 +363,8 @@ def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
         enable = "enable it in the console of EventBridge Scheduler, then run this again"
         raise _endless(where, f"is {found['State']}", enable)
     try:
-        told = json.loads(found["Target"]["Input"])
-        about = told["NodegroupName"], told["ClusterName"]
+        target = json.loads(found["Target"]["Input"])
+        about = target["NodegroupName"], target["ClusterName"]
     except (ValueError, KeyError, TypeError, RecursionError):
         about = "none", "none"
     if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
@@ -289,12 +377,10 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
     action, where = "eks:UpdateNodegroupConfig", f"role {role_arn.rpartition('/')[2]}"
     asked = {"PolicySourceArn": role_arn, "ActionNames": [action], "ResourceArns": [group.arn]}
     codes = ("NoSuchEntity", "NoSuchEntityException")
-    answer = aws.client("iam").find("simulate_principal_policy", *codes, **asked)
-    if answer is None:
-        delete = f"aws cloudformation delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}"
-        again = (
-            f"delete the nodes stack and deploy it again ({delete}, then {deploy_command(experiment.name)})"
-        )
+    if (answer := aws.client("iam").find("simulate_principal_policy", *codes, **asked)) is None:
+        stack, deploy = stack_name(experiment, "nodes"), deploy_command(experiment.name)
+        delete = f"aws cloudformation delete-stack --stack-name {stack} --region {aws.region}"
+        again = f"delete the nodes stack and deploy it again ({delete}, then {deploy})"
         raise _endless(where, "does not exist", again)
     (result,) = answer["EvaluationResults"]
     if result["EvalDecision"] != "allowed":
@@ -304,25 +390,22 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
 
 
 def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
-    """When the one-time schedule sets the group to 0, e.g. `2026-04-01T12:00:00Z`; nothing without one."""
+    """When the one-time schedule sets the group to 0, e.g. `2026-04-01T12:00:00Z`; None without one."""
     found = _schedule(experiment, aws, schedule_name(experiment))
     return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z" if found else None
 
 
 def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
     """A one-time schedule that was made before a deployment gave the schedules another role: the old role is gone, so it
-    can do nothing. Nothing where both have the same."""
+    can do nothing. None where both have the same."""
     name = schedule_name(experiment)
     once, daily = (_schedule(experiment, aws, one) for one in (name, daily_schedule(experiment)))
     if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
         return None
     old, new = (one["Target"]["RoleArn"].rpartition("/")[2] for one in (once, daily))
-    return Finding(
-        f"schedule {name}",
-        None,
-        f"has role {old}, and the deployment's is {new}, so it may not set the nodes to 0",
-        "./trnspec scale N --hours H makes it again (until then only the daily schedule acts)",
-    )
+    why = f"has role {old}, and the deployment's is {new}, so it may not set the nodes to 0"
+    remedy = "./trnspec scale N --hours H makes it again (until then only the daily schedule acts)"
+    return Finding(f"schedule {name}", None, why, remedy)
 
 
 def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from operations.cloud.aws import Aws, Calls
 from operations.cloud.nodegroup import read
 
 CONTROL_PLANE_ADDRESSES = 16
-"""What EKS recommends for its own interfaces in a subnet; functions and the way in take a few of them."""
+"""What EKS recommends for its own interfaces in a subnet; functions and the bastion take a few of them."""
 INTERFACES_OF_A_NODE = 2
 """With addresses for pods: the one in use and the one that the network plugin keeps ready, full of addresses
 (`WARM_ENI_TARGET`, https://docs.aws.amazon.com/eks/latest/best-practices/vpc-cni.html). EFA takes an address on the first
@@ -29,40 +29,38 @@ BALANCER_TAG = "kubernetes.io/role/internal-elb"
 CLUSTER_TAG = "kubernetes.io/cluster/"
 """A subnet with such a tag is for the clusters that are named so and for no other; one without is for all (`findSubnets` of
 https://github.com/kubernetes/cloud-provider-aws/blob/master/pkg/providers/v1/aws.go)."""
-_OUTSIDE = "public.ecr.aws and Hugging Face"
 _EVERYWHERE = "0.0.0.0/0"
 _DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
 _GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"
+_Described = dict[str, Any]
+"""Of EC2."""
 
 
 class ExistingVpc:
-    """The checks of the VPC that an experiment names. What EC2 says of subnets, routes and endpoints is asked once."""
+    """The checks of the VPC that an experiment names. EC2 is asked once for subnets, routes and endpoints."""
 
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self._experiment, self._aws = experiment, aws
-        self._named = experiment.cluster.network.private_subnets
+        self._ids = experiment.cluster.network.private_subnets
         self._vpc = experiment.cluster.network.vpc or ""
 
     @property
     def _ec2(self) -> Calls:
         return self._aws.client("ec2")
 
-    def _asked(self, operation: str, key: str, name: str, *values: str) -> list[dict[str, Any]]:
-        return list(self._ec2.every(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
-
     def checks(self) -> dict[str, Callable[[], Finding]]:
         """All of them by name; none where a deployment makes the network."""
         if not self._vpc:
             return {}
         found: dict[str, Callable[[], Finding]] = {"vpc": self.vpc}
-        for zone in self._named:
+        for zone in self._ids:
             found[f"subnet {zone}"] = partial(self.subnet, zone)
             found[f"addresses {zone}"] = partial(self.addresses, zone)
             found[f"way out {zone}"] = partial(self.way_out, zone)
         return {**found, "endpoints": self.endpoints}
 
     def vpc(self) -> Finding:
-        """There, with both kinds of DNS, and no control plane in another network."""
+        """It exists, has both kinds of DNS, and the control plane is in no other network."""
         vpc, aws = self._vpc, self._aws
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
             why = f"{vpc}: no such VPC in account {aws.account}, {aws.region}"
@@ -72,52 +70,52 @@ class ExistingVpc:
             why = f"{own} is deployed, and a cluster does not move from its network to {vpc}"
             return finding(why, "run ./trnspec teardown first; buckets stay")
         for name, option in _DNS.items():
-            told = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
-            if not told[name]["Value"]:
+            value = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
+            if not value[name]["Value"]:
                 remedy = f"aws ec2 modify-vpc-attribute --vpc-id {vpc} {option} --region {aws.region}"
                 return finding(f"{vpc} has {name} off, and nodes cannot register without", remedy)
         return fine(f"{vpc} has DNS resolution and DNS host names enabled")
 
     def subnet(self, zone: str) -> Finding:
-        """There, in this VPC and zone, and where the load balancer is looked for if there is one."""
-        found, key = self._there(zone), f"cluster.network.private_subnets.{zone}"
-        name, serve = self._named[zone], self._experiment.serve
+        """It is in this VPC and zone, and where the load balancer is looked for if there is one."""
+        found, key = self._subnet(zone), f"cluster.network.private_subnets.{zone}"
+        name, serve, there = self._ids[zone], self._experiment.serve, found["AvailabilityZone"]
         if found["VpcId"] != self._vpc:
             return finding(f"{name} is in {found['VpcId']}, not in {self._vpc}", f"change {key}")
-        if found["AvailabilityZone"] != zone:
-            there = found["AvailabilityZone"]
+        if there != zone:
             return finding(f"{name} is in {there}, not in {zone}", f"name a subnet of {zone} in {key}")
-        tag = {"Key": BALANCER_TAG, "Value": "1"}
         if serve is not None and serve.certificate_arn:
+            tags, unusable = found.get("Tags", ()), "so the load balancer of serve cannot use it"
             tagging = f"aws ec2 create-tags --resources {name} --region {self._aws.region} --tags"
-            if tag not in found.get("Tags", ()):
-                why = f"{name} has no tag {BALANCER_TAG}: 1, so the load balancer of serve cannot use it"
+            if {"Key": BALANCER_TAG, "Value": "1"} not in tags:
+                why = f"{name} has no tag {BALANCER_TAG}: 1, {unusable}"
                 return finding(why, f"{tagging} Key={BALANCER_TAG},Value=1")
-            of = [one["Key"] for one in found.get("Tags", ()) if one["Key"].startswith(CLUSTER_TAG)]
+            clusters = [one["Key"] for one in tags if one["Key"].startswith(CLUSTER_TAG)]
             own = f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
-            if of and own not in of:
-                why = f"{name} has the tag {', '.join(of)} and not {own}, so the load balancer of serve cannot use it"
+            if clusters and own not in clusters:
+                why = f"{name} has the tag {', '.join(clusters)} and not {own}, {unusable}"
                 return finding(why, f"{tagging} Key={own},Value=shared")
         return fine(f"{name}, {found['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:
-        """Free addresses for what may still start: the EC2 API knows how many a node's interfaces take."""
-        free, parts = int(self._there(zone)["AvailableIpAddressCount"]), self._parts(zone)
-        need, of = sum(parts.values()), ", ".join(f"{count} {what}" for what, count in parts.items())
-        told = f"{self._named[zone]} has {free} free addresses; needed: {need}{of and f' ({of})'}"
+        """Free addresses for what may still start: EC2 says how many a node's interfaces take."""
+        free, parts = int(self._subnet(zone)["AvailableIpAddressCount"]), self._needed(zone)
+        need, by = sum(parts.values()), ", ".join(f"{count} {what}" for what, count in parts.items())
+        why = f"{self._ids[zone]} has {free} free addresses; needed: {need}{by and f' ({by})'}"
         if free >= need:
-            return fine(told)
-        return finding(told, f"name a larger subnet of {zone}, or free addresses in this one")
+            return fine(why)
+        return finding(why, f"name a larger subnet of {zone}, or free addresses in this one")
 
-    def _parts(self, zone: str) -> dict[str, int]:
+    def _needed(self, zone: str) -> dict[str, int]:
         """Addresses that are not taken yet, by what takes them. System nodes spread over the zones."""
         experiment, cluster = self._experiment, self._experiment.cluster
         there = {stack.name for stack in cloudformation.deployed(experiment, self._aws) if stack.made}
-        parts, home = {}, stack_name(experiment, "nodes" if cluster.existing else "cluster")
+        home = stack_name(experiment, "nodes" if cluster.existing else "cluster")
+        parts = {}
         if not cluster.existing and home not in there:
             parts["for the control plane"] = CONTROL_PLANE_ADDRESSES
         if cluster.nodes_of is None and home not in there:
-            spread = -(-(SYSTEM_NODES + 1) // len(self._named))
+            spread = -(-(SYSTEM_NODES + 1) // len(self._ids))
             parts["for system nodes"] = spread * self._of_a_node(SYSTEM_INSTANCE_TYPE)
         if cluster.nodes_of is None and zone == cluster.trn2_zone:
             up = read(experiment, self._aws).desired if stack_name(experiment, "nodes") in there else 0
@@ -130,25 +128,28 @@ class ExistingVpc:
 
     def way_out(self, zone: str) -> Finding:
         """A route to the internet that works without a public address."""
-        self._there(zone)
-        table = self._table(zone)
-        name, route = table.get("RouteTableId", "no route table"), _default_route(table)
-        to_nat = f"aws ec2 create-route --route-table-id {name} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
+        self._subnet(zone)
+        table, route = self._table(zone), self._default_route(zone)
+        name = table.get("RouteTableId", "no route table")
+        create = f"aws ec2 create-route --route-table-id {name} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
+        replace = create.replace("create", "replace")
         if route is None:
-            why = f"{name} has no route to {_EVERYWHERE}; charts, images and weights come from {_OUTSIDE} too"
-            return finding(why, to_nat)
-        target = _target(route)
-        told = f"{name} sends {_EVERYWHERE} to {target}"
+            sources = "charts, images and weights come from public.ecr.aws and Hugging Face too"
+            return finding(f"{name} has no route to {_EVERYWHERE}; {sources}", create)
+        keys = [key for key in route if key.endswith("Id") and not key.startswith("Destination")]
+        ids = [str(route[key]) for key in keys if "-" in str(route[key])]
+        target = ids[0] if ids else "something without an id"  # a NAT or transit gateway, an interface ...
+        why = f"{name} sends {_EVERYWHERE} to {target}"
         if route.get("State") == "blackhole":
-            return finding(f"{told}, which is gone", to_nat.replace("create", "replace"))
+            return finding(f"{why}, which is gone", replace)
         if target.startswith("igw-"):
-            why = f"{told}, which serves public addresses only, and nodes have none"
-            return finding(why, f"name a private subnet of {zone}, whose route leads to a NAT gateway")
+            private = f"name a private subnet of {zone}, whose route leads to a NAT gateway"
+            return finding(f"{why}, which serves public addresses only, and nodes have none", private)
         if target.startswith("pcx-"):
-            why = f"{told}, a peering connection, which leads to addresses of the other VPC and not to the internet"
-            return finding(why, to_nat.replace("create", "replace"))
-        s3 = "" if self._reaches_s3(zone) else "; S3 goes that way too: a gateway endpoint costs nothing"
-        return fine(f"{told}{s3}")
+            peer = "a peering connection, which leads to addresses of the other VPC and not to the internet"
+            return finding(f"{why}, {peer}", replace)
+        s3 = "; S3 goes that way too: a gateway endpoint costs nothing"
+        return fine(why if self._reaches_s3(zone) else f"{why}{s3}")
 
     def endpoints(self) -> Finding:
         """Without a way out every service is needed here; and one that is here is used, so it must let nodes in."""
@@ -160,95 +161,85 @@ class ExistingVpc:
         if shut:
             why = f"{', '.join(shut)}: no security group admits port 443 from all of these subnets"
             return finding(why, "let a group of each admit TCP 443 from the networks of the subnets")
-        cut_off = [zone for zone in self._subnets if _default_route(self._table(zone)) is None]
+        cut_off = [zone for zone in self._subnets if self._default_route(zone) is None]
         missing = [service for service in SERVICES if service not in self._interfaces] if cut_off else []
         missing += ["s3"] if any(not self._reaches_s3(zone) for zone in cut_off) else []
         if missing:
             why = f"subnets in {', '.join(cut_off)} have no way out, and the VPC no endpoint with private DNS for"
-            prefix = f"com.amazonaws.{self._aws.region}."
-            remedy = f"create them ({prefix}ecr.api ...; s3 as a gateway endpoint of the route tables), or add a way out"
-            return finding(f"{why} {', '.join(missing)}", remedy)
+            names = (
+                f"com.amazonaws.{self._aws.region}.ecr.api ...; s3 as a gateway endpoint of the route tables"
+            )
+            return finding(f"{why} {', '.join(missing)}", f"create them ({names}), or add a way out")
         return fine(f"inside the VPC: {', '.join(self._interfaces) or 'none'}; the others by the way out")
 
-    def _there(self, zone: str) -> dict[str, Any]:
-        """The subnet as EC2 describes it. Raises `Refusal` where the account has none of this id here."""
+    def _asked(self, operation: str, key: str, name: str, *values: str) -> list[_Described]:
+        return list(self._ec2.every(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
+
+    @cached_property
+    def _subnets(self) -> dict[str, _Described]:
+        """By zone, those that exist, whatever VPC they are in."""
+        found = self._asked("describe_subnets", "Subnets", "subnet-id", *self._ids.values())
+        zones = {name: zone for zone, name in self._ids.items()}
+        return {zones[one["SubnetId"]]: one for one in found}
+
+    def _subnet(self, zone: str) -> _Described:
         if zone in self._subnets:
             return self._subnets[zone]
-        why = f"{self._named[zone]}: no such subnet in account {self._aws.account}, {self._aws.region}"
+        why = f"{self._ids[zone]}: no such subnet in account {self._aws.account}, {self._aws.region}"
         remedy = f"check cluster.network.private_subnets.{zone}, cluster.region and AWS_PROFILE"
         raise Refusal(finding(why, remedy))
 
     @cached_property
-    def _subnets(self) -> dict[str, dict[str, Any]]:
-        """By zone, those that exist, whatever VPC they are in."""
-        found = self._asked("describe_subnets", "Subnets", "subnet-id", *self._named.values())
-        zones = {name: zone for zone, name in self._named.items()}
-        return {zones[one["SubnetId"]]: one for one in found}
-
-    @cached_property
-    def _tables(self) -> list[dict[str, Any]]:
+    def _tables(self) -> list[_Described]:
         return self._asked("describe_route_tables", "RouteTables", "vpc-id", self._vpc)
 
-    def _table(self, zone: str) -> dict[str, Any]:
+    def _table(self, zone: str) -> _Described:
         """Its own route table, else the main one."""
         joined = [(one, table) for table in self._tables for one in table.get("Associations", ())]
-        own = (table for one, table in joined if one.get("SubnetId") == self._named[zone])
+        own = (table for one, table in joined if one.get("SubnetId") == self._ids[zone])
         return next(own, next((table for one, table in joined if one.get("Main")), {}))
 
+    def _default_route(self, zone: str) -> _Described | None:
+        routes = self._table(zone).get("Routes", ())
+        return next((route for route in routes if route.get("DestinationCidrBlock") == _EVERYWHERE), None)
+
     @cached_property
-    def _endpoints(self) -> list[dict[str, Any]]:
+    def _endpoints(self) -> list[_Described]:
         found = self._asked("describe_vpc_endpoints", "VpcEndpoints", "vpc-id", self._vpc)
         return [one for one in found if str(one.get("State")).lower() == "available"]
 
     @cached_property
-    def _interfaces(self) -> dict[str, dict[str, Any]]:
+    def _interfaces(self) -> dict[str, _Described]:
         """Endpoints that answer under a service's usual name, by service."""
         prefix = f"com.amazonaws.{self._aws.region}."
-        return {
-            one["ServiceName"].removeprefix(prefix): one
-            for one in self._endpoints
-            if one.get("VpcEndpointType") == "Interface"
-            and one.get("PrivateDnsEnabled")
-            and one["ServiceName"].removeprefix(prefix) in (*SERVICES, "s3")
-        }
+        kind = [one for one in self._endpoints if one.get("VpcEndpointType") == "Interface"]
+        named = {one["ServiceName"].removeprefix(prefix): one for one in kind if one.get("PrivateDnsEnabled")}
+        return {service: one for service, one in named.items() if service in (*SERVICES, "s3")}
 
     def _reaches_s3(self, zone: str) -> bool:
         table = self._table(zone).get("RouteTableId")
         gateways = [one for one in self._endpoints if table in one.get("RouteTableIds", ())]
         return "s3" in self._interfaces or any(one["ServiceName"].endswith(".s3") for one in gateways)
 
-    def _admits(self, endpoint: dict[str, Any]) -> bool:
+    def _admits(self, endpoint: _Described) -> bool:
         """Whether rules let every subnet in by its addresses, or the cluster's group, which nodes and functions of ours join."""
         groups = [group["GroupId"] for group in endpoint.get("Groups", ())]
         described = self._ec2.describe_security_groups(GroupIds=groups)["SecurityGroups"] if groups else []
         rules = [rule for group in described for rule in group["IpPermissions"] if _opens_https(rule)]
         joined = self._experiment.cluster.security_group
-        if joined and any(
-            pair["GroupId"] == joined for rule in rules for pair in rule.get("UserIdGroupPairs", ())
-        ):
+        if joined and joined in [
+            pair["GroupId"] for rule in rules for pair in rule.get("UserIdGroupPairs", ())
+        ]:
             return True
-        wide = [IPv4Network(one["CidrIp"]) for rule in rules for one in rule.get("IpRanges", ())]
+        wide = [one["CidrIp"] for rule in rules for one in rule.get("IpRanges", ())]
         lists = [one["PrefixListId"] for rule in rules for one in rule.get("PrefixListIds", ())]
         for name in dict.fromkeys(lists):
             entries = self._ec2.every("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
-            wide += [IPv4Network(one["Cidr"]) for one in entries if ":" not in one["Cidr"]]
+            wide += [one["Cidr"] for one in entries if ":" not in one["Cidr"]]
         inside = [IPv4Network(one["CidrBlock"]) for one in self._subnets.values()]
-        return all(any(subnet.subnet_of(other) for other in wide) for subnet in inside)
+        return all(any(subnet.subnet_of(IPv4Network(other)) for other in wide) for subnet in inside)
 
 
-def _default_route(table: dict[str, Any]) -> dict[str, Any] | None:
-    routes = table.get("Routes", ())
-    return next((route for route in routes if route.get("DestinationCidrBlock") == _EVERYWHERE), None)
-
-
-def _target(route: dict[str, Any]) -> str:
-    """The id of what a route leads to: a NAT or transit gateway, an interface ..."""
-    named = (
-        str(value) for key, value in route.items() if key.endswith("Id") and not key.startswith("Destination")
-    )
-    return next((value for value in named if "-" in value), "something without an id")
-
-
-def _opens_https(rule: dict[str, Any]) -> bool:
+def _opens_https(rule: _Described) -> bool:
     within: bool = rule.get("FromPort", 0) <= 443 <= rule.get("ToPort", 65535)
     return rule["IpProtocol"] == "-1" or (rule["IpProtocol"] == "tcp" and within)

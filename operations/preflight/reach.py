@@ -1,8 +1,9 @@
-"""What this machine reaches without credentials: registries, and its own address."""
+"""What this machine reaches without AWS: registries, its own address, and the models that Hugging Face asks a token for."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import urllib.error
@@ -12,21 +13,22 @@ from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPException
 from ipaddress import ip_address, ip_network
-from typing import BinaryIO
 from urllib.parse import urlencode
 
 from core.findings import Finding, Outside, finding, fine
 from experiment import Experiment
+from experiment.arms import Weights
 from infra.pins import NEURON_CHART
 from operations.cloud.access import PLUGIN
 from operations.cloud.clock import TooLateError, within
 
+TOKEN = "HF_TOKEN"
+"""Where this machine has the token that the Secret of `weights.token_secret` holds in the cluster."""
 TIMEOUT_S = 20
 _PATIENCE_S = 60
 """For the whole of an answer: one that drips never passes TIMEOUT_S."""
 _MOST_BYTES = 2**20
 """A token takes a few thousand."""
-_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _KINDS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
@@ -59,7 +61,7 @@ class Web:
         try:
             request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
             with within(_PATIENCE_S), urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                return Answer(response.status, response.headers, _body(response))
+                content = response.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, error.headers)  # nobody reads the page of an error
@@ -67,33 +69,30 @@ class Web:
             raise _silent(url, f"no whole answer in {_PATIENCE_S} s") from None
         except (OSError, HTTPException, ValueError) as error:
             raise _silent(url, f"does not answer ({getattr(error, 'reason', error)})") from None
+        if len(content) > _MOST_BYTES:
+            why = f"its answer is longer than {_MOST_BYTES >> 20} MiB"
+            raise _silent(url, f"does not answer ({why})")
+        return Answer(response.status, response.headers, content)
 
 
-def _silent(url: str, why: str) -> Outside:
-    return Outside(Finding(url, None, why, "check network and proxy"))
-
-
-def _body(response: BinaryIO) -> bytes:
-    """Raises ValueError for more than anything that is asked for can have."""
-    content = response.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"its answer is longer than {_MOST_BYTES >> 20} MiB")
-    return content
+def _silent(where: str, why: str) -> Outside:
+    return Outside(Finding(where, None, why, "check network and proxy"))
 
 
 def images(experiment: Experiment) -> tuple[str, ...]:
     """Images that the experiment names, and charts in OCI registries, which are asked for as images are; the image of the
     benchmark is built at deploy time."""
-    chart = NEURON_CHART
     named = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
-    return (*named, f"{chart.repository.removeprefix('oci://')}:{chart.version}")
+    return (*named, f"{NEURON_CHART.repository.removeprefix('oci://')}:{NEURON_CHART.version}")
 
 
 def reachable(image: str, web: Web) -> Finding:
     """Whether the registry has the manifest, asked as a kubelet would (OCI distribution, anonymously)."""
     registry, path = image.split("/", 1)
-    name, reference = parts(path)
-    url = f"{web.scheme}://{registry}/v2/{name}/manifests/{reference}"
+    path, _, digest = path.partition("@")
+    name, colon, tag = path.rpartition(":")
+    reference = digest or (tag if colon else "latest")
+    url = f"{web.scheme}://{registry}/v2/{name if colon else path}/manifests/{reference}"
     answer = web.ask(url, method="HEAD", headers={"Accept": _KINDS})
     if answer.status == 401:
         token = _token(answer, image, web)
@@ -109,19 +108,10 @@ def reachable(image: str, web: Web) -> Finding:
     raise Outside(Finding(image, None, f"the registry answers HTTP {answer.status}", _LATER))
 
 
-def parts(path: str) -> tuple[str, str]:
-    """Repository and what is asked of it: the digest where there is one, else the tag."""
-    path, at, digest = path.partition("@")
-    name, colon, tag = path.rpartition(":")
-    if not colon:
-        name, tag = path, "latest"
-    return name, digest if at else tag
-
-
 def _token(answer: Answer, image: str, web: Web) -> str:
     """As the registry asks for it: `Bearer realm="...",service="...",scope="..."`
     (https://distribution.github.io/distribution/spec/auth/token/)."""
-    asked = dict(_CHALLENGE.findall(answer.headers.get("www-authenticate", "")))
+    asked = dict(re.findall(r'(\w+)="([^"]*)"', answer.headers.get("www-authenticate", "")))
     realm = asked.pop("realm", "")
     if not realm.startswith(f"{web.scheme}://"):
         why = f"the registry wants a login and names no {web.scheme} address for it"
@@ -140,18 +130,76 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     if not cidrs:
         if shutil.which(PLUGIN):
             return fine(f"none: the endpoint is private, {PLUGIN} is installed")
-        return finding(
-            f"none, so the endpoint is private, and {PLUGIN} is not installed",
-            "install the Session Manager plugin (docs.aws.amazon.com/systems-manager), or add your network",
+        why = f"none, so the endpoint is private, and {PLUGIN} is not installed"
+        remedy = (
+            "install the Session Manager plugin (docs.aws.amazon.com/systems-manager), or add your network"
         )
+        return finding(why, remedy)
     text = web.ask(web.address_service).body.decode(errors="replace").strip()
     try:
         address = ip_address(text)
     except ValueError:
         raise _silent(web.address_service, f"answers {text[:40]!r}, which is not an address") from None
-    told = f"{address}, where this machine comes from, is in"
+    here = f"{address}, where this machine comes from, is in"
     for cidr in cidrs:
         if address in ip_network(cidr, strict=False):
-            return fine(f"{told} {cidr}")
+            return fine(f"{here} {cidr}")
     remedy = f"add {address}/{address.max_prefixlen} to cluster.admin_cidrs and deploy"
-    return finding(f"{told} none of {', '.join(cidrs)}", remedy)
+    return finding(f"{here} none of {', '.join(cidrs)}", remedy)
+
+
+def guarded(experiment: Experiment) -> tuple[Weights, ...]:
+    """What is fetched from Hugging Face and may need a token: gated models, and all where the file names a token."""
+    public = [one for one in experiment.weights if one.address is None]
+    return tuple(one for one in public if one.model.gated or experiment.token_secret)
+
+
+def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
+    """Whether Hugging Face gives out the models: one small file of each is asked for as the fetch Job would, and nothing is
+    downloaded. `endpoint`: another hub.
+
+    Raises `Outside` without a token, and where the hub cannot be asked.
+    """
+    asked, token = guarded(experiment), os.environ.get(TOKEN, "").strip()
+    names, secret = ", ".join(dict.fromkeys(one.model.name for one in asked)), experiment.token_secret
+    if not token:
+        why = f"{TOKEN} is not set, so it is not known whether {names} can be fetched"
+        key = f"the token that is the key `token` of Secret {secret or 'hf-token'}"
+        raise Outside(Finding("", None, why, f"export {TOKEN}, {key}, then run this again"))
+    for one in asked:
+        if (refused := _refused(one, token, endpoint)) is not None:
+            return refused
+    return fine(f"{TOKEN} may read {names}; Secret {secret} must hold the same token")
+
+
+def _refused(one: Weights, token: str, endpoint: str | None) -> Finding | None:
+    """Why the hub does not give it out; None where it does."""
+    from httpx2 import (
+        HTTPError,
+    )  # what huggingface_hub asks with: its errors come through where nobody answers
+    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_url
+
+    name, page = one.model.name, f"https://huggingface.co/{one.model.name}"
+    try:
+        url = hf_hub_url(name, "config.json", revision=one.revision, endpoint=endpoint)
+        get_hf_file_metadata(url, token=token, timeout=TIMEOUT_S, endpoint=endpoint)
+    except errors.EntryNotFoundError:
+        return None  # a head without this file; the repository is open to us
+    except errors.GatedRepoError:
+        why = f"{name} is gated, and the account of {TOKEN} has no access"
+        return finding(why, f"accept its licence on {page} with that account, and wait until it is granted")
+    except errors.RevisionNotFoundError:
+        return finding(f"{name} has no revision {one.revision}", f"write a commit of {page}/commits/main")
+    except errors.RepositoryNotFoundError:
+        why = f"{name} does not exist on Hugging Face, or {TOKEN} may not see it"
+        look = f"look at {page} with the account of that token; a fine-grained token must name it"
+        return finding(why, look)
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            why = f"Hugging Face refuses {TOKEN} (HTTP {status})"
+            return finding(why, "make a token that may read, at https://huggingface.co/settings/tokens")
+        raise _silent(name, f"Hugging Face could not be asked (HTTP {status})") from None
+    except (HTTPError, OSError) as error:
+        raise _silent(name, f"Hugging Face could not be asked ({type(error).__name__})") from None
+    return None

@@ -165,9 +165,9 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
         before, after = map(by_key, files)
         arms = tuple(_arms(old["arms"] if old else {}, new["arms"], before, after))
         if old is None:
-            said = (Note("arms", f"new experiment: {', '.join(new['arms'])}"), *_cost({}, new))
+            notes = (Note("arms", f"new experiment: {', '.join(new['arms'])}"), *_cost({}, new))
         else:
-            said = (
+            notes = (
                 *_cost(old, new),
                 *_moved(name, old, new),
                 *_fairness(old, new),
@@ -177,8 +177,8 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
                 *_came_and_went({row.name for row in arms}, *files, gitops=_applier(head) == "gitops"),
                 *_resources(name, base["templates"], head["templates"], names=names),
             )
-        if said or any(row.changes or row.needs_human for row in arms):
-            yield ExperimentReview(name, arms, said)
+        if notes or any(row.changes or row.needs_human for row in arms):
+            yield ExperimentReview(name, arms, notes)
     for name in sorted(base["experiments"].keys() - head["experiments"].keys()):
         text = f"experiment removed or renamed: {_left_behind(name, base['experiments'][name])}"
         yield ExperimentReview(name, (), (Note("cost", text),))
@@ -206,7 +206,7 @@ def _arms(
 
 
 def _deployment(objects: Mapping[Key, Object], name: str) -> Object | None:
-    """Of an arm; an arm that no server can run has none."""
+    """An arm's; one that no server can run has none."""
     return next((item for key, item in objects.items() if (key[0], key[2]) == ("Deployment", name)), None)
 
 
@@ -298,8 +298,8 @@ def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
         if path.startswith(("benchmark.", "prompts.")):
             measured.append(worded(change))
         elif path in ("cluster.network.vpc", "cluster.existing"):
-            why = "a cluster does not move between networks, nor objects between clusters: tear down before, deploy after"
-            yield Note("cluster", f"{worded(change)}: {why}")
+            remedy = "a cluster does not move between networks, nor objects between clusters: tear down before, deploy after"
+            yield Note("cluster", f"{worded(change)}: {remedy}")
         elif path not in _IN_OTHER_NOTES and not path.startswith("cluster.instance."):
             of_cluster = path.startswith(("cluster.", "serve", "token_secret"))
             needs_human = of_cluster and path != "cluster.off_at_utc"
@@ -345,7 +345,7 @@ def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops
 
 
 def _resources(name: str, before: State, after: State, *, names: Collection[str]) -> Iterator[Note]:
-    """Of the stacks of this experiment: what is lost, and what replaces nodes. `names`: of all experiments."""
+    """What its stacks lose, and what replaces nodes. `names` are those of all experiments."""
     for stack in sorted(before.keys() | after.keys()):
         owners = [one for one in names if stack.startswith(f"{one}-")]
         if name != max(owners, key=len, default=None):  # `a-b-storage` is of `a-b`, where `a` exists as well
@@ -365,7 +365,7 @@ def _resources(name: str, before: State, after: State, *, names: Collection[str]
 
 
 def _diffs(base: State, head: State) -> Iterator[Diff]:
-    """Of prompts, a line each, with their own line ends escaped; of manifests and of templates."""
+    """The diffs of prompts (a line each, with their own line ends escaped), manifests and templates."""
     sides, texts = (base, head), []
     for name in sorted(base["experiments"].keys() & head["experiments"].keys()):
         texts.append(

@@ -79,13 +79,15 @@ def _unknown(path: str, facts: Mapping[str, Any]) -> bool:
 
 def arm_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What an arm's facts say differently, in the reader's terms."""
-    found = {change.path: change for change in fact_changes(old, new)}
+    by_path = {change.path: change for change in fact_changes(old, new)}
     texts = []
     if ("speculation" in old) != ("speculation" in new):  # an absent one is one `None`
         texts = [f"speculation {speculation(old)} -> {speculation(new)}"]
-        found = {path: change for path, change in found.items() if path.split(".")[0] != "speculation"}
-    ordered = [path for path in _LABELS if path in found] + [path for path in found if path not in _LABELS]
-    return texts + [worded(found[path], _LABELS.get(path)) for path in ordered]
+        by_path = {path: change for path, change in by_path.items() if path.split(".")[0] != "speculation"}
+    ordered = [path for path in _LABELS if path in by_path] + [
+        path for path in by_path if path not in _LABELS
+    ]
+    return texts + [worded(by_path[path], _LABELS.get(path)) for path in ordered]
 
 
 def speculation(facts: Mapping[str, Any]) -> str:
@@ -128,14 +130,14 @@ def key(item: Object) -> Key:
 
 def field_changes(old: Object, new: Object) -> tuple[list[str], tuple[str, ...]]:
     """Fields of a Deployment that differ with their values, and those whose change replaces its pods, or lets pods come and go."""
-    found = {
+    fields = {
         change.path.removeprefix("spec.template.spec.").removeprefix("spec."): change
         for change in changes(old, new)
     }
     restarting = ("spec.template", "spec.replicas")
     return (
-        [worded(change, field) for field, change in found.items()],
-        tuple(field for field, change in found.items() if change.path.startswith(restarting)),
+        [worded(change, field) for field, change in fields.items()],
+        tuple(field for field, change in fields.items() if change.path.startswith(restarting)),
     )
 
 

@@ -28,7 +28,7 @@ _INDEX = ".review-index"
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
 MOST_LINES = 400
-"""Of one diff; GitHub takes 65,536 characters in a comment."""
+"""Shown of one diff; GitHub takes 65,536 characters in a comment."""
 MOST_CHARACTERS = 60_000
 _REASONS = {
     "arms": "experiments added",
@@ -118,7 +118,7 @@ def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | Non
 def _snapshots(
     trees: Mapping[str, Path], *, templates: bool, left_out: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Of trees by what they are called, each by its own `snapshot.py` in a process of its own, at once: most of the time is
+    """Those of trees by what they are called, each made by its own `snapshot.py` in a process of its own, at once: most of the time is
     starting."""
     running = []
     for name, tree in trees.items():
@@ -137,8 +137,8 @@ def _snapshots(
     with progress(f"describing {' and '.join(trees)}", len(running)) as done:
         ended = [(process.communicate(), done(steps=1)) for process in running]
     return [
-        _state(name, *said, failed=process.returncode != 0)
-        for name, process, (said, _) in zip(trees, running, ended, strict=True)
+        _state(name, *output, failed=process.returncode != 0)
+        for name, process, (output, _) in zip(trees, running, ended, strict=True)
     ]
 
 

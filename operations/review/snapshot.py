@@ -45,7 +45,7 @@ _TemplateLoader.add_multi_constructor("!", _as_json)
 
 
 def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
-    """Of the working directory without these files, what `effects.compare` takes:
+    """What `effects.compare` takes, of the working directory without these files:
 
     - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
@@ -169,7 +169,7 @@ def _digest(prompts: list[Any]) -> str:
 
 
 def _text(prompt: Any) -> str:
-    """Of a chat, who says what."""
+    """What it asks; of a chat, who says what."""
     if prompt.text is not None:
         return str(prompt.text)
     return "\n".join(f"{role}: {content}" for role, content in prompt.messages)
@@ -218,7 +218,7 @@ def _pipeline(file: Path) -> State:
     from infra.pipeline.pipeline_app import build_pipeline
 
     people = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
-    found = {}
+    templates = {}
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         for stack in build_pipeline(file=file, outdir=outdir).synth().stacks_recursively:
             template = without_paths(stack.template)
@@ -227,12 +227,12 @@ def _pipeline(file: Path) -> State:
                 name = stack.stack_name.removeprefix(f"{stack.tags.get('experiment')}-")
             name, resources = "/".join([*around, name]), template["Resources"]
             if not around or "/delivery" in name:
-                found[name] = without_hashes(template)
+                templates[name] = without_hashes(template)
             elif name.endswith(("/cluster", "/observability")):
-                found[name] = {
+                templates[name] = {
                     "Resources": {key: one for key, one in resources.items() if one["Type"] in people}
                 }
-    return found
+    return templates
 
 
 def without_paths(template: State) -> State:

@@ -1,4 +1,4 @@
-"""What every step of a run works with."""
+"""What every step of a run works with: the experiment, the account, the cluster, the state, and waiting."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Context:
     report: Callable[[Path], None]
     """Makes the report of a results folder."""
     verify: Callable[..., list[Finding]] | None = verify
-    """Proves the nodes. `None`: nothing is proved, of the images neither."""
+    """Proves the nodes. `None`: nothing is proved about nodes and images."""
     profile: bool = False
     """Whether each arm is profiled after it was measured."""
     grace_min: float = GRACE_MIN
@@ -92,22 +92,22 @@ class Context:
         return bucket(self.experiment, purpose, self.aws.account)
 
     def save(self, **changes: Any) -> None:
-        """Write the state; the owner is heard with it."""
+        """Write the state, which renews the lease as well."""
         self.held = self.store.save(self.held, renewed=stamp(self.clock.now()), **changes)
 
     def renew(self) -> None:
-        """Be heard of, where the last time is long ago: others take the run up once its driver is silent."""
+        """Renew the lease where the last time is long ago: others take the run up once its driver is silent."""
         if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
             self.save()
 
     def wait(self, check: Callable[[], str | None], *, patience_s: float, remedy: str) -> None:
-        """Ask again and again until `check` returns nothing; what it returns is what is waited for.
+        """Ask again and again until `check` returns None; what it returns is what is waited for.
 
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
         begun = self.clock.ticking()
         predicted_s = 3600 * predicted_h(self.experiment, self.state.step)
-        with progress(self.state.step) as told:
+        with progress(self.state.step) as show:
             while (waiting_for := check()) is not None:
                 if waiting_for != self._last_said:
                     self.say(f"    {waiting_for}")
@@ -117,7 +117,7 @@ class Context:
                 self.renew()
                 left_s = predicted_s - (self.clock.ticking() - begun)
                 left = f", predicted {left_s / 60:.0f} more minutes" if left_s > 0 else ""
-                told(doing=f"{self.state.step}{left}: {waiting_for}")
+                show(doing=f"{self.state.step}{left}: {waiting_for}")
                 self.clock.sleep(POLL_S)
 
     def need(self, kind: str, name: str) -> dict[str, Any]:
@@ -129,16 +129,6 @@ class Context:
 
     def need_nodes(self) -> nodegroup.Group:
         """The Trn2 group. Raises `StepError` when its nodes were taken away, or are about to be."""
-        self._refuse_ending_block()
-        group = nodegroup.read(self.experiment, self.aws)
-        if group.desired < self.state.nodes:
-            raise StepError(
-                f"{group.name}: someone or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
-                f"{count(group.desired, 'node')}; run this again, with more --hours where the time was too short"
-            )
-        return group
-
-    def _refuse_ending_block(self) -> None:
         capacity, over = self.experiment.cluster.capacity, block_over(self.experiment)
         if over is not None and over <= self.clock.now():
             raise StepError(
@@ -146,6 +136,13 @@ class Context:
                 "hour before; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this "
                 "again"
             )
+        group = nodegroup.read(self.experiment, self.aws)
+        if group.desired < self.state.nodes:
+            raise StepError(
+                f"{group.name}: someone or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
+                f"{count(group.desired, 'node')}; run this again, with more --hours where the time was too short"
+            )
+        return group
 
     def asked_for(self, nodes: int, *, off_at: str = "") -> None:
         """Remember that nodes bill, or that they no longer do."""

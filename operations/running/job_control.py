@@ -17,9 +17,8 @@ from experiment.naming import BENCHMARK_NAME, STEP, weights_path
 from operations.cloud.kubernetes import (
     ConflictError,
     Object,
-    is_running,
-    is_unfinished,
-    job_failure,
+    condition,
+    container_statuses,
     job_of,
     job_state,
     pod_containers,
@@ -32,7 +31,7 @@ from operations.running.context import Context, StepError
 READ = "read its log (./trnspec kubectl logs), then run this again"
 EARLIER_S = 4 * 3600
 """As long as compiling is waited for."""
-_OF_THE_CLUSTER = (
+_BY_CLUSTER = (
     "controller-uid",
     "batch.kubernetes.io/controller-uid",
     "job-name",
@@ -43,9 +42,9 @@ _UID = "JOB_UID"
 
 
 def of_step(found: Iterable[Object], step: str) -> list[Object]:
-    """The Jobs of a step, of whatever objects."""
-    labelled = [item for item in found if item["kind"] == "Job"]
-    return [job for job in labelled if job["metadata"].get("labels", {}).get(STEP) == step]
+    """The Jobs of a step among any objects."""
+    jobs = [item for item in found if item["kind"] == "Job"]
+    return [job for job in jobs if job["metadata"].get("labels", {}).get(STEP) == step]
 
 
 def fetching(jobs: Sequence[Object], weights: Weights) -> Object:
@@ -59,13 +58,12 @@ def compiling(jobs: Sequence[Object], arm: Arm) -> Object:
 
 
 def _working_on(jobs: Sequence[Object], step: str, what: str) -> Object:
-    """By what its arguments say: the name carries a hash of the whole Job."""
-    found = next((job for job in of_step(jobs, step) if what in json.dumps(job)), None)
-    if found is None:
-        raise StepError(
-            f"manifests: no Job {step}-... works on {what}; render them again (./trnspec render), review and deploy"
-        )
-    return found
+    """A Job is known by its arguments: its name has a hash of the whole Job."""
+    for job in of_step(jobs, step):
+        if what in json.dumps(job):
+            return job
+    render = "render them again (./trnspec render), review and deploy"
+    raise StepError(f"manifests: no Job {step}-... works on {what}; {render}")
 
 
 def take_up(context: Context, step: str) -> list[Object]:
@@ -76,9 +74,8 @@ def take_up(context: Context, step: str) -> list[Object]:
     """
     image = tools_image(context.need("cronjob", BENCHMARK_NAME))
     values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image})
-    jobs: list[Object] = list(
-        fill(of_step((item for file in context.files for item in file.objects), step), values)
-    )
+    objects = (item for file in context.files for item in file.objects)
+    jobs: list[Object] = list(fill(of_step(objects, step), values))
     ours = {job["metadata"]["name"]: _makes(job) for job in jobs}
     context.wait(
         lambda: _leaving(context, step, ours),
@@ -90,32 +87,35 @@ def take_up(context: Context, step: str) -> list[Object]:
 
 def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None:
     """What is left of earlier deployments, once the Jobs are removed that make nothing, or what nobody wants."""
-    pods = [pod for pod in context.cluster.list("pods", labels={STEP: step}) if is_unfinished(pod)]
-    told = {}
+    # The phase of a pod is Pending while its init containers work.
+    pods = context.cluster.list("pods", labels={STEP: step})
+    pods = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    waits = {}
     for job in context.cluster.list("jobs", labels={STEP: step}):
         name, makes = job["metadata"]["name"], _makes(job)
         if name in ours:
             continue
-        at_work = job_state(job) == "active" and any(map(is_running, pods_of(pods, name)))
+        states = [one.get("state", {}) for pod in pods_of(pods, name) for one in container_statuses(pod)]
+        at_work = job_state(job) == "active" and any("running" in state for state in states)
         if at_work and makes and makes in ours.values():
-            told[name] = f"job {name} of an earlier deployment makes {makes}"
+            waits[name] = f"job {name} of an earlier deployment makes {makes}"
         else:
             context.cluster.delete("job", name)
     for pod in pods:
         owner = pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", "")
         if owner not in ours:
-            told.setdefault(owner, f"pod {pod['metadata']['name']} of an earlier deployment ends")
-    return "; ".join(told.values()) or None
+            waits.setdefault(owner, f"pod {pod['metadata']['name']} of an earlier deployment ends")
+    return "; ".join(waits.values()) or None
 
 
 def _makes(job: Object) -> str:
-    """Where a Job stores what it makes; nothing where only its log tells."""
+    """Where a Job stores what it makes; empty where only its log has it."""
     arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
     return str(arguments[arguments.index("--to") + 1]) if "--to" in arguments else ""
 
 
 def release(context: Context, job: Object) -> str:
-    """Let a Job run: unsuspend it where it stands, make it where it does not, make it again where it failed before.
+    """Let a Job run: unsuspend it where it exists, make it where it does not, make it again where it failed before.
 
     Returns its name.
     """
@@ -140,12 +140,11 @@ def release(context: Context, job: Object) -> str:
 
 
 def _again(found: Object) -> dict[str, Any]:
-    """A Job that stood in the cluster, without what the cluster wrote into it."""
+    """A Job of the cluster without what the cluster wrote into it."""
     spec = copy.deepcopy(found["spec"])
     spec.pop("selector", None)
-    labels = spec["template"].get("metadata", {}).get("labels", {})
-    for label in _OF_THE_CLUSTER:
-        labels.pop(label, None)
+    for label in _BY_CLUSTER:
+        spec["template"].get("metadata", {}).get("labels", {}).pop(label, None)
     kept = ("name", "namespace", "labels")
     metadata = {key: value for key, value in found["metadata"].items() if key in kept}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
@@ -164,18 +163,18 @@ def wait_for(
     Raises `StepError` when it failed, or takes too long.
     """
 
-    def told() -> str | None:
+    def check() -> str | None:
         if (doing := progress(context, name)) is not None:
             still()
         return doing
 
-    context.wait(told, patience_s=patience_s, remedy=remedy)
+    context.wait(check, patience_s=patience_s, remedy=remedy)
 
 
 def progress(context: Context, name: str) -> str | None:
-    """What a Job still does, nothing when it is complete; one that was suspended again is released again.
+    """What a Job still does, None when it is complete; one that was suspended again is released again.
 
-    Raises `StepError` when it failed, or when a pod of it can never run.
+    Raises `StepError` when it failed, or when somebody removed it.
     """
     found = context.cluster.get("job", name)
     state = job_state(found)
@@ -187,8 +186,10 @@ def progress(context: Context, name: str) -> str | None:
     if found is None:
         raise StepError(f"job {name}: someone removed it; run this again")
     if state == "failed":
-        raise StepError(f"job {name} failed ({job_failure(found)}){_last_words(context, name)}")
-    why = trouble(context.cluster.list("pods"), name)
+        failed = condition(found, "Failed") or {}
+        why = f"{failed.get('reason', 'Failed')}: {' '.join(failed.get('message', '').split())}".rstrip(": ")
+        raise StepError(f"job {name} failed ({why}){_last_words(context, name)}")
+    why = trouble(context.cluster.list("pods"), name) or ""
     return f"job {name} is {state}" + (f": {why}" if why else "")
 
 
@@ -197,8 +198,8 @@ def _last_words(context: Context, name: str) -> str:
     how = f"; read ./trnspec kubectl logs job/{name} --all-containers, fix what it says, then run this again"
     for pod in pods_of(context.cluster.list("pods"), name):
         with suppress(Refusal):
-            said = context.cluster.logs(pod["metadata"]["name"]).splitlines()
-            if lines := [line.strip() for line in said if line.strip()]:
+            log = context.cluster.logs(pod["metadata"]["name"]).splitlines()
+            if lines := [line.strip() for line in log if line.strip()]:
                 return f": {lines[-1][:200]}{how}"
     return how
 

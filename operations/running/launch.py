@@ -21,7 +21,7 @@ from core.words import count
 from experiment import Experiment
 from experiment.cost import per_hour, run_price, running
 from experiment.placement import nodes_needed
-from operations.cloud import markers, nodegroup, notices
+from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, stamp
@@ -31,7 +31,7 @@ from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import Step, carry_out, remaining, steps
 
 _PROFILE_H = 0.25
-"""Of an arm: it loads, answers twice and writes its traces. An estimate."""
+"""For an arm: it loads, answers twice and writes its traces. An estimate."""
 _FINDING = 10
 _REPORT = (
     "import sys; from benchmark.__main__ import main; code = main(sys.argv[1:]); "
@@ -83,15 +83,20 @@ def command(
     serves, 130 when interrupted.
     """
     experiment = experiment_of(path, verb="run")
-    _refuse_service(experiment, path)
+    if experiment.serve is not None:
+        raise Misuse(
+            f"{path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
+            "serve section, render, deploy, then run this again, and promote afterwards"
+        )
     if out is not None:
         _refuse_out(out)
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
+    everything = steps(experiment, profile=profile)
     if dry_run:
-        return _dry_run(experiment, aws, hours=hours, profile=profile, take_over=take_over, as_json=as_json)
+        return _dry_run(experiment, aws, everything, hours=hours, take_over=take_over, as_json=as_json)
     store = RunStore(experiment, aws)
-    ahead = _ahead(experiment, aws, store, profile=profile, take_over=take_over)
+    ahead = _ahead(experiment, aws, store, everything, take_over=take_over)
     plan = _plan(experiment, ahead, hours)
     print(_plan_text(plan), file=sys.stderr)
     needs_h = _refuse_cut(experiment, ahead, plan)
@@ -146,31 +151,23 @@ def say(line: str) -> None:
 
 
 def _refuse_out(folder: Path) -> None:
-    """A place that takes no results, said before a node is paid for."""
+    """`Misuse` for a place that takes no results, before a node is paid for."""
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(one))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         why = "is not writable" if there.is_dir() else "is not a folder"
         raise Misuse(f"--out {folder}: {there} {why}; choose another folder")
 
 
-def _refuse_service(experiment: Experiment, file: Path) -> None:
-    if experiment.serve is not None:
-        raise Misuse(
-            f"{file}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
-            "serve section, render, deploy, then run this again, and promote afterwards"
-        )
-
-
 def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
-    """Where nobody receives the alarms, of which one says that a schedule could not set the nodes to 0."""
+    """Where nobody receives the alarms; one of them says that a schedule could not set the nodes to 0."""
     try:
-        found = notices.subscribers(experiment, aws)
+        found = markers.subscribers(experiment, aws)
     except AwsError as error:
         warn(f"it is not known whether anyone receives the alarms ({error})")
         return
     if not any((found or {}).values()):
         names = ", ".join(found or ())
-        why = f"{names} {notices.UNCONFIRMED}" if names else f"nobody {notices.nobody(experiment.name)}"
+        why = f"{names} {markers.UNCONFIRMED}" if names else f"nobody {markers.nobody(experiment.name)}"
         warn(f"no alarm of {experiment.name} reaches anyone, not even one about a schedule that fails: {why}")
 
 
@@ -185,38 +182,36 @@ class _Ahead:
     held: Held | None = None
     """The run to go on with."""
     off: datetime | None = None
-    """When the deployed schedules set the nodes to 0; nothing where none has to start."""
+    """When the deployed schedules set the nodes to 0; None where no node has to start."""
 
 
-def _ahead(experiment: Experiment, aws: Aws, store: RunStore, *, profile: bool, take_over: bool) -> _Ahead:
+def _ahead(
+    experiment: Experiment, aws: Aws, store: RunStore, everything: tuple[Step, ...], *, take_over: bool
+) -> _Ahead:
     now = Clock().now()
     held = unfinished(experiment, store, now=now, take_over=take_over)
-    left = remaining(steps(experiment, profile=profile), held.state.done if held else ())
-    return _Ahead(
-        now=now,
-        left=left,
-        to_compile=markers.uncompiled(experiment, aws),
-        held=held,
-        off=nodegroup.off_next(experiment, aws, now=now) if "nodes" in [step.name for step in left] else None,
-    )
+    left = remaining(everything, held.state.done if held else ())
+    missing, starts = markers.uncompiled(experiment, aws), any(step.name == "nodes" for step in left)
+    off = nodegroup.off_next(experiment, aws, now=now) if starts else None
+    return _Ahead(now=now, left=left, to_compile=missing, held=held, off=off)
 
 
 def _dry_run(
     experiment: Experiment,
     aws: Aws,
+    everything: tuple[Step, ...],
     *,
     hours: float | None,
-    profile: bool,
     take_over: bool,
     as_json: bool,
 ) -> int:
     """The plan; where AWS cannot be asked that of a new run, and exit 3."""
     problem: Refusal | None = None
     try:
-        ahead = _ahead(experiment, aws, RunStore(experiment, aws), profile=profile, take_over=take_over)
+        ahead = _ahead(experiment, aws, RunStore(experiment, aws), everything, take_over=take_over)
     except AwsError as error:
-        everything, arms = [*steps(experiment, profile=profile)], len(experiment.served_arms)
-        ahead, problem = _Ahead(now=Clock().now(), left=everything, to_compile=arms), error
+        missing = len(experiment.served_arms)
+        ahead, problem = _Ahead(now=Clock().now(), left=[*everything], to_compile=missing), error
     plan = {**_plan(experiment, ahead, hours), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
     if problem is not None:
@@ -232,8 +227,8 @@ def _dry_run(
 
 def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
-    predicted = run_price(experiment, to_compile=ahead.to_compile)
     names = [step.name for step in ahead.left]
+    predicted = run_price(experiment, to_compile=ahead.to_compile)
     profiles = _PROFILE_H * len(experiment.served_arms) if "profile" in names else 0.0
     left = profiles + sum(predicted_h(experiment, name, to_compile=ahead.to_compile) for name in names)
     allowed = hours or round(predicted.hours * 1.5 + profiles, 2)
@@ -267,8 +262,9 @@ def _plan_text(plan: dict[str, Any]) -> str:
     ends = f"after {plan['hours']:g} hours"
     if plan["off_at"]:
         ends = f"at {plan['off_at']} by their schedule, before {plan['hours']:g} hours are over"
+    artifacts, nodes = count(plan["to_compile"], "artifact"), count(plan["nodes"], "Trn2 node")
     return (
-        f"{plan['experiment']}: {begins}; {count(plan['to_compile'], 'artifact')} to compile, {count(plan['nodes'], 'Trn2 node')}\n"
+        f"{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
         f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}"

@@ -1,9 +1,10 @@
-"""Steps that measure: raise a round of arms, load them with their plan, ask them questions, bring the answers home."""
+"""Steps that measure: raise a round of arms, load them with their plan, ask them questions, profile them, fetch the results."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,17 @@ from benchmark.plan import from_dict
 from core.findings import Refusal
 from core.words import count
 from experiment import Arm, Experiment
+from experiment.catalogue.runtimes import version
 from experiment.expected import file_text
-from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, PLAN_FILE, RESULTS_PREFIX
+from experiment.naming import (
+    BENCHMARK_NAME,
+    LMEVAL_CHECK,
+    LMEVAL_NAME,
+    PLAN_FILE,
+    PROFILE,
+    RESULTS_PREFIX,
+    profile_cron_job,
+)
 from experiment.placement import rounds
 from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import (
@@ -33,26 +43,37 @@ from store.bucket import Incomplete, inside
 
 LOAD_S = 3600
 BENCHMARK_S = 12 * 3600
-_BESIDE = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-", f"{RESULTS_PREFIX}profile-")
+PROFILE_S = 2 * 3600
+_NO_ROUNDS = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-", f"{RESULTS_PREFIX}profile-")
 """Folders that belong to no round: what a Job keeps while it measures, quality checks, and profiles."""
 _QUALITY = "quality-"
-"""Of a round's number, under which its answers are remembered."""
+"""Before a round's number: the key of its answers in the state."""
 _PLAN = "plan"
-"""Of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
+"""In the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
+_EXPLORER_SINCE = (2, 30)
+"""The SDK that has Neuron Explorer alone
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x/announce-eos-neuron-profiler-v230.html)."""
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     """The arms of a round to one replica each, every other to none, and wait until they answer."""
     context.need_nodes()
-    stand(context, arms)
-    context.wait(
-        lambda: _loading(context, arms),
-        patience_s=LOAD_S,
-        remedy="read ./trnspec kubectl logs deployment/<arm>, then run this again",
-    )
+    set_replicas(context, arms)
+
+    def loading() -> str | None:
+        context.need_nodes()
+        pods, ready = context.cluster.list("pods"), _ready(context, arms)
+        for arm in arms:
+            if not ready[arm.name]:
+                why = trouble(pods, arm.name)
+                return f"arm {arm.name} loads" + (f": {why}" if why else "")
+        return None
+
+    remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
+    context.wait(loading, patience_s=LOAD_S, remedy=remedy)
 
 
-def stand(context: Context, arms: Sequence[Arm] = ()) -> None:
+def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
     """These arms to one replica each, every other to none."""
     for arm in context.experiment.served_arms:
         wanted = int(arm in arms)
@@ -61,12 +82,12 @@ def stand(context: Context, arms: Sequence[Arm] = ()) -> None:
 
 
 def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
-    """Ready replicas by arm. `StepError` where somebody changed the replicas that `stand` set: a deployment sets them to 0."""
-    # Questions are for some arms of their first round; the others stand beside them.
-    standing = next(one for one in rounds(context.experiment) if all(arm in one for arm in arms))
+    """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
+    # Questions are for some arms of their first round; the others are up beside them.
+    up = next(one for one in rounds(context.experiment) if all(arm in one for arm in arms))
     found = {one["metadata"]["name"]: replicas(one) for one in context.cluster.list("deployments")}
     for arm in context.experiment.served_arms:
-        wanted, now = int(arm in standing), found.get(arm.name, (0, 0))[0]
+        wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
         if now != wanted:
             raise StepError(
                 f"deployment {arm.name}: has {count(now, 'replica')}, and this run set {wanted}: a deployment or someone changed it; wait "
@@ -75,25 +96,21 @@ def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
     return {name: ready for name, (_, ready) in found.items()}
 
 
-def _loading(context: Context, arms: Sequence[Arm]) -> str | None:
-    context.need_nodes()
-    pods, ready = context.cluster.list("pods"), _ready(context, arms)
-    for arm in arms:
-        if not ready[arm.name]:
-            why = trouble(pods, arm.name)
-            return f"arm {arm.name} loads" + (f": {why}" if why else "")
-    return None
-
-
 def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
-    """Load a round. Which folder of results is its own: the one that came into being with its Job."""
+    """Load a round with one Job from the suspended CronJob. Its folder of results is the one that appeared with its Job."""
     state, key = context.state, str(number)
     if key in state.results:
         return
     known = set(state.results.values())
     if key not in state.before:
         context.save(before={**state.before, key: sorted(_stored(context) - known)})
-    _load(context, number, arms)
+    name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
+    job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
+    provide_plan(context, job, arms)
+    job_control.release(context, job)
+    remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
+    patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
+    _under_load(context, name, arms, remedy=remedy, patience_s=patience_s)
     new = sorted(_stored(context) - set(context.state.before[key]) - known)
     if not new:
         raise Refusal(
@@ -103,77 +120,54 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
 
 def _stored(context: Context) -> set[str]:
-    """Folders of results in the bucket."""
-    found = context.aws.client("s3").every(
-        "list_objects_v2",
-        "CommonPrefixes",
-        Bucket=context.bucket("results"),
-        Prefix=RESULTS_PREFIX,
-        Delimiter="/",
-    )
-    return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_BESIDE)}
-
-
-def _load(context: Context, number: int, arms: Sequence[Arm]) -> None:
-    """One Job from the suspended CronJob; what it measures is in S3 when it is complete."""
-    name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
-    job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
-    provide_plan(context, job, arms)
-    job_control.release(context, job)
-    remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
-    patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
-    _under_load(context, name, arms, remedy=remedy, patience_s=patience_s)
+    """Folders of rounds in the bucket of results."""
+    s3, where = context.aws.client("s3"), {"Bucket": context.bucket("results"), "Prefix": RESULTS_PREFIX}
+    found = s3.every("list_objects_v2", "CommonPrefixes", **where, Delimiter="/")
+    return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
 
 
 def _under_load(
     context: Context, name: str, arms: Sequence[Arm], *, remedy: str, patience_s: int = BENCHMARK_S
 ) -> None:
     """Until a Job that loads these arms is complete, starting their servers again where it waits for that. `StepError` where one
-    dies."""
+    dies or is lowered: the Job, which would go on asking a server that is not there, is removed."""
     restarted = set[int]()
+
+    def refuse_dead() -> None:
+        try:
+            pods, ready = context.cluster.list("pods"), _ready(context, arms)
+            for arm in arms:
+                if not ready[arm.name] and (why := trouble(pods, arm.name)):
+                    raise StepError(
+                        f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
+                    )
+        except StepError:
+            context.cluster.delete("job", name)
+            raise
 
     def still() -> None:
         context.need_nodes()
-        _refuse_dead(context, name, arms)
+        refuse_dead()
         if context.experiment.benchmark.starts > 1:
             _start_again(context, name, arms, restarted)
 
     job_control.wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
-    # Between the last look and its end a Job may have asked servers that were gone.
-    _refuse_dead(context, name, arms)
-
-
-def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:
-    """`StepError` where an arm died or was lowered under the load of this Job, which would go on asking a server that is not
-    there, and is removed."""
-    try:
-        pods, ready = context.cluster.list("pods"), _ready(context, arms)
-        for arm in arms:
-            if not ready[arm.name] and (why := trouble(pods, arm.name)):
-                raise StepError(
-                    f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
-                )
-    except StepError:
-        context.cluster.delete("job", name)
-        raise
+    refuse_dead()  # between the last look and its end a Job may have asked servers that were gone
 
 
 def _start_again(context: Context, name: str, arms: Sequence[Arm], restarted: set[int]) -> None:
     """Replace the pods of the arms where the last line of the Job's client says that it waits for their next start."""
-    pods = context.cluster.list("pods")
+    pods, starts = context.cluster.list("pods"), context.experiment.benchmark.starts
     for pod in pods_of(pods, name):
         with suppress(Refusal):  # the container has not begun, or has ended
-            said = list(json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1)))
-            start = said[-1].get("waits_for_start") if said else None
+            lines = list(json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1)))
+            start = lines[-1].get("waits_for_start") if lines else None
             if not isinstance(start, int) or start in restarted:
                 continue
             restarted.add(start)
-            context.say(
-                f"    start {start} of {context.experiment.benchmark.starts}: replacing the pods of the arms"
-            )
-            for arm in arms:
-                for own in pods_of(pods, arm.name):
-                    context.cluster.delete("pod", own["metadata"]["name"])
+            context.say(f"    start {start} of {starts}: replacing the pods of the arms")
+            for own in (pod for arm in arms for pod in pods_of(pods, arm.name)):
+                context.cluster.delete("pod", own["metadata"]["name"])
 
 
 def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
@@ -188,45 +182,37 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     fetching: list[Any] = [one for one in pod_containers(job) if one["name"] == _PLAN]
     if fetching:
         fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
-    elif partly and mounted:
-        mounted[0]["name"] = _plan_in_config_map(context, job, mounted[0]["name"], names)
-    elif partly:
-        raise _no_plan(names)
+        return
+    if not partly:
+        return
+    found = context.cluster.get("configmap", mounted[0]["name"]) if mounted else None
+    if found is None or PLAN_FILE not in found.get("data", {}):
+        raise StepError(
+            f"cronjob {BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
+            "cluster.max_nodes so that all arms run at once"
+        )
+    made = f"{job['metadata']['name']}-plan"
+    metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
+    data = {PLAN_FILE: _reduced_plan(found["data"][PLAN_FILE], names)}
+    with suppress(ConflictError):  # it is the same for the same round of the same run
+        context.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    mounted[0]["name"] = made
 
 
 def _reduced_plan(text: str | bytes, names: Sequence[str]) -> str:
     return json.dumps(from_dict(json.loads(text)).with_arms(names).to_dict(exclude_unset=True))
 
 
-def _plan_in_config_map(context: Context, job: dict[str, Any], name: str, names: Sequence[str]) -> str:
-    """The name of a ConfigMap with the reduced plan of another one."""
-    found = context.cluster.get("configmap", name)
-    if found is None or PLAN_FILE not in found.get("data", {}):
-        raise _no_plan(names)
-    made = f"{job['metadata']['name']}-plan"
-    metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
-    text = _reduced_plan(found["data"][PLAN_FILE], names)
-    with suppress(ConflictError):  # it is the same for the same round of the same run
-        context.cluster.create(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PLAN_FILE: text}}
-        )
-    return made
-
-
 def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[str] | None) -> list[str]:
     """The arguments that fetch the plan, or the plan of some arms, which is put into the bucket of results."""
-    from cdk8s_charts.workloads.benchmark_pod import (
-        plan_object,  # starts jsii, which only a large plan is worth
-    )
+    from cdk8s_charts.workloads.benchmark_pod import plan_object  # starts jsii
 
-    store, s3 = context.bucket("results"), context.aws.client("s3")
+    store, name = context.bucket("results"), context.experiment.name
     key, content = plan_object(context.experiment) or ("", b"")
     address = f"s3://{store}/{key}"
     if address not in arguments:
-        raise StepError(
-            f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run ./trnspec render and "
-            f"{deploy_workloads(context.experiment.name)}"
-        )
+        deploy = f"run ./trnspec render and {deploy_workloads(name)}"
+        raise StepError(f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {name}; {deploy}")
     replaced = {}
     if names is not None:
         content = _reduced_plan(content, names).encode()
@@ -234,20 +220,14 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
         key = f"{key.rpartition('/')[0]}/{digest}.json"
         hashed = arguments[list(arguments).index("--sha256") + 1]
         replaced = {address: f"s3://{store}/{key}", hashed: digest}
+    s3 = context.aws.client("s3")
     s3.put_object(Bucket=store, Key=key, Body=content, ContentType="application/json")
     return [replaced.get(one, one) for one in arguments]
 
 
-def _no_plan(names: Sequence[str]) -> StepError:
-    return StepError(
-        f"cronjob {BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
-        "cluster.max_nodes so that all arms run at once"
-    )
-
-
 def run_batches(context: Context) -> None:
     """The arms that no server can run, one Job each, on the devices that the served arms held."""
-    stand(context)
+    set_replicas(context)
     names = [job_control.release(context, job) for job in job_control.take_up(context, "batch")]
     for name in names:
         job_control.wait_for(context, name, patience_s=BENCHMARK_S, still=context.need_nodes)
@@ -265,24 +245,52 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
 
 def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -> None:
-    """Keep the containers that ask these arms: the others do not stand.
+    """Keep the containers that ask these arms: the others are not up.
 
     Raises `StepError` when one of them is never asked, because the cluster has an older check.
     """
     wanted = {f"{LMEVAL_CHECK}{arm.name}" for arm in arms}
     kept = [one for one in pod.get("initContainers", ()) if one["name"] in wanted]
-    if missing := wanted - {one["name"] for one in kept}:
-        raise StepError(
-            f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run ./trnspec render and "
-            f"{deploy_workloads(experiment.name)}"
-        )
+    if missing := ", ".join(sorted(wanted - {one["name"] for one in kept})):
+        deploy = f"run ./trnspec render and {deploy_workloads(experiment.name)}"
+        raise StepError(f"cronjob {LMEVAL_NAME}: has no container {missing}; {deploy}")
     others = [one for one in pod["initContainers"] if not one["name"].startswith(LMEVAL_CHECK)]
     pod["initContainers"] = [*others, *kept]
 
 
-def bring_home(context: Context) -> None:
-    """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; and a report of all
-    rounds together, where they have the same loads."""
+def profile_arms(context: Context) -> None:
+    """Each arm once more, alone, with the profiler of its SDK. An arm without a profile is a warning: what was measured is the
+    answer."""
+    set_replicas(context)
+    for number, arm in enumerate(context.experiment.served_arms):
+        if f"{PROFILE}{arm.name}" in context.state.results:
+            continue
+        name = f"{PROFILE}{context.state.id}-{number}"
+        try:
+            job = job_control.from_cron_job(context, profile_cron_job(arm), name)
+            job_control.release(context, job)
+            job_control.wait_for(context, name, patience_s=PROFILE_S, still=context.need_nodes)
+        except StepError as error:
+            context.say(f"    warning: {arm.name} has no profile: {error}")
+            try:
+                context.need_nodes()
+            except StepError as gone:
+                context.say(f"    warning: no more profiles: {gone}")
+                return
+            continue
+        found = {f"{PROFILE}{arm.name}": f"{RESULTS_PREFIX}{PROFILE}{name}/"}
+        context.save(results={**context.state.results, **found})
+
+
+def viewer(arm: Arm, folder: Path) -> str:
+    """The command that opens a profile, on a machine with `aws-neuronx-tools` of the arm's SDK."""
+    old = version(arm.runtime.neuron_sdk) < _EXPLORER_SINCE
+    return f"{'neuron-profile' if old else 'neuron-explorer'} view -d {shlex.quote(str(folder))}"
+
+
+def fetch_results(context: Context) -> None:
+    """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; a report of all
+    rounds together, where they have the same loads; the profiles, each with the command that opens it."""
     measured, settings = rounds(context.experiment), context.experiment.benchmark
     for number, arms in enumerate(measured, start=1):
         prefix = context.state.results.get(str(number))
@@ -291,54 +299,55 @@ def bring_home(context: Context) -> None:
                 f"run {context.state.id}: its state does not say where round {number} is; run a new one"
             )
         folder = context.out if len(measured) == 1 else context.out / f"round-{number}"
-        files = bring(context, prefix, folder)
-        if not files:
+        if not (files := fetch(context, prefix, folder)):
             where = f"s3://{context.bucket('results')}/{prefix}"
             raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
         context.say(f"    {count(files, 'file')} in {folder}")
-        _bring_beside(context, folder, arms)
+        _fetch_beside(context, folder, arms)
         context.report(folder)
     if len(measured) > 1 and not (settings.load or settings.duration):
-        _bring_beside(context, context.out, context.experiment.served_arms)
+        _fetch_beside(context, context.out, context.experiment.served_arms)
         context.report(context.out)
+    for arm in context.experiment.served_arms:
+        if prefix := context.state.results.get(f"{PROFILE}{arm.name}"):
+            folder = context.out / "profiles" / arm.name
+            files = fetch(context, prefix, folder)
+            opens = viewer(arm, folder)
+            context.say(f"    profile of {arm.name}: {count(files, 'file')}; open it with {opens}")
 
 
-def _bring_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
+def _fetch_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
     """An arm is asked once; the baseline's answers are compared with in every round."""
     names = {arm.name for arm in arms}
     for key, prefix in context.state.results.items():
         if key.startswith(_QUALITY):
-            bring(context, prefix, folder / ANSWERS, of=names)
+            fetch(context, prefix, folder / ANSWERS, of=names)
     _write(file_text(context.experiment).encode(), folder / EXPECTED_FILE)
     for name, content in preparing.comparisons(context, arms).items():
         _write(content, folder / ENGINES / f"{name}.json")
 
 
-def bring(context: Context, prefix: str, folder: Path, *, of: Collection[str] | None = None) -> int:
+def fetch(context: Context, prefix: str, folder: Path, *, of: Collection[str] | None = None) -> int:
     """Files below a prefix of the bucket of results, in folders of these names where they are given.
 
     Returns how many were written.
     """
-    name, s3, count = context.bucket("results"), context.aws.client("s3"), 0
+    name, s3, written = context.bucket("results"), context.aws.client("s3"), 0
+    where = f"s3://{name}/{prefix}"
     for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
         file = entry["Key"].removeprefix(prefix)
         above, below, _ = file.partition("/")
         if entry["Key"].endswith("/") or (of is not None and below and above not in of):
             continue  # the first is a folder, as the console of S3 makes one
-        target = _target(folder, file, f"s3://{name}/{prefix}")
-        _write(s3.get_object(Bucket=name, Key=entry["Key"])["Body"].read(), target)
-        count += 1
-    return count
-
-
-def _target(folder: Path, file: str, where: str) -> Path:
-    """Where an object goes. A pod chose its name: a file of results lies in the folder and is not a hidden one."""
-    try:
-        if any(step.startswith(".") for step in file.split("/")):
-            raise Incomplete(f"{where}: {file!r} is not the name of a file of results; remove it there")
-        return inside(folder, file, where)
-    except Incomplete as error:
-        raise StepError(f"{error}; then run this again") from None
+        try:  # a pod chose the name: a file of results is in the folder and is not hidden
+            if any(step.startswith(".") for step in file.split("/")):
+                raise Incomplete(f"{where}: {file!r} is not the name of a file of results; remove it there")
+            target = inside(folder, file, where)
+        except Incomplete as error:
+            raise StepError(f"{error}; then run this again") from None
+        _write(s3.content(Bucket=name, Key=entry["Key"])[0], target)
+        written += 1
+    return written
 
 
 def _write(content: bytes, target: Path) -> None:

@@ -20,7 +20,7 @@ from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
 from operations.cloud.kubernetes import (
     Object,
-    exit_codes,
+    container_statuses,
     is_ready,
     json_lines,
     own_nodes,
@@ -37,7 +37,7 @@ FETCH_S = 3 * 3600
 NODES_S = 40 * 60
 COMPILE_S = 4 * 3600
 _GRACE = timedelta(minutes=5)
-"""Issues of an earlier try stand in a group's health until EKS has looked again."""
+"""Issues of an earlier try stay in a group's health until EKS has looked again."""
 
 
 def check_arguments(context: Context) -> None:
@@ -52,8 +52,7 @@ def check_arguments(context: Context) -> None:
         return
     from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
 
-    jobs = job_control.take_up(context, "arguments")
-    stuck: dict[str, StepError] = {}
+    jobs, stuck = job_control.take_up(context, "arguments"), dict[str, StepError]()
     for job in jobs:
         try:
             job_control.release(context, job)
@@ -69,16 +68,15 @@ def check_arguments(context: Context) -> None:
             context.say(f"    {image}: takes the arguments and heads of its arms")
         except StepError as error:
             _refuse(context, name, image)
-            said = [one for one in _said(context, name, code=CANNOT_SAY) if one.keys() == {"part", "why"}]
-            why = "; ".join(f"{one['part']}: {one['why']}" for one in said) or str(error)
-            context.say(
-                f"    warning: {image}: cannot be asked here ({why}); compiling will ask it on the node"
-            )
+            parts = [one for one in _printed(context, name, CANNOT_SAY) if one.keys() == {"part", "why"}]
+            why = "; ".join(f"{one['part']}: {one['why']}" for one in parts) or str(error)
+            later = "compiling will ask it on the node"
+            context.say(f"    warning: {image}: cannot be asked here ({why}); {later}")
 
 
 def _refuse(context: Context, name: str, image: str) -> None:
-    """`StepError` where the Job's pod said that something is refused, and ended so."""
-    refused = [one for one in _said(context, name, code=REFUSED) if one.keys() == {"arm", "key", "why"}]
+    """`StepError` where the Job's pod printed that something is refused, and ended so."""
+    refused = [one for one in _printed(context, name, REFUSED) if one.keys() == {"arm", "key", "why"}]
     if not refused:
         return
     first, more = refused[0], len(refused) - 1
@@ -89,10 +87,11 @@ def _refuse(context: Context, name: str, image: str) -> None:
     )
 
 
-def _said(context: Context, name: str, *, code: int) -> Iterator[dict[str, Any]]:
-    """What the pods of a Job printed that ended with this exit code."""
+def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]:
+    """JSON that the pods of a Job printed that ended with this exit code."""
     for pod in pods_of(context.cluster.list("pods"), name):
-        if code in exit_codes(pod):
+        ended = [one.get("state", {}).get("terminated") for one in container_statuses(pod)]
+        if code in [one["exitCode"] for one in ended if one]:
             yield from json_lines(context.cluster.logs(pod["metadata"]["name"], lines=500))
 
 
@@ -115,41 +114,30 @@ def fetch_weights(context: Context) -> None:
 
 def start_nodes(context: Context) -> None:
     """The nodes of the largest round, with the time at which they go away set before the first of them starts."""
-    experiment, wanted = context.experiment, nodes_needed(context.experiment)
-    group = nodegroup.read(experiment, context.aws)
+    experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
+    group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted, group)
-    at = nodegroup.schedule_off(
-        experiment,
-        context.aws,
-        now=context.clock.now(),
-        hours=context.hours,
-        group=group,
-        needs_h=context.needs_h,
-    )
+    ends: dict[str, Any] = {"hours": context.hours, "needs_h": context.needs_h}
+    at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     context.asked_for(max(wanted, group.desired), off_at=stamp(at))
-    context.say(
-        f"    {wanted} x {experiment.instance.name} bill ${wanted * context.usd_per_hour:.2f} an hour, until "
-        f"{stamp(at)} at the latest"
-    )
+    usd = f"${wanted * context.usd_per_hour:.2f} an hour"
+    context.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
     if group.desired < wanted:
-        nodegroup.set_size(experiment, context.aws, nodes=wanted, group=group)
-    context.wait(
-        lambda: _nodes(context, wanted),
-        patience_s=NODES_S,
-        remedy="read ./trnspec status; usually EC2 has no capacity: try another zone, or buy a capacity block",
-    )
+        nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
+    remedy = "read ./trnspec status; usually EC2 has no capacity: try another zone, or buy a capacity block"
+    context.wait(lambda: _nodes(context, wanted), patience_s=NODES_S, remedy=remedy)
 
 
 def _nodes(context: Context, wanted: int) -> str | None:
     group = context.need_nodes()
-    standing = own_nodes(context.experiment, context.cluster.list("nodes"))
-    ready = sum(is_ready(node) for node in standing if role(node) == "neuron")
+    there = own_nodes(context.experiment, context.cluster.list("nodes"))
+    ready = sum(is_ready(node) for node in there if role(node) == "neuron")
     if ready >= wanted:
         return None
     if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:
-        remedy = _capacity(context.experiment, group.issues[0])
-        raise StepError(f"{group.name}: no nodes ({group.issues[0]}); {remedy}")
+        issue = group.issues[0]
+        raise StepError(f"{group.name}: no nodes ({issue}); {_capacity(context.experiment, issue)}")
     return f"{group.name}: {ready} of {count(wanted, 'node')} are ready"
 
 
@@ -171,55 +159,48 @@ def verify_nodes(context: Context) -> None:
         context.say("    skipped: nothing is proved about these nodes")
         return
     context.need_nodes()
-    findings = context.verify(
-        context.experiment,
-        context.cluster,
-        context.clock,
-        tell=lambda line: context.say(f"    {line}"),
-        alive=context.renew,
-    )
-    bad = failed(findings)
+    how: dict[str, Any] = {"tell": lambda line: context.say(f"    {line}"), "alive": context.renew}
+    findings = context.verify(context.experiment, context.cluster, context.clock, **how)
     for one in findings:
         if one.state is State.WARNING:
             context.say(f"    warning: {one.check}, {one.line()}")
     context.say(f"    {count_text(findings)}")
-    if bad:
+    if bad := failed(findings):
         raise UnprovenError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
 
 
 def compile_arms(context: Context) -> None:
     """All missing artifacts, as many at once as the nodes hold with their share of CPU and memory; the next begins when one
     ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
-    all failures are told together."""
+    all failures are reported together."""
+    experiment, aws = context.experiment, context.aws
     _tags(context, markers.free, "is used again by an arm: kept")
     jobs = job_control.take_up(context, "compile")
-    missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
+    missing = [arm for arm in experiment.served_arms if not markers.has_artifact(experiment, aws, arm)]
     chosen = [job_control.compiling(jobs, arm) for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
-    failed: dict[str, StepError] = {}
-    at_once, released = compilations_at_once(context.experiment), set[str]()
+    failures, at_once, released = dict[str, StepError](), compilations_at_once(experiment), set[str]()
     context.wait(
-        lambda: _compiling(context, waiting, released, failed, at_once),
+        lambda: _compiling(context, waiting, released, failures, at_once),
         patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
         remedy="read its log (./trnspec kubectl logs), then run this again: finished artifacts are kept",
     )
-    if failed:
-        first, kept = next(iter(failed.values())), len(waiting) - len(failed)
-        raise StepError(
-            f"{first}" + (f" ({len(failed)} failed, {kept} artifacts are kept)" if len(failed) > 1 else "")
-        )
+    if failures:
+        first, kept = next(iter(failures.values())), len(waiting) - len(failures)
+        more = f" ({len(failures)} failed, {kept} artifacts are kept)" if len(failures) > 1 else ""
+        raise StepError(f"{first}{more}")
     for arm in missing:
-        if not _has_artifact(context, arm):
+        if not markers.has_artifact(experiment, aws, arm):
             raise StepError(
                 f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
                 "run this again, or look into the bucket of artifacts"
             )
-    _compare_engines(context)
+    for arm in _treated(context, experiment.served_arms):
+        try:
+            _compare(context, arm)
+        except Refusal as error:  # no run ends because a comparison could not be written
+            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
     _tags(context, markers.mark, "is not used by any arm: the bucket's lifecycle rule deletes it")
-
-
-def _has_artifact(context: Context, arm: Arm) -> bool:
-    return markers.has_artifact(context.experiment, context.aws, arm)
 
 
 def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: str) -> None:
@@ -235,44 +216,33 @@ def _compiling(
     context: Context,
     waiting: dict[str, Object],
     released: set[str],
-    failed: dict[str, StepError],
+    failures: dict[str, StepError],
     at_once: int,
 ) -> str | None:
     """What the running Jobs do, and how many wait for their turn; those whose turn it is are released."""
     context.need_nodes()
-    told: list[str] = []
+    doing: list[str] = []
     for name, job in waiting.items():
-        if name in failed:
+        if name in failures or (name not in released and len(doing) == at_once):
             continue
         if name not in released:
-            if len(told) == at_once:
-                continue
             job_control.release(context, job)
             released.add(name)
         try:
             if (one := job_control.progress(context, name)) is not None:
-                told.append(one)
+                doing.append(one)
         except StepError as error:
-            failed[name] = error
+            failures[name] = error
     left = len(waiting.keys() - released)
-    return "; ".join([*told, *([f"{left} wait for their turn"] if left else [])]) or None
-
-
-def _compare_engines(context: Context) -> None:
-    """Store with each artifact what the compiler set differently than in the baseline's.
-
-    A compile Job stores the comparison itself where the baseline was compiled before it; arms compile at once, so often it
-    was not, or the artifact was made for another baseline. Then it is made here, from what both compilers saved. A run does
-    not end because one could not be written.
-    """
-    for arm in _treated(context, context.experiment.served_arms):
-        try:
-            _compare(context, arm)
-        except Refusal as error:
-            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
+    return "; ".join([*doing, *([f"{left} wait for their turn"] if left else [])]) or None
 
 
 def _compare(context: Context, arm: Arm) -> None:
+    """Store with an artifact what the compiler set differently than in the baseline's.
+
+    A compile Job stores the comparison itself where the baseline was compiled before it; arms compile at once, so often it
+    was not, or the artifact was made for another baseline. Then it is made here, from what both compilers saved.
+    """
     base = context.experiment.baseline_of(arm)
     path, baseline = artifact_path(arm), artifact_path(base)
     address = f"s3://{context.bucket('artifacts')}/{baseline}"
@@ -283,26 +253,20 @@ def _compare(context: Context, arm: Arm) -> None:
     if ours is None:
         return  # a runtime whose compiler saves none; the report says that nothing was compared
     text = comparison(address, theirs, ours, declared_keys(base, arm))
-    context.aws.client("s3").put_object(
-        Bucket=context.bucket("artifacts"), Key=f"{path}/{DIFFERENCES}", Body=text.encode()
-    )
+    where = {"Bucket": context.bucket("artifacts"), "Key": f"{path}/{DIFFERENCES}"}
+    context.aws.client("s3").put_object(**where, Body=text.encode())
     if theirs is not None:
-        beyond = sum(not entry["declared"] for entry in json.loads(text)["differences"])
-        context.say(
-            f"    {arm.name}: its engine differs from the baseline's in {count(beyond, 'value')} beyond speculation"
-        )
+        beyond = count(sum(not entry["declared"] for entry in json.loads(text)["differences"]), "value")
+        context.say(f"    {arm.name}: its engine differs from the baseline's in {beyond} beyond speculation")
 
 
 def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
     """What is stored of how the engines of some arms differ from the baseline's, by arm."""
-    stored = {
-        arm.name: _saved(context, f"{artifact_path(arm)}/{DIFFERENCES}") for arm in _treated(context, arms)
-    }
-    return {
-        name: json.dumps(found, indent=1, sort_keys=True).encode() + b"\n"
-        for name, found in stored.items()
-        if found is not None
-    }
+    found = {}
+    for arm in _treated(context, arms):
+        if (stored := _saved(context, f"{artifact_path(arm)}/{DIFFERENCES}")) is not None:
+            found[arm.name] = json.dumps(stored, indent=1, sort_keys=True).encode() + b"\n"
+    return found
 
 
 def _saved(context: Context, key: str) -> dict[str, Any] | None:

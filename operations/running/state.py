@@ -48,7 +48,7 @@ class NotOursError(Refusal):
 
 
 class RunState(BaseModel):
-    """Where a run stands."""
+    """How far a run has come."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,24 +77,23 @@ class RunState(BaseModel):
     """Why it stopped last."""
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in S3."""
+        """As it is stored in S3."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 def parse(text: bytes, where: str) -> RunState:
-    """What was read at `where`. Raises `Refusal` for what is not a state of this release."""
-    if len(text) > MOST_BYTES:
-        raise _damaged(where, f"more than {MOST_BYTES} bytes")
+    """The state that was read at `where`. Raises `Refusal` for what is not a state of this release."""
     try:
+        if len(text) > MOST_BYTES:
+            raise Refusal(f"more than {MOST_BYTES} bytes")
         return RunState.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise _damaged(where, f"{place}: {first['msg']}" if place else first["msg"]) from None
-
-
-def _damaged(where: str, why: str) -> Refusal:
-    return Refusal(
+        why = f"{place}: {first['msg']}" if place else first["msg"]
+    except Refusal as error:
+        why = str(error)
+    raise Refusal(
         f"{where}: cannot be read by this release ({why[:200]}); ./trnspec scale 0 stops the nodes, then remove the "
         "object (aws s3 rm), the results stay"
     )
@@ -109,7 +108,7 @@ class Held:
 
 
 class RunStore:
-    """The one place."""
+    """Reads and writes the state in S3."""
 
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self._bucket = bucket(experiment, "results", aws.account)
@@ -119,10 +118,9 @@ class RunStore:
 
     def current(self) -> Held | None:
         """The unfinished run, if there is one."""
-        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN)) is None:
+        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, most=MOST_BYTES + 1)) is None:
             return None
-        text = answer["Body"].read(MOST_BYTES + 1)
-        return Held(parse(text, f"s3://{self._bucket}/{ACTIVE_RUN}"), answer["ETag"])
+        return Held(parse(answer[0], f"s3://{self._bucket}/{ACTIVE_RUN}"), answer[1])
 
     def begin(self, state: RunState) -> Held:
         """Raises `NotOursError` when another run began in between."""
@@ -143,13 +141,9 @@ class RunStore:
         self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE_RUN)
 
     def _put(self, key: str, state: RunState, **condition: str) -> Held:
-        answer = self._aws.client("s3").put_object(
-            Bucket=self._bucket,
-            Key=key,
-            Body=json.dumps(state.as_json(), indent=1).encode(),
-            ContentType="application/json",
-            **condition,
-        )
+        where = {"Bucket": self._bucket, "Key": key, **condition}
+        body = json.dumps(state.as_json(), indent=1).encode()
+        answer = self._aws.client("s3").put_object(**where, Body=body, ContentType="application/json")
         return Held(state, answer["ETag"])
 
     def _change(self, state: RunState, **condition: str) -> Held:
@@ -205,8 +199,8 @@ def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: 
     mine: dict[str, Any] = {"owner": myself(), "renewed": stamp(now)}
     if held is not None:
         return store.save(held, **mine)
-    name, told = now.strftime("%Y%m%dt%H%M%Sz"), digest(experiment)
-    return store.begin(RunState(schema=1, id=name, begun=stamp(now), digest=told, **mine))
+    new: dict[str, Any] = {"schema": 1, "id": now.strftime("%Y%m%dt%H%M%Sz"), "begun": stamp(now)}
+    return store.begin(RunState(**new, digest=digest(experiment), **mine))
 
 
 def refuse_if_driven(

@@ -1,4 +1,4 @@
-"""The steps in their order, and how a run is carried from where it stands to its end: it says what bills wherever it stops."""
+"""The steps in their order, and how a run is carried from where it is to its end: it says what bills wherever it stops."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 from core.command_line import refusal_of
-from core.findings import Refusal
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.cost import budget_text, run_price
 from experiment.placement import nodes_needed, rounds
 from operations.cloud import nodegroup
+from operations.cloud.aws import AwsError
 from operations.cloud.clock import moment, stamp
-from operations.running import arm_profiles, measuring, preparing
+from operations.running import measuring, preparing
 from operations.running.context import POLL_S, Context, UnprovenError
 from operations.running.state import NotOursError
 
@@ -37,44 +37,35 @@ class Step:
 
 def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
     """All steps of a run, with profiles of the arms or without."""
+    nodes = ("nodes",)
     found = [
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
         Step("arguments", "ask the images about arguments and heads", preparing.check_arguments),
         Step("nodes", "start Trn2 nodes", preparing.start_nodes),
-        Step("verify", "prove the nodes", preparing.verify_nodes, ("nodes",)),
-        Step("compile", "compile the arms", preparing.compile_arms, ("nodes",)),
+        Step("verify", "prove the nodes", preparing.verify_nodes, nodes),
+        Step("compile", "compile the arms", preparing.compile_arms, nodes),
     ]
     asked: set[str] = set()
+    chosen = experiment.benchmark.load or experiment.benchmark.duration
+    how = f": {budget_text(experiment)}" if chosen else ""
     for number, arms in enumerate(rounds(experiment), start=1):
-        raised, stands = f"arms-{number}", ("nodes", f"arms-{number}")
         raise_ = partial(measuring.raise_arms, arms=arms)
         load = partial(measuring.measure, number=number, arms=arms)
-        found.append(Step(raised, f"raise {_names(arms)}", raise_, ("nodes",)))
-        chosen = experiment.benchmark.load or experiment.benchmark.duration
-        how = f": {budget_text(experiment)}" if chosen else ""
-        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}{how}", load, stands))
+        raised = (*nodes, f"arms-{number}")
+        found.append(Step(f"arms-{number}", f"raise {_names(arms)}", raise_, nodes))
+        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}{how}", load, raised))
         if experiment.benchmark.lm_eval:
             new = tuple(arm for arm in arms if arm.name not in asked)
             ask = partial(measuring.check_quality, number=number, arms=new)
             title = f"ask {_names(new)} the questions of gsm8k"
-            found.append(Step(f"quality-{number}", title, ask, stands))
+            found.append(Step(f"quality-{number}", title, ask, raised))
             asked |= {arm.name for arm in arms}
     if batch := experiment.batch_arms:
-        found.append(
-            Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, ("nodes",))
-        )
+        found.append(Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, nodes))
     if profile:
-        found.append(Step("profile", "profile each arm", arm_profiles.profile_arms, ("nodes",)))
-    return (
-        *found,
-        Step("off", "set the Trn2 nodes to 0", stop_paying),
-        Step("report", "fetch results and report", _bring_home),
-    )
-
-
-def _bring_home(context: Context) -> None:
-    measuring.bring_home(context)
-    arm_profiles.bring_profiles(context)
+        found.append(Step("profile", "profile each arm", measuring.profile_arms, nodes))
+    found.append(Step("off", "set the Trn2 nodes to 0", stop_paying))
+    return (*found, Step("report", "fetch results and report", measuring.fetch_results))
 
 
 def _names(arms: tuple[Arm, ...]) -> str:
@@ -82,7 +73,7 @@ def _names(arms: tuple[Arm, ...]) -> str:
 
 
 def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
-    """What is left to do: everything not done, and what the first of it needs and may have fallen meanwhile."""
+    """What is left to do: everything not done, and what the first of it needs and may be gone meanwhile."""
     left = [step for step in all_steps if step.name not in done]
     needed = left[0].needs if left else ()
     return [step for step in all_steps if step.name not in done or step.name in needed]
@@ -90,12 +81,12 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
 
 def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
-    _if_possible(context, lambda: measuring.stand(context))  # the nodes under them go in any case
+    _if_possible(context, lambda: measuring.set_replicas(context))  # the nodes under them go in any case
     try:
         name = _no_nodes(context)
     except (
         nodegroup.InUseError
-    ) as error:  # what this run had has gone, and another experiment has started its own
+    ) as error:  # the nodes of this run are gone; another experiment started its own
         context.asked_for(0)
         context.say(f"    {error}")
         return
@@ -106,18 +97,22 @@ def stop_paying(context: Context) -> None:
 
 
 def _no_nodes(context: Context) -> str:
-    """Ask EKS for 0 nodes until it says yes; returns the group's name.
+    """Ask EKS for 0 nodes until it accepts; returns the group's name.
 
     A group that is being changed takes no other change for a minute or two, so a run that fails while its nodes start waits
     for that. Any other refusal is tried again a few times: a node bills $36 an hour.
     """
+    experiment, aws = context.experiment, context.aws
     begun, tries = context.clock.ticking(), 0
     while True:
         try:
-            group = nodegroup.read_or_assume(context.experiment, context.aws)
-            nodegroup.refuse_taking(context.experiment, context.aws, group)
+            try:
+                group = nodegroup.read(experiment, aws)
+            except AwsError:
+                group = nodegroup.assumed(experiment)
+            nodegroup.refuse_taking(experiment, aws, group)
             if group.desired or group.status != "ACTIVE":
-                nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
+                nodegroup.set_size(experiment, aws, nodes=0, group=group)
             return group.name
         except nodegroup.InUseError:
             raise
@@ -130,7 +125,7 @@ def _no_nodes(context: Context) -> str:
 
 
 def _if_possible(context: Context, act: Callable[[], None]) -> bool:
-    """Whether it was; why not is said."""
+    """Whether it worked; the error is printed."""
     try:
         act()
     except Exception as error:
@@ -145,7 +140,7 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
 
     A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, when the time of grace is
     over), the line of its error is passed on.
-    An interruption changes nothing but the lock; what bills is said.
+    An interruption changes nothing but the lock; what bills is printed.
     """
     try:
         address = or_stop_paying(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
@@ -177,29 +172,25 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
         raise  # the nodes are the other run's by now
     except Exception as error:
         known = refusal_of(error)
-        if context.state.nodes and not keep_nodes and not _kept_for_a_look(context, known):
+        # Where the schedule of nodes that failed their proof cannot be set to the end of their grace, they go off at once.
+        unproven = isinstance(known, UnprovenError) and context.grace_min > 0
+        kept = keep_nodes or not context.state.nodes
+        if not kept and not (unproven and _if_possible(context, lambda: _keep_for_a_look(context))):
             _if_possible(context, lambda: stop_paying(context))
         _let_go(context, problem=str(known))
         context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
         raise known from error
 
 
-def _kept_for_a_look(context: Context, error: Refusal) -> bool:
-    """Whether the nodes stay on for the time of grace, because they failed their proof: their schedule ends then, so that they
-    go off whatever becomes of this process. Where it cannot be set they go off at once."""
-    if not isinstance(error, UnprovenError) or context.grace_min <= 0:
-        return False
-    return _if_possible(context, lambda: _keep_for_a_look(context))
-
-
 def _keep_for_a_look(context: Context) -> None:
-    now, minutes = context.clock.now(), context.grace_min
-    allowed = (moment(context.state.off_at) - now) / timedelta(minutes=1)
-    minutes = max(1.0, min(minutes, allowed))
+    """The nodes stay for the time of grace: their schedule ends then, so that they go off whatever becomes of this process."""
+    now, state = context.clock.now(), context.state
+    allowed = (moment(state.off_at) - now) / timedelta(minutes=1)
+    minutes = max(1.0, min(context.grace_min, allowed))
     group = nodegroup.read(context.experiment, context.aws)
     at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
-    context.asked_for(context.state.nodes, off_at=stamp(at))
-    usd = context.state.nodes * context.usd_per_hour * minutes / 60
+    context.asked_for(state.nodes, off_at=stamp(at))
+    usd = state.nodes * context.usd_per_hour * minutes / 60
     context.say(
         f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
         "with them (--grace changes the time)"
@@ -210,8 +201,7 @@ def _all_steps(context: Context) -> str:
     """Every step that is left; returns where the state of the finished run is."""
     everything = steps(context.experiment, profile=context.profile)
     for step in remaining(everything, context.state.done):
-        number = everything.index(step) + 1
-        context.say(f"==> {number}/{len(everything)} {step.title}")
+        context.say(f"==> {everything.index(step) + 1}/{len(everything)} {step.title}")
         context.save(step=step.name, problem="")
         step.act(context)
         if step.name not in context.state.done:
@@ -220,7 +210,7 @@ def _all_steps(context: Context) -> str:
 
 
 def finish(context: Context) -> str:
-    """Where the state of the finished run is. That the lock could not be taken away does not spoil the answer."""
+    """Where the state of the finished run is. That the lock could not be removed does not spoil the answer."""
     address = context.store.record(context.held)
     if not _if_possible(context, context.store.make_room):
         _let_go(context, problem="")
@@ -234,20 +224,20 @@ def _let_go(context: Context, *, problem: str) -> None:
 
 def what_bills(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
-    experiment, off_at = context.experiment, context.state.off_at
-    file = f"experiments/{experiment.name}.yaml"
+    experiment, file = context.experiment, f"experiments/{context.experiment.name}.yaml"
     try:
         nodes, answers = nodegroup.read(experiment, context.aws).desired, True
     except Exception:
         nodes, answers = context.state.nodes, False
     if not nodes:
-        told = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
-        return f"{told}; run it again to go on"
-    usd = f"${nodes * context.usd_per_hour:.2f} an hour"
-    until = off_at or f"their schedule acts, {experiment.cluster.off_when}"
+        none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
+        return f"{none}; run it again to go on"
+    until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
+    price = f"at ${nodes * context.usd_per_hour:.2f} an hour until {until}"
     if not answers:
-        return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run at {usd} until {until}; check with ./trnspec status {file}"
+        check = f"check with ./trnspec status {file}"
+        return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"
     return (
-        f"{count(nodes, 'Trn2 node')} running at {usd} until {until}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
+        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
         f"{stamp(context.clock.now())})"
     )

@@ -1,4 +1,4 @@
-"""How far the client is from the truth: a server whose every chunk leaves at a known time, and the comparison.
+"""A server whose every chunk leaves at a known time.
 
 `/steady/v1` and `/bursts/v1` answer by their timetables, `/truth` says what was sent when. The server's own lateness
 cancels: the truth is when its chunks left, not when they were due. `python -m tests.benchmark.known_server FIRST_MS
@@ -20,24 +20,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import cycle
 from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from benchmark.errors import EndpointError
 
-if TYPE_CHECKING:
-    from benchmark.measure.records import RequestRecord
-
 MODEL = "known-schedule"
 SIZES = {"steady": (1,), "bursts": tuple(range(1, 9))}
 """By arm: tokens in the chunks after the first, in turn. Each first chunk holds one, as after prefill."""
-CALM = 4
-"""Up to so many requests in flight the stricter limits hold."""
-_LIMIT_S = {True: 0.005, False: 0.03}
-_TPOT_LIMIT = {True: 0.005, False: 0.01}
 _NONCE = re.compile(r"\[([0-9a-f]{6})\] ")
 
 
@@ -192,57 +184,6 @@ def served(*, first_ms: float, step_ms: float) -> Iterator[Served]:
             yield Served(address, server.pid)
         finally:
             server.terminate()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """What the client measured less what the server did, of one arm at one concurrency: medians over its requests."""
-
-    arm: str
-    concurrency: int
-    n: int
-    failed: int
-    """Requests that ended in an error, or whose chunks or tokens are not what was sent."""
-    ttft_error_s: float
-    e2e_error_s: float
-    tpot_error: float
-    """Relative."""
-    client_lag_s: float
-
-    @property
-    def within_limits(self) -> bool:
-        """Whether the client is to be believed here."""
-        calm = self.concurrency <= CALM
-        times = max(abs(self.ttft_error_s), abs(self.e2e_error_s))
-        return not self.failed and times <= _LIMIT_S[calm] and abs(self.tpot_error) <= _TPOT_LIMIT[calm]
-
-
-def accuracy(
-    records: Iterable[RequestRecord], truths: Iterable[Mapping[str, Any]], *, client_lag_s: float
-) -> Accuracy:
-    """Compare the records of one arm and concurrency with what the server says of them."""
-    by_key = {(truth["arm"], truth["key"]): truth for truth in truths}
-    errors: list[tuple[float, float, float]] = []
-    failed = 0
-    for record in records:
-        truth = by_key.get((record.arm, record.nonce))
-        if truth is None or record.error or list(record.chunk_tokens or ()) != truth["tokens"]:
-            failed += 1
-            continue
-        sent_s, came_s = truth["sent_s"], record.chunk_s
-        span = (came_s[-1] - came_s[0]) / (sent_s[-1] - sent_s[0])
-        errors.append((came_s[0] - sent_s[0], came_s[-1] - sent_s[-1], span - 1))
-    ttft, e2e, tpot = (median(values) for values in zip(*errors, strict=True)) if errors else (0.0, 0.0, 0.0)
-    return Accuracy(
-        arm=record.arm,
-        concurrency=record.concurrency or 0,
-        n=len(errors),
-        failed=failed,
-        ttft_error_s=ttft,
-        e2e_error_s=e2e,
-        tpot_error=tpot,
-        client_lag_s=client_lag_s,
-    )
 
 
 if __name__ == "__main__":

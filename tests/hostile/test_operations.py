@@ -1,95 +1,85 @@
-"""Answers that AWS did not give, at every call of every verb: one clean line and exit code 3, and no node is paid for."""
+"""What AWS, a cluster or a bucket did not answer, or answered on purpose: one clean line, and no node is paid for."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
 from core.findings import Outside, Refusal
 from experiment import Experiment
-from operations.cloud import access
-from operations.cloud.aws import Aws, AwsError
-from operations.preflight.reach import Web
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes
+from operations.running.measuring import fetch
+from operations.running.state import parse
+from store.__main__ import restore
+from store.artifact import pull
+from store.bucket import Incomplete, from_json, inside
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
-from tests.operations.clients import REGION, shared_client
-from tests.operations.conftest import Say
 from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver
 from tests.operations.world import World
+from tests.store.conftest import folder, s3
 
-VERBS = {
-    "status": ("status",),
-    "scale up": ("scale", "1"),
-    "scale down": ("scale", "0"),
-    "teardown": ("teardown", "--confirm", "qwen3-32b"),
-    "preflight": ("preflight",),
-    "kubectl": ("kubectl", "get", "pods"),
-    "verify": ("verify",),
-    "run, tried only": ("run", "experiments/qwen3-32b.yaml", "--dry-run"),
-    "promote": ("promote", "qwen-sd-vllm", "--now", "--dry-run"),
-}
+__all__ = ["folder", "s3"]
 
-
-CALLS = {
-    "cloudformation": "describe_stacks",
-    "cloudwatch": "describe_alarms",
-    "ec2": "describe_regions",
-    "eks": "list_clusters",
-    "iam": "list_roles",
-    "resourcegroupstaggingapi": "get_resources",
-    "s3": "list_buckets",
-    "scheduler": "list_schedules",
-    "ssm": "describe_instance_information",
-    "sts": "get_caller_identity",
-}
-"""One of each service, since their protocols differ."""
 READING = re.compile(r"\.(Describe|Get|Head|List|Simulate)")
+STATE: dict[str, Any] = {
+    "schema": 1,
+    "id": "20260401t120000z",
+    "begun": "2026-04-01T12:00:00Z",
+    "digest": "0a",
+    "owner": "",
+    "renewed": "2026-04-01T12:00:00Z",
+}
+DAMAGED: dict[str, Any] = {
+    "an id that leads out of the folder": {"id": "../../elsewhere"},
+    "an id with a line's end": {"id": "20260401t120000z\n"},
+    "an owner with an escape sequence": {"owner": "\x1b[2Jvm:1"},
+    "a time without a zone": {"renewed": "2026-04-01T12:00:00"},
+    "steps within steps": {"done": [["weights"]]},
+    "fewer than no nodes": {"nodes": -1},
+    "hours that are no number": {"node_hours": float("nan")},
+    "results elsewhere": {"results": {"1": "runs/../state/"}},
+    "results of everybody": {"results": {"1": "runs/"}},
+    "another release": {"schema": 2},
+}
+STATES = {
+    "a list": b"[]",
+    "half of it": json.dumps(STATE).encode()[:40],
+    "not text": b"\xff\xfe",
+    "very deep": b'{"done": ' + b"[" * 200_000,
+    **{case: json.dumps(STATE | change).encode() for case, change in DAMAGED.items()},
+}
+ANSWERS = {
+    "nothing": "",
+    "a page": "<html>Sign in</html>",
+    "half of an object": '{"metadata": {"na',
+    "an object without a name": '{"metadata": {}}',
+    "a status that is a list": '{"metadata": {"name": "x"}, "status": []}',
+    "items without metadata": '{"items": [{}]}',
+    "very deep": "[" * 100_000,
+}
 
 
 def clean(line: str) -> bool:
     return line.isprintable() and len(line) < 1000
 
 
-@pytest.mark.parametrize("service", CALLS)
-def test_no_answer_of_whatever_kind_is_taken_for_one_of_aws(service: str, account: None) -> None:
-    calls = Aws(REGION, make_client=shared_client).client(service)
-    for kind, body in BODIES.items():
-        with in_place_of(Foreign(body)), pytest.raises(AwsError) as caught:
-            getattr(calls, CALLS[service])()
-        assert clean(str(caught.value)), kind
+def fresh(experiment: Experiment, aws: Aws, out: Path) -> Driver:
+    moto_api_backend.reset()
+    api = ApiServer()
+    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), out)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_says_in_one_line_that_it_was_not_aws(
-    verb: str, world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever call it is; each gets another kind of answer."""
-    monkeypatch.setattr(Web, "ask", _silence)
-    if verb not in ("kubectl", "preflight"):
-        direct = DirectKubernetes(world.api, world.experiment.name)
-        monkeypatch.setattr(access, "Kubernetes", lambda **_: direct)
-    for nth, body in enumerate(cycle(BODIES.values()), start=1):
-        with in_place_of(Foreign(body, nth=nth)) as foreign:
-            code, _, err = say(*VERBS[verb])
-        if len(foreign.calls) < nth:
-            break
-        call = foreign.calls[nth - 1]
-        assert all(clean(line) for line in err.splitlines()), call
-        beside = "were not looked for" in err  # other regions, which many may not even list
-        assert code == 3 or beside or (verb == "preflight" and code == 1), (call, err)
-        assert "unexpected answer, not from AWS" in err or verb == "preflight", (call, err)
-    assert nth > 1
-
-
-def _silence(*_: object, **__: object) -> None:
-    raise Outside("the registry does not answer; check network and proxy")
-
-
+@pytest.mark.slow
 def test_a_run_pays_for_no_node_and_lets_go_whatever_answers(
     experiment: Experiment, aws: Aws, tmp_path: Path, account: None
 ) -> None:
@@ -114,7 +104,59 @@ def test_a_run_pays_for_no_node_and_lets_go_whatever_answers(
         assert held is None or not held.state.owner, (call, driver.said)
 
 
-def fresh(experiment: Experiment, aws: Aws, out: Path) -> Driver:
-    moto_api_backend.reset()
-    api = ApiServer()
-    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), out)
+@pytest.mark.parametrize("case", STATES)
+def test_a_damaged_state_of_a_run_is_one_line(case: str) -> None:
+    with pytest.raises(Refusal, match=r"s3://results/active\.json: cannot be read by this release") as caught:
+        parse(STATES[case], "s3://results/active.json")
+    assert clean(str(caught.value))
+
+
+def test_results_come_home_into_their_folder_only(experiment: Experiment, aws: Aws, tmp_path: Path) -> None:
+    driver = fresh(experiment, aws, tmp_path / "a" / "b")
+    names = "../escaped", "/escaped", "a/../../escaped", ".git/hooks/escaped", "a/.escaped", "a\x1bb"
+    for number, name in enumerate(names):
+        driver.world.store("results", f"runs/{number}/{name}", {})
+        with pytest.raises(Refusal, match="is not the name of a file"):
+            fetch(driver.context(), f"runs/{number}/", driver.out)
+    assert not list(tmp_path.rglob("*escaped"))
+
+
+def test_what_no_cluster_answers_is_one_line(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path / 'answer'}\n")
+    os.chmod(program, 0o755)
+    cluster = Kubernetes(kubectl=program, kubeconfig=tmp_path / "config", namespace="x")
+    for case, answer in ANSWERS.items():
+        (tmp_path / "answer").write_text(answer)
+        with pytest.raises(Outside, match="unexpected answer, not from a Kubernetes cluster") as caught:
+            cluster.list("jobs") if "items" in case else cluster.get("job", "x")
+        assert clean(str(caught.value)), case
+    program.write_text("#!/bin/sh\nprintf '\\033[2Jerror\\377' >&2\nexit 1\n")
+    with pytest.raises(Refusal) as refused:
+        cluster.get("job", "x")
+    assert clean(str(refused.value))
+
+
+NAMES = ("../x", "a/../../x", "/etc/x", "a//x", "./x", "", "a\x00b", "a\nb", "\x1b[2J", "..", "link/passwd")
+
+
+def test_no_name_of_a_file_leads_out_of_a_folder(folder: Any, s3: Any, tmp_path: Path) -> None:
+    os.symlink("/etc", tmp_path / "link")
+    for name in NAMES:
+        with pytest.raises(Incomplete) as caught:
+            inside(tmp_path, name, "s3://b/x")
+        assert clean(str(caught.value)), name
+        if name != "link/passwd":
+            with pytest.raises(Incomplete):
+                from_json(json.dumps([{"path": name, "size": 1, "sha256": "0"}]), "s3://b/x")
+    assert inside(tmp_path, "a/b", "x") == tmp_path / "a" / "b"
+    kept, target = folder(), tmp_path / "a" / "target"
+    listed = {"files": [{"path": "../escaped", "size": 2, "sha256": "0"}]}
+    prefix = kept.address.removeprefix("s3://store/")
+    s3.put_object(Bucket="store", Key=f"{prefix}/../escaped", Body=b"{}")
+    with pytest.raises(Incomplete, match="is not the name of a file"):
+        restore(kept, target, lambda _: None)
+    s3.put_object(Bucket="store", Key=f"{prefix}/COMPLETE", Body=json.dumps(listed).encode())
+    with pytest.raises(Incomplete, match="is not the name of a file"):
+        pull(kept, target, key=None, report=lambda _: None)
+    assert not list(tmp_path.rglob("escaped"))

@@ -14,24 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from tests.benchmark.known_server import served
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "known-schedule"
 FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 20
 REQUESTS = {1: 4, 4: 16, 64: 256}
 """By concurrency."""
-ARMS = ("steady", "bursts")
 FLAT = (1_000, 10_000)
 FLAT_FIRST_MS, FLAT_STEP_MS, FLAT_TOKENS = 50.0, 20.0, 16
-
 CPU_OF_BARE = 1.5
-PEAK_MB = 60.0
+PEAK_MB = 45.0
 FLAT_MB = 5.0
 """What ten times the requests may add while the arms are loaded."""
 _EVERY_S = 0.1
@@ -48,11 +45,6 @@ class Used:
     def peak_mb(self, until_s: float = float("inf")) -> float:
         """The most that was held at once up to then."""
         return max((mb for at_s, mb in self.held if at_s <= until_s), default=0.0)
-
-
-Load = Callable[[str, int, int, int, Path], Used]
-"""Runs a client on a URL with so many requests, so many at once, of so many tokens, as a process of its own that writes
-beside a path."""
 
 
 def run(command: Sequence[str], *, output: Path) -> Used:
@@ -91,163 +83,78 @@ def _pss(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-def _bare_loop(url: str, requests: int, concurrency: int, tokens: int, out: Path) -> Used:
-    numbers = map(str, (requests, concurrency, tokens))
+def bare_loop(url: str, requests: int, concurrency: int, out: Path) -> Used:
+    """As many requests as the client came to: what builds a load up and keeps it up as well."""
+    numbers = map(str, (requests, concurrency, TOKENS))
     return run([sys.executable, "tests/measure/bare_loop.py", url, *numbers], output=out.with_suffix(".out"))
 
 
-def _our_client(url: str, requests: int, concurrency: int, tokens: int, out: Path) -> Used:
+def our_client(url: str, requests: int, concurrency: int, out: Path, tokens: int = TOKENS) -> Used:
     """`python -m benchmark run`, with everything that it writes and computes."""
     prompts = out.with_suffix(".jsonl")
     content = {"id": "any", "class": "any", "messages": [{"role": "user", "content": "Count."}]}
     prompts.write_text(json.dumps(content) + "\n")
-    command = [sys.executable, "-m", "benchmark", "run", "--prompts", str(prompts), "--model", MODEL]
-    command += ["--arm", f"known={url}", "--max-tokens", str(tokens), "--requests", str(requests)]
-    command += ["--concurrency", str(concurrency), "--warmup", "0", "--out", str(out)]
-    return run(command, output=out.with_suffix(".out"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """What one run of one client used, or several as one."""
-
-    client: str
-    arm: str
-    concurrency: int
-    cpu_s: float
-    peak_mb: float
-
-    def line(self) -> str:
-        return f"{self.client:10} {self.arm:6} {self.concurrency:7} {self.cpu_s:8.2f} {self.peak_mb:8.1f}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """Peak memory of a long run of this client, MB."""
-
-    requests: int
-    loading_mb: float
-    """Until the last request had ended."""
-    whole_mb: float
-    """And until the summary of them all was printed."""
-    cpu_s: float
-
-    def line(self) -> str:
-        return (
-            f"benchmark, {self.requests:6,} requests at 64 at once: peak {self.loading_mb:.1f} MB while loading, "
-            f"{self.whole_mb:.1f} MB with the summary, {self.cpu_s:.1f} CPU s"
-        )
-
-
-def by_cell(samples: Sequence[Sample]) -> dict[tuple[int, str, str], Sample]:
-    """By concurrency, arm and client, the runs of one cell as one."""
-    cells: dict[tuple[int, str, str], list[Sample]] = {}
-    for one in samples:
-        cells.setdefault((one.concurrency, one.arm, one.client), []).append(one)
-    return {
-        cell: replace(
-            runs[0], cpu_s=median(one.cpu_s for one in runs), peak_mb=max(one.peak_mb for one in runs)
-        )
-        for cell, runs in cells.items()
-    }
-
-
-def table(samples: Sequence[Sample]) -> list[str]:
-    """Medians over the runs of each client, arm and concurrency."""
-    head = "client     arm    at once    CPU s   PSS MB"
-    return [head, "-" * len(head), *(one.line() for one in by_cell(samples).values())]
-
-
-def judged(samples: Sequence[Sample], flat: Sequence[Held]) -> list[tuple[bool, str]]:
-    """Each limit: whether it holds, and the figures."""
-    cells = by_cell(samples)
-    found = [*_light(cells), *_flat(flat)]
-    return [(held, f"{'holds ' if held else 'PASSED'}  {text}") for held, text in found]
-
-
-def _light(cells: Mapping[tuple[int, str, str], Sample]) -> Iterator[tuple[bool, str]]:
-    ours = {cell[:2]: one.cpu_s for cell, one in cells.items() if one.client == "benchmark"}
-    bare = {cell[:2]: one.cpu_s for cell, one in cells.items() if one.client == "bare loop"}
-    ratio, worst = sum(ours.values()) / sum(bare.values()), max(ours[cell] / bare[cell] for cell in ours)
-    yield (
-        worst <= CPU_OF_BARE,
-        f"CPU of whole runs: {ratio:.2f} x the bare loop's, {worst:.2f} x at the worst (limit {CPU_OF_BARE})",
+    words = (
+        f"-m benchmark run --prompts {prompts} --model known-schedule --arm known={url} --max-tokens {tokens}"
     )
-    peak = max(one.peak_mb for one in cells.values() if one.client == "benchmark")
-    yield peak <= PEAK_MB, f"peak memory {peak:.1f} MB (limit {PEAK_MB:.0f})"
-
-
-def _flat(flat: Sequence[Held]) -> Iterator[tuple[bool, str]]:
-    if flat:
-        few, many = flat
-        grown = many.loading_mb - few.loading_mb
-        asked = f"from {few.requests:,} to {many.requests:,} requests"
-        yield grown <= FLAT_MB, f"{asked}: {grown:+.1f} MB while loading (limit +{FLAT_MB:.0f})"
-        peak = f"{many.requests:,} requests: peak {many.whole_mb:.1f} MB, summary included"
-        yield many.whole_mb <= PEAK_MB, f"{peak} (limit {PEAK_MB:.0f})"
+    words += f" --requests {requests} --concurrency {concurrency} --warmup 0 --out {out}"
+    return run([sys.executable, *words.split()], output=out.with_suffix(".out"))
 
 
 def main() -> int:
-    """Print the tables; 1 when a limit is passed."""
+    """Print the figures; 1 when a limit is passed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (default 3)")
-    parser.add_argument(
-        "--without-flatness", action="store_true", help=f"leave out the {FLAT[-1]:,} requests"
-    )
+    parser.add_argument("--without-flatness", action="store_true", help=f"leave out {FLAT[-1]:,} requests")
     options = parser.parse_args()
     # As in the benchmark's image; where Python may not write bytecode, each start would compile the package again.
     compileall.compile_dir(ROOT / "benchmark", quiet=1)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        samples = _side_by_side(options.repeats, folder)
-        flat = [] if options.without_flatness else list(_flatness(folder))
-    print(
-        f"measured here, {os.cpu_count()} cores, {options.repeats} runs of each in turns; a known schedule of "
-        f"{TOKENS} tokens, the first after {FIRST_MS:.0f} ms, a chunk each {STEP_MS:.0f} ms\n"
-    )
-    print("\n".join([*table(samples), *(held.line() for held in flat), ""]))
-    verdicts = judged(samples, flat)
-    print("\n".join(line for _, line in verdicts))
-    return 0 if all(held for held, _ in verdicts) else 1
+        limits = _side_by_side(options.repeats, Path(name))
+        limits += [] if options.without_flatness else _flatness(Path(name))
+    for figure, value, limit in limits:
+        print(f"{'holds ' if value <= limit else 'PASSED'}  {figure}: {value:.2f} (limit {limit:g})")
+    return int(any(value > limit for _, value, limit in limits))
 
 
-def _side_by_side(repeats: int, folder: Path) -> list[Sample]:
-    """The other way round in every second repeat. The bare loop sends as many requests as this client came to: what builds a load up
-    and keeps it up as well."""
-    clients: dict[str, Load] = {"benchmark": _our_client, "bare loop": _bare_loop}
-    samples: list[Sample] = []
-    sent: dict[tuple[int, str], int] = {}
+def _side_by_side(repeats: int, folder: Path) -> list[tuple[str, float, float]]:
+    """Ratios of the medians, in turns, the other way round in every second repeat."""
+    ours: dict[int, list[float]] = {level: [] for level in REQUESTS}
+    bare: dict[int, list[float]] = {level: [] for level in REQUESTS}
+    loading_mb, whole_mb = 0.0, 0.0
     with served(first_ms=FIRST_MS, step_ms=STEP_MS) as server:
-        for repeat in range(repeats):
-            turns = [*clients][:: -1 if repeat % 2 else 1]
-            for concurrency, requests in REQUESTS.items():
-                for arm in ARMS:
-                    for client in turns:
-                        out = folder / f"{client}-{repeat}-{concurrency}-{arm}".replace(" ", "-")
-                        count = sent.get((concurrency, arm), requests) if client == "bare loop" else requests
-                        used = clients[client](server.url(arm), count, concurrency, TOKENS, out)
-                        if client == "benchmark":
-                            sent[concurrency, arm] = len(server.truth())
-                        else:
-                            server.truth()  # which the server would keep
-                        told = {"cpu_s": used.cpu_s, "peak_mb": used.peak_mb()}
-                        samples.append(Sample(client=client, arm=arm, concurrency=concurrency, **told))
-                        print(samples[-1].line(), file=sys.stderr, flush=True)
-    return samples
+        for repeat, (level, requests) in ((n, cell) for n in range(repeats) for cell in REQUESTS.items()):
+            for arm in ("steady", "bursts")[:: -1 if repeat % 2 else 1]:
+                out = folder / f"{repeat}-{level}-{arm}"
+                used = our_client(server.url(arm), requests, level, out)
+                sent = len(server.truth())
+                loading_mb = max(loading_mb, used.peak_mb((out / "requests.jsonl").stat().st_mtime))
+                ours[level].append(used.cpu_s)
+                whole_mb = max(whole_mb, used.peak_mb())
+                bare[level].append(bare_loop(server.url(arm), sent, level, out).cpu_s)
+                server.truth()  # which the server would keep
+                print(f"{out.name}: {used.cpu_s:.2f} s, bare {bare[level][-1]:.2f} s", file=sys.stderr)
+    print(f"measured here, {os.cpu_count()} cores, {repeats} runs of each in turns")
+    for level in REQUESTS:
+        print(f"{level:3} at once: {median(ours[level]):.2f} CPU s, bare {median(bare[level]):.2f} CPU s")
+    print(f"peak {loading_mb:.1f} MB while loading, {whole_mb:.1f} MB with the summary")
+    ratio = sum(map(median, ours.values())) / sum(map(median, bare.values()))
+    return [("CPU of whole runs over the bare loop's", ratio, CPU_OF_BARE), ("peak MB", whole_mb, PEAK_MB)]
 
 
-def _flatness(folder: Path) -> Iterator[Held]:
-    """This client on many short answers, and on ten times as many."""
+def _flatness(folder: Path) -> list[tuple[str, float, float]]:
+    """The client on many short answers, and on ten times as many."""
+    loading_mb: list[float] = []
     with served(first_ms=FLAT_FIRST_MS, step_ms=FLAT_STEP_MS) as server:
         for requests in FLAT:
             out = folder / f"flat-{requests}"
-            used = _our_client(server.url("steady"), requests, 64, FLAT_TOKENS, out)
+            used = our_client(server.url("steady"), requests, 64, out, FLAT_TOKENS)
             server.truth()
-            loaded_until_s = (out / "requests.jsonl").stat().st_mtime
-            loading_mb, whole_mb = used.peak_mb(loaded_until_s), used.peak_mb()
-            held = Held(requests=requests, loading_mb=loading_mb, whole_mb=whole_mb, cpu_s=used.cpu_s)
-            print(held.line(), file=sys.stderr, flush=True)
-            yield held
+            loading_mb.append(used.peak_mb((out / "requests.jsonl").stat().st_mtime))
+            print(
+                f"{requests:,} requests at 64 at once: {loading_mb[-1]:.1f} MB while loading", file=sys.stderr
+            )
+    return [(f"MB that {FLAT[1]:,} requests add to {FLAT[0]:,}", loading_mb[1] - loading_mb[0], FLAT_MB)]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from core.findings import State
 from experiment import load
 from experiment.description import as_json
 from operations.cloud.aws import Aws
-from operations.preflight import capacity
+from operations.preflight.account import offered as where_offered
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
@@ -127,7 +127,7 @@ def test_in_a_region_that_is_not_in_the_table_the_price_is_unknown_and_ec2_is_as
         f"{price}: price unknown; that of us-east-2, 2025-11-30, counts in every sum; the region's own is on"
     )
     assert (code, line in " ".join(out.split())) == (0, True)
-    offered = capacity.offered(experiment, Aws("eu-north-1"))
+    offered = where_offered(experiment, Aws("eu-north-1"))
     assert (offered.state, offered.why) == (State.FINDING, "trn2.48xlarge is not offered in eu-north-1")
 
 

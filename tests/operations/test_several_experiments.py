@@ -13,8 +13,7 @@ import yaml
 from experiment import Experiment, load
 from experiment.cost import idle, per_hour
 from experiment.naming import NODE_ROLE_LABEL, role_label
-from operations import teardown
-from operations.cloud import cloudformation, nodegroup
+from operations.cloud import cloudformation, nodegroup, shared
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.kubernetes import own_nodes
 from tests.conftest import REFERENCE
@@ -161,7 +160,7 @@ def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
     make_stacks("apart", "identity")
     there = {"associations": [{"namespace": name} for name in ("elsewhere", "shop")]}
     with eks_says(ListPodIdentityAssociations=lambda: there):
-        said = teardown.standing_on(experiment, aws)
+        said = shared.used_by_others(experiment, aws)
     assert said.startswith("qwen3-32b: elsewhere is deployed into its cluster")
 
 

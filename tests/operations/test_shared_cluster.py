@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 
 from experiment import Experiment
 from operations import teardown
-from operations.cloud import cloudformation, standing
+from operations.cloud import cloudformation, shared
 from operations.cloud.aws import Aws
-from operations.cloud.standing import Made, listed
+from operations.cloud.shared import Made, listed
 from operations.preflight.account import what_was_left
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import eks_says, make_stacks, shared_client, stack_names
@@ -25,7 +25,7 @@ from tests.operations.conftest import Say
 pytestmark = pytest.mark.usefixtures("direct")
 ROLE = "arn:aws:iam::123456789012:role"
 Lists = dict[str, list[Any]]
-_MADE = standing.made
+_MADE = shared.made
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def lists(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
     ids.add(("pod identity", "arn:joined"))
     objects = frozenset({"namespaces: joined", "priorityclasses: joined-jobs-1"})
     by_stacks = Made(ids=frozenset(ids), objects=objects, releases=frozenset())
-    monkeypatch.setattr(standing, "made", lambda *_: by_stacks)
+    monkeypatch.setattr(shared, "made", lambda *_: by_stacks)
     with eks_says(
         ListNodegroups=lambda: {"nodegroups": found["nodegroups"]},
         ListAddons=lambda: {"addons": found["addons"]},
@@ -111,7 +111,7 @@ def test_a_name_that_begins_with_ours_is_another_s(
     lists["nodegroups"].append("joined-team-workers")
     api.put("namespaces", "joined-shop", {})
     told = listed(joined, aws)
-    assert {"node group: joined-team-workers", "namespaces: joined-shop"} <= told.names - told.ours
+    assert {"node group: joined-team-workers", "namespaces: joined-shop"} <= told.names.keys() - told.ours
     assert {"node group: joined-system", "namespaces: joined", "priorityclasses: joined-jobs-1"} <= told.ours
     assert f"access entry: {ROLE}/joined-workloads-Access1" in told.ours
 
@@ -131,10 +131,10 @@ def test_what_an_add_on_or_a_chart_of_ours_brought_goes_with_it(
         "namespaces: amazon-cloudwatch",
     }
     told = listed(joined, aws)
-    assert brought <= told.names - told.ours, "its owner's"
+    assert brought <= told.names.keys() - told.ours, "its owner's"
     ids = frozenset({("add-on", "amazon-cloudwatch-observability")})
     own = Made(ids=ids, objects=frozenset(), releases=frozenset({"neuron-1"}))
-    monkeypatch.setattr(standing, "made", lambda *_: own)
+    monkeypatch.setattr(shared, "made", lambda *_: own)
     assert listed(joined, aws).ours == brought
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_listed_is_told(joined: Experiment, lists: Lists, aws: Aw
     api.refusal = (401, "Unauthorized", "Unauthorized")
     told = listed(joined, aws)
     assert "node group: team-workers" in told.names
-    assert any("the cluster does not know this identity" in line for line in told.untold)
+    assert any("the cluster does not know this identity" in line for line in told.unknown)
 
 
 TEAM_LOGS = "/aws/containerinsights/team/performance"
@@ -226,10 +226,10 @@ def test_what_another_experiment_uses_is_not_removed_under_it(
     """Driver and add-ons are there once for a whole cluster: whoever lists them in `provided` has ours."""
     beside = replace(joining(provided=provided, nodes_of=nodes_of), name="beside")
     monkeypatch.setattr(cloudformation, "neighbours", lambda _: [beside])
-    monkeypatch.setattr(standing, "made", _MADE)
+    monkeypatch.setattr(shared, "made", _MADE)
     del team.objects["namespaces", "", "joined"]  # which no server of ours would remove with the stack
     stacked("workloads", Topic=TOPIC, Driver=driver("joined-neuron"))
-    assert teardown.standing_on(joined, aws) == "", "nothing of the other is deployed"
+    assert shared.used_by_others(joined, aws) == "", "nothing of the other is deployed"
     make_stacks("beside", "identity")
     code, _, err = say("teardown", "--dry-run")
     assert (code, said in err) == (0, True)
@@ -243,8 +243,8 @@ def test_who_uses_our_add_ons_without_a_file_here_is_known_by_its_roles(
 ) -> None:
     def said(*ids: tuple[str, str]) -> str:
         by = Made(ids=frozenset(ids), objects=frozenset(), releases=frozenset())
-        monkeypatch.setattr(teardown, "made", lambda *_: by)
-        return teardown.standing_on(joined, aws)
+        monkeypatch.setattr(shared, "made", lambda *_: by)
+        return shared.used_by_others(joined, aws)
 
     for name in ("elsewhere", "apart", "team"):  # `team` has the cluster, with all that it needs
         make_stacks(name, "identity")
@@ -259,9 +259,10 @@ def test_who_uses_our_add_ons_without_a_file_here_is_known_by_its_roles(
 
 
 def test_a_release_without_our_name_is_not_removed(
-    joined: Experiment, lists: Lists, team: ApiServer, say: Say
+    joined: Experiment, lists: Lists, team: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version 0.2 called it as a team might have called its own, which it would then have upgraded."""
+    monkeypatch.setattr(shared, "made", _MADE)
     stacked("workloads", Topic=TOPIC, Driver=driver("neuron"))
     mark = {"metadata": {"annotations": {"meta.helm.sh/release-name": "neuron"}}}
     team.put("deviceclasses", "neuron.aws.com", mark)
@@ -287,7 +288,7 @@ def test_the_access_entries_of_our_nodes_go_or_are_told(
     allowed: bool,
 ) -> None:
     """EKS makes them with a node group, and keeps them when the group and its role are gone."""
-    monkeypatch.setattr(standing, "made", _MADE)
+    monkeypatch.setattr(shared, "made", _MADE)
     del team.objects["namespaces", "", "joined"]
     stacked("nodes", Topic=TOPIC, Nodes=dict(TRUST))
     (role,) = (

@@ -74,7 +74,10 @@ def test_the_baseline_alone_is_asked_before_the_load_and_a_resumed_run_does_not_
     assert len(asked(endpoint)) == 12
 
 
-@pytest.mark.parametrize(("answers", "withheld"), [(with_wrong(4), False), (with_wrong(5), True)])
+@pytest.mark.parametrize(
+    ("answers", "withheld"),
+    [(with_wrong(4), False), (with_wrong(5), True), (RIGHT | {QUESTIONS[0].text: LOOP}, True)],
+)
 def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_questions(
     checked: Callable[..., int],
     endpoint: Endpoint,
@@ -90,8 +93,8 @@ def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_ques
     judged = {one["verdict"] for one in (*found["comparisons"], *found["mix"])}
     assert found["sense"]["withheld"] is withheld
     assert (judged == {"not judged"}) is withheld
-    named = 'What is the capital of France? "I like bread."'
-    assert (named in told) is withheld
+    assert ("repeats itself without end" in told) is (LOOP in answers.values())
+    assert ('What is the capital of France? "' in told) is withheld
     assert ("No verdict, because the answers make no sense" in told) is withheld
     assert (found["decision"]["loads"][0]["advice"] == "none") is withheld
     assert main(["report", str(out)]) == 0
@@ -125,17 +128,6 @@ def test_what_is_withheld_is_nowhere_else_either(
     assert "cannot be judged: steady answered 0 of 12" in " ".join(capsys.readouterr().out.split())
 
 
-def test_one_answer_that_repeats_itself_is_enough(
-    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
-) -> None:
-    endpoint.says = answering({**RIGHT, QUESTIONS[0].text: LOOP})
-    assert checked() == 0
-    found = summary(out)["sense"]
-    assert (found["right"], found["withheld"]) == (11, True)
-    assert "repeats itself without end" in found["text"]
-    assert found["questions"][0]["judgement"] == "loop"
-
-
 @pytest.mark.parametrize("why", ["option", "emulated", "raw"])
 def test_it_is_skipped_with_one_line_that_says_why(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
@@ -159,13 +151,6 @@ def test_it_is_skipped_with_one_line_that_says_why(
     assert asked(endpoint) == []
     assert not (out / "sense.jsonl").exists()
     assert summary(out)["sense"] is None
-
-
-def test_a_wrong_address_leaves_nothing_behind(
-    checked: Callable[..., int], out: Path, capsys: Captured
-) -> None:
-    assert checked("--arm", "spec=http://127.0.0.1:9/v1") == 3
-    assert not out.exists()
 
 
 def test_a_question_without_an_answer_is_not_answered_rightly(
@@ -199,67 +184,32 @@ def answer(text: str | None, question: str = "Q?", accepted: Sequence[str] = ("4
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "accepted"),
-    [
-        ("42", ("42",)),
-        ("The sum is 42.", ("42",)),
-        ("17 + 25 = **42**", ("42",)),
-        ("Forty-two!", ("42", "forty-two")),
-        ("<think>They ask for the capital of France. It is Paris", ("paris",)),
-        ("H₂O", ("h2o", "h₂o")),
-        ("It is...earth", ("earth",)),
-    ],
-)
-def test_a_right_answer_is_found_in_whatever_is_around_it(text: str, accepted: tuple[str, ...]) -> None:
-    assert answer(text, accepted=accepted).judgement == "right"
+NUMBER, TIMES = ("42",), 4
+ANSWERS: list[tuple[str, tuple[str, ...], str]] = [
+    *((text, NUMBER, "right") for text in ("42", "The sum is 42.", "17 + 25 = **42**", "42。答案是四十二。")),
+    ("Forty-two!", ("42", "forty-two"), "right"),
+    ("<think>They ask for the capital of France. It is Paris", ("paris",), "right"),
+    ("H₂O", ("h2o", "h₂o"), "right"),
+    ("It is...earth", ("earth",), "right"),
+    ("The answer is 42, because 17 plus 25 is 42; and 20 plus 22 is 42 as well.", NUMBER, "right"),
+    ("In JavaScript, getElementById and iPhone are words; 42 is what you asked about.", NUMBER, "right"),
+    ("| a | b |\n|---|---|\n| 17 | 25 |\nSum: 42", NUMBER, "right"),
+    *((text, NUMBER, "wrong") for text in ("142", "420", "42.5", "3.42", "x42", "", "no idea")),
+    *((text, NUMBER, "loop") for text in ("!" * 60, "42 " * 14, "the " * 12, "The answer is 42.\n" * TIMES)),
+    ("巴黎是法国的首都。" * 6, NUMBER, "loop"),
+    ("1. Paris is nice 2. Paris is nice 3. Paris is nice 4. Paris is nice", NUMBER, "loop"),
+    ("4\N{REPLACEMENT CHARACTER}2\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} 42", NUMBER, "noise"),
+    ("42 \x07 bell", NUMBER, "noise"),
+    ("42 the дом 家庭 ελληνικά בית", NUMBER, "noise"),
+    ("qzXkjw vbnmTrs pqlRrt zxcvbnm hjklXw ghfdPlk wrtpSdf mnbvcx 42", NUMBER, "noise"),
+]
 
 
-@pytest.mark.parametrize("text", ["142", "420", "42.5", "3.42", "x42", "", "no idea"])
-def test_a_part_of_another_number_is_no_right_answer(text: str) -> None:
-    assert answer(text).judgement == "wrong"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "!" * 60,
-        "42 42 42 42 42 42 42 42 42 42 42 42 42 42",
-        "the the the the the the the the the the the the",
-        "The answer is 42.\nThe answer is 42.\nThe answer is 42.\nThe answer is 42.",
-        "巴黎是法国的首都。" * 6,
-        "1. Paris is nice 2. Paris is nice 3. Paris is nice 4. Paris is nice",
-    ],
-)
-def test_a_loop_is_seen_in_characters_words_and_lines(text: str) -> None:
-    assert answer(text).judgement == "loop"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "4\N{REPLACEMENT CHARACTER}2\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} 42",
-        "42 \x07 bell",
-        "42 the дом 家庭 ελληνικά בית",
-        "qzXkjw vbnmTrs pqlRrt zxcvbnm hjklXw ghfdPlk wrtpSdf mnbvcx 42",
-    ],
-)
-def test_noise_is_not_an_answer_even_where_it_holds_one(text: str) -> None:
-    assert answer(text).judgement == "noise"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The answer is 42, because 17 plus 25 is 42; and 20 plus 22 is 42 as well.",
-        "Okay, the user asks for a sum. Let me add: 17 plus 20 is 37, and 37 plus 5 is 42. So the answer is 42.",
-        "In JavaScript, getElementById and iPhone are words too; 42 is what you asked about, nothing else matters here.",
-        "42。答案是四十二。",
-        "| a | b |\n|---|---|\n| 17 | 25 |\nSum: 42",
-    ],
-)
-def test_what_people_and_models_write_is_neither_loop_nor_noise(text: str) -> None:
-    assert answer(text).judgement == "right"
+@pytest.mark.parametrize(("text", "accepted", "judgement"), ANSWERS)
+def test_an_answer_is_judged_by_what_it_holds_and_how_it_is_written(
+    text: str, accepted: tuple[str, ...], judgement: str
+) -> None:
+    assert answer(text, accepted=accepted).judgement == judgement
 
 
 def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_changes(
@@ -279,10 +229,3 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     assert "Engine of spec, declared beside speculation: seen later." in text
     assert main(["report", str(out), "--also-changes", "nobody=x"]) == 2
     assert "--also-changes: 'nobody' is not in the plan" in capsys.readouterr().err
-
-
-def test_servers_that_say_nothing_of_themselves_change_nothing(
-    checked: Callable[..., int], out: Path
-) -> None:
-    assert checked("--no-sense-check") == 0
-    assert [arm.also_changes for arm in journal.read(out).plan.arms] == [(), ()]

@@ -8,7 +8,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
-from subprocess import DEVNULL
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from benchmark.__main__ import main
 from benchmark.measure import journal
 from tests.benchmark.conftest import STEADY, Run, WritePlan
 from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing
-from tests.benchmark.measure.test_run import measured, nothing_is_lost_or_there_twice, sets, summary
+from tests.benchmark.measure.test_run import lose, measured, nothing_is_lost_or_there_twice, sets, summary
 from tests.conftest import ROOT
 
 FAILING = {
@@ -141,3 +141,43 @@ def _until(holds: Any) -> None:
     while not holds():
         assert time.monotonic() < limit
         time.sleep(0.01)
+
+
+def test_a_run_that_begins_while_another_ends_repeats_nothing(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run has looked at the arms, as it does without the lock, when the first one ends."""
+    out = tmp_path / "out"
+    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check"]
+    assert main(command) == 0
+    lose(out, 12)
+    kept, asked = len(journal.read(out).requests), len(endpoint.seen)
+    first = subprocess.Popen([*BENCHMARK, *command], cwd=ROOT, stdout=DEVNULL, stderr=DEVNULL)
+    ended: list[int] = []
+    plain = journal.Journal.__init__
+
+    def after_the_first(self: journal.Journal, folder: Path) -> None:
+        ended.append(first.wait(60))
+        plain(self, folder)
+
+    monkeypatch.setattr(journal.Journal, "__init__", after_the_first)
+    assert main(command) == 0
+    assert ended == [0]
+    nothing_is_lost_or_there_twice(out)
+    raw = journal.read(out)
+    assert (raw.left_out, len(raw.sittings)) == ("", 2)
+    assert len(raw.requests) - kept == len(endpoint.seen) - asked
+
+
+def test_runs_that_begin_together_share_no_request(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    out = tmp_path / "out"
+    command = [*BENCHMARK, "run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check"]
+    together = [subprocess.Popen(command, cwd=ROOT, stderr=PIPE, stdout=DEVNULL, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=120)[1] for process in together]
+    codes = {process.returncode for process in together}
+    assert {0} <= codes <= {0, 2}, told
+    assert "Traceback" not in "".join(told)
+    nothing_is_lost_or_there_twice(out)
+    assert list(out.rglob("*.part")) == []

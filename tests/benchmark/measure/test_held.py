@@ -105,11 +105,13 @@ def test_what_is_sent_while_the_load_builds_up_does_not_count_and_the_ramp_takes
     assert unknown.steady_from_s >= 0.6, "as many have ended as are in flight"
 
 
-@pytest.mark.parametrize(("counted", "took_s"), [(4, 1.0), (64, 1.0), (64, 0.01)])
+@pytest.mark.parametrize(
+    ("counted", "took_s", "expected_s"), [(4, 1.0, 1.0), (64, 1.0, 1.0), (64, 0.01, 0.01), (8, 2.0, 0.1)]
+)
 def test_the_window_closes_once_enough_were_sent_and_it_lasted_four_median_answers(
-    counted: int, took_s: float
+    counted: int, took_s: float, expected_s: float
 ) -> None:
-    held = HeldLoad(at_once=4, counted=counted, answer_s=took_s)
+    held = HeldLoad(at_once=4, counted=counted, answer_s=expected_s)
     sent = of(driven(held, lambda _: took_s), "measured")
     assert held.steady_from_s is not None
     assert held.steady_until_s is not None
@@ -118,15 +120,6 @@ def test_the_window_closes_once_enough_were_sent_and_it_lasted_four_median_answe
     lasted_s = held.steady_until_s - held.steady_from_s
     assert lasted_s >= ANSWERS_A_BLOCK * took_s * 0.999
     assert lasted_s <= (max(ANSWERS_A_BLOCK, counted / 4) + 1) * took_s, "and not much later"
-
-
-def test_a_window_stretches_where_answers_take_longer_than_was_expected() -> None:
-    held = HeldLoad(at_once=2, counted=8, answer_s=0.1)
-    sent = driven(held, lambda _: 2.0)
-    assert held.steady_from_s is not None
-    assert held.steady_until_s is not None
-    assert held.steady_until_s - held.steady_from_s >= ANSWERS_A_BLOCK * 2.0
-    assert len(of(sent, "measured")) >= 8
 
 
 @pytest.mark.parametrize("answer_s", [1.0, None])

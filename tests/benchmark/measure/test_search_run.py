@@ -147,7 +147,7 @@ def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address:
         "No arm meets TPOT p95 0.001 s at any load of the run; closest is breaks at 16 requests at once: "
         in said
     )
-    assert re.search(r"0\.0 % of 256 requests, at most [0-9.]+ % with 95 % confidence \(p95 [0-9.]+", said)
+    assert re.search(r"0\.0 % of [0-9]+ requests, at most [0-9.]+ % with 95 % confidence \(p95 [0-9.]+", said)
     assert "warning: objective: TPOT p95 0.001 s needs 59 different prompts a load, all within it; " in said
     assert "the smallest load has 8" in said
 

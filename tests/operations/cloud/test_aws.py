@@ -74,4 +74,4 @@ def test_calls_and_pages_raise_nothing_else(account: None) -> None:
 
 def test_throttling_is_retried_before_it_is_told(credentials: None) -> None:
     client: Any = Aws("us-east-2").client("eks")._client
-    assert client.meta.config.retries == {"mode": "adaptive", "total_max_attempts": 8}
+    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 8}

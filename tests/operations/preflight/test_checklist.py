@@ -24,7 +24,7 @@ from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp
-from operations.preflight import account, capacity, reach
+from operations.preflight import account, reach
 from operations.preflight.checklist import judge
 from operations.preflight.reach import Web
 from tests.operations import clients
@@ -70,7 +70,7 @@ def stubbed(service: str, operation: str, *answers: Any) -> Aws:
 
 
 def quota(value: float) -> Told:
-    told = {"ServiceCode": "ec2", "QuotaCode": capacity.TRN_QUOTA, "Value": value}
+    told = {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}
     return "service-quotas", "get_service_quota", {"Quota": told}
 
 
@@ -111,11 +111,11 @@ def with_block(experiment: Experiment, **changes: Any) -> Experiment:
 
 
 def of_block(**changes: Any) -> Check:
-    return lambda experiment, aws: capacity.reserved(with_block(experiment, **changes), aws, now=START)
+    return lambda experiment, aws: account.reserved(with_block(experiment, **changes), aws, now=START)
 
 
 def system_quota(_experiment: Experiment, aws: Aws) -> Finding:
-    return capacity.system_quota(aws)
+    return account.system_quota(aws)
 
 
 def bootstrap(_experiment: Experiment, aws: Aws) -> Finding:
@@ -131,13 +131,13 @@ def refused(service: str, operation: str, code: str) -> Told:
 
 
 WELL: list[tuple[Check, Told, str]] = [
-    (capacity.quota, quota(192), "192 vCPUs"),
+    (account.quota, quota(192), "192 vCPUs"),
     (bootstrap, bootstrapped("28"), "version 28"),
     (account.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0"),
     (account.addons, addons(), "all pinned versions are offered for 1.35"),
     (account.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done"),
     (account.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "standard support until 2027-03-27"),
-    (capacity.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a"),
+    (account.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a"),
     (of_block(ends_at=stamp(ENDS)), block(), "active until 2026-04-01T17:00:00Z, 5.0 hours from now"),
 ]
 NO_QUOTA = refused("service-quotas", "get_service_quota", "NoSuchResourceException")
@@ -147,8 +147,8 @@ HALF = "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resour
 GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2"
 FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the bastion need 10"
 MISSING: list[tuple[Check, Told, str, str]] = [
-    (capacity.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
-    (capacity.quota, NO_QUOTA, "0 vCPUs", "192"),
+    (account.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
+    (account.quota, NO_QUOTA, "0 vCPUs", "192"),
     (system_quota, quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
     (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://111122223333/us"),
     (account.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
@@ -156,8 +156,8 @@ MISSING: list[tuple[Check, Told, str, str]] = [
     (account.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
     (account.kubernetes_version, version("1.35", "EXTENDED_SUPPORT"), "costs $0.60 an hour", "standard"),
     (account.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
-    (capacity.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
-    (capacity.offered, zones(), "not offered in us-east-2", "change cluster.region"),
+    (account.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
+    (account.offered, zones(), "not offered in us-east-2", "change cluster.region"),
     (of_block(), LATER, "is scheduled and starts at 2026-04-02", "after that"),
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),
@@ -180,7 +180,7 @@ def test_what_is_there_is_fine_and_what_is_missing_a_finding_with_what_to_do(exp
 
 
 def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
-    assert capacity.quota(with_block(experiment), aws).state is State.FINE
+    assert account.quota(with_block(experiment), aws).state is State.FINE
 
 
 def test_a_system_node_has_the_four_vcpus_that_the_quota_counts() -> None:

@@ -13,8 +13,7 @@ from experiment.catalogue.models import MODELS
 from operations.cloud.aws import Aws
 from operations.preflight import reach
 from operations.preflight.checklist import judge
-from operations.preflight.licences import guarded, licences
-from operations.preflight.reach import Web
+from operations.preflight.reach import Web, guarded, licences
 from tests.conftest import ROOT
 from tests.operations.clock import START
 from tests.store.conftest import TOKEN, StandInHub, hub

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiment.catalogue.runtimes import RUNTIMES
-from operations.running.arm_profiles import viewer
 from operations.running.context import Context, StepError
+from operations.running.measuring import viewer
 from operations.running.steps import carry_out, steps
 from tests.operations.driver import Driver
 

@@ -14,8 +14,7 @@ import pytest
 
 from core.findings import Outside
 from experiment import Experiment
-from operations import scaling
-from operations.cloud import access, clock
+from operations.cloud import access, clock, nodegroup
 from tests.operations.cloud.test_access import HOST, Account, plugin
 from tests.operations.conftest import Say
 
@@ -48,7 +47,7 @@ def test_the_emergency_stop_says_what_it_waits_for_and_ends_when_the_time_is_ove
     more: tuple[str, ...], silence: list[float], say: Say
 ) -> None:
     code, out, err = say("scale", "0", *more)
-    assert 0 < silence[0] <= scaling.LIMIT_S == 45
+    assert 0 < silence[0] <= nodegroup.LIMIT_S == 45
     assert (code, out.startswith('{\n  "problems"')) == (3, "--json" in more)
     first, last = err.splitlines()
     assert first == "trnspec scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 45 s at most"

@@ -1,0 +1,208 @@
+"""A cluster that experiments share, or that another owner has: what in it is ours, and who uses it. A list before and after a
+teardown shows that the difference is ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.findings import Refusal
+from experiment import Experiment
+from experiment.forms import INSTALLABLE
+from experiment.naming import cluster_name, container_insights_log_groups, namespace, neuron_release
+from operations.cloud import cloudformation
+from operations.cloud.access import cluster_of
+from operations.cloud.aws import Aws, AwsError
+from operations.cloud.kubernetes import release_of
+
+_IN_EKS = {
+    "node group": ("list_nodegroups", "nodegroups"),
+    "add-on": ("list_addons", "addons"),
+    "access entry": ("list_access_entries", "accessEntries"),
+    "pod identity": ("list_pod_identity_associations", "associations"),
+}
+_TYPES = {
+    "AWS::EKS::Nodegroup": "node group",
+    "AWS::EKS::Addon": "add-on",
+    "AWS::EKS::AccessEntry": "access entry",
+    # EKS makes an entry for the role of a node group, and keeps it when both are gone
+    # (https://github.com/aws/containers-roadmap/issues/2441).
+    "AWS::IAM::Role": "access entry",
+    "AWS::EKS::PodIdentityAssociation": "pod identity",
+    "AWS::Logs::LogGroup": "log group",
+}
+_IN_SERVER = {
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "PersistentVolume": "persistentvolumes",
+    "DeviceClass": "deviceclasses",
+}
+_USING = ("nodes", "identity", "workloads")
+"""Parts that are deployed into a cluster; an experiment of which only the buckets are left uses none."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What is in a cluster."""
+
+    names: dict[str, bool] = field(default_factory=dict)
+    """Names, each after its kind, and whether a stack of the experiment made it."""
+    unknown: list[str] = field(default_factory=list)
+    """A line for what could not be listed."""
+
+    @property
+    def ours(self) -> set[str]:
+        return {name for name, own in self.names.items() if own}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What the stacks of an experiment made, from CloudFormation and their templates."""
+
+    ids: frozenset[tuple[str, str]]
+    """Kind and a part of a physical id: CloudFormation joins `cluster|add-on`, `cluster/group`, `role|cluster`."""
+    objects: frozenset[str]
+    releases: frozenset[str]
+
+    def owns(self, kind: str, name: str) -> bool:
+        return (kind, name) in self.ids
+
+
+def made(experiment: Experiment, aws: Aws) -> Made:
+    """What the stacks that exist made; and the experiment's namespace, no matter who applied it."""
+    client = aws.client("cloudformation")
+    ids, objects, releases = set(), {f"namespaces: {namespace(experiment)}"}, set()
+    for stack in cloudformation.deployed(experiment, aws):
+        for one in client.every("list_stack_resources", "StackResourceSummaries", StackName=stack.name):
+            if kind := _TYPES.get(one["ResourceType"]):
+                id_ = one.get("PhysicalResourceId", "")
+                ids |= {(kind, part) for part in (id_, *id_.split("|"), id_.partition("/")[2])}
+        template = client.get_template(StackName=stack.name)["TemplateBody"]
+        for resource in (template if isinstance(template, dict) else {}).get("Resources", {}).values():
+            properties = resource.get("Properties", {})
+            if resource["Type"] == "Custom::AWSCDK-EKS-KubernetesResource":
+                objects |= set(_named(properties["Manifest"]))
+            elif resource["Type"] == "Custom::AWSCDK-EKS-HelmChart":
+                releases.add(properties["Release"])
+    return Made(ids=frozenset(ids), objects=frozenset(objects), releases=frozenset(releases))
+
+
+def _named(manifest: Any) -> Iterator[str]:
+    """Objects outside namespaces in a manifest of the template, which may have references between pieces of text."""
+    if isinstance(manifest, Mapping):
+        manifest = "".join(one if isinstance(one, str) else "x" for one in manifest["Fn::Join"][1])
+    with suppress(ValueError):
+        for one in json.loads(manifest):
+            if kind := _IN_SERVER.get(one["kind"]):
+                yield f"{kind}: {one['metadata']['name']}"
+
+
+def listed(experiment: Experiment, aws: Aws) -> Listing:
+    """Everything that a deployment may make in the cluster, its log groups, and the rules of its security group, which no
+    deployment changes."""
+    by, cluster, eks = made(experiment, aws), cluster_name(experiment), aws.client("eks")
+    found = Listing()
+    for kind, (operation, key) in _IN_EKS.items():
+        try:
+            for one in eks.every(operation, key, clusterName=cluster):
+                if isinstance(one, str):
+                    own = by.owns(kind, one) or by.owns(kind, one.rpartition("/")[2])
+                    found.names[f"{kind}: {one}"] = own
+                    continue
+                owner = one.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
+                own = by.owns(kind, one.get("associationArn", "")) or by.owns("add-on", owner)
+                found.names[f"{kind}: {one['namespace']}/{one['serviceAccount']}"] = own
+        except Refusal as error:
+            found.unknown.extend(error.lines)
+    try:
+        for name, own in _beside_eks(experiment, aws, by):
+            found.names[name] = own
+        if by.owns("add-on", "amazon-cloudwatch-observability") and _AGENTS in found.names:
+            found.names[_AGENTS] = True  # the add-on makes and removes it
+    except Refusal as error:
+        found.unknown.extend(error.lines)
+    return found
+
+
+_AGENTS = "namespaces: amazon-cloudwatch"
+
+
+def _beside_eks(experiment: Experiment, aws: Aws, by: Made) -> Iterator[tuple[str, bool]]:
+    prefix = f"{container_insights_log_groups(experiment)[0].rpartition('/')[0]}/"
+    for one in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix):
+        yield f"log group: {one['logGroupName']}", by.owns("log group", one["logGroupName"])
+    group = [{"Name": "group-id", "Values": [experiment.cluster.security_group or ""]}]
+    asked = "describe_security_group_rules", "SecurityGroupRules"
+    for one in aws.client("ec2").every(*asked, Filters=group):
+        yield f"rule: {one['SecurityGroupRuleId']}", False
+    with cluster_of(experiment, aws) as kubernetes:
+        for kind in _IN_SERVER.values():
+            for one in kubernetes.list(kind):
+                name = f"{kind}: {one['metadata']['name']}"
+                yield name, name in by.objects or release_of(one) in by.releases
+
+
+def used_by_others(experiment: Experiment, aws: Aws) -> str:
+    """Why experiments that use this one's cluster or its nodes must go first; empty where there is none.
+
+    They are known by their files here, and by the namespaces to whose pods EKS gives roles: the identity stack of each
+    experiment says so of its own. What this one installed in an existing cluster is there once: others use it that do not bring
+    it, and those without a file here.
+    """
+    own, cluster = experiment.name, experiment.cluster
+    brought = []
+    if cluster.existing:
+        by = made(experiment, aws)
+        brought = [
+            name for name in INSTALLABLE if by.owns("add-on", name) or (name == "neuron" and by.releases)
+        ]
+    others = {
+        name
+        for name, stacks in cloudformation.by_experiment(aws).items()
+        if name not in (own, cluster.existing) and {f"{name}-{part}" for part in _USING} & {*stacks}
+    }
+    files = cloudformation.neighbours(experiment)
+    on_nodes = {one.name for one in files if one.cluster.nodes_of == own}
+    near = on_nodes | {
+        one.name
+        for one in files
+        if not cluster.existing or not all(one.cluster.brings(name) for name in brought)
+    }
+    known = {one.name for one in files}
+    if others - known and (brought or not cluster.existing):
+        try:
+            associations = aws.client("eks").every(
+                *_IN_EKS["pod identity"], clusterName=cluster_name(experiment)
+            )
+            near |= {one["namespace"] for one in associations} - known
+        except AwsError as error:
+            if error.code != "ResourceNotFoundException":
+                raise
+    if not (names := ", ".join(sorted(others & near))):
+        return ""
+    remedy = "take that down first (./trnspec teardown with its file), then run this again"
+    if not cluster.existing:
+        return f"{own}: {names} is deployed into its cluster, and would lose it; {remedy}"
+    what = ", ".join([*(["its nodes"] if others & on_nodes else []), *brought])
+    return f"{own}: {names} in cluster {cluster.existing} uses {what}, which this would remove; {remedy}"
+
+
+def unmarked(experiment: Experiment, aws: Aws) -> str:
+    """Why a Neuron driver must not go with the stacks: in an existing cluster its release has the experiment's name, and one that
+    has not may be somebody else's."""
+    if not experiment.cluster.existing:
+        return ""
+    if not (others := made(experiment, aws).releases - {neuron_release(experiment)}):
+        return ""
+    with cluster_of(experiment, aws) as cluster:
+        items = [*cluster.list("deviceclasses"), *cluster.list("daemonsets", everywhere=True)]
+    if not (name := ", ".join(sorted(others & {release_of(one) for one in items}))):
+        return ""
+    return (
+        f"{experiment.name}: its workloads stack would uninstall Helm release {name} of namespace kube-system, which version 0.2 may "
+        f"have taken over from another owner; ask the cluster's owner, run helm uninstall {name} --namespace kube-system if it "
+        "is not used, then run this again"
+    )
