@@ -11,31 +11,30 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+_KINDS = """
+v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
+apps/v1: Deployment DaemonSet
+batch/v1: Job CronJob
+resource.k8s.io/v1: ResourceClaim ResourceSlice* ResourceClaimTemplate DeviceClass*
+scheduling.k8s.io/v1: PriorityClass*
+rbac.authorization.k8s.io/v1: ClusterRole* ClusterRoleBinding*
+networking.k8s.io/v1: NetworkPolicy
+policy/v1: PodDisruptionBudget
+"""
+"""By group; those with a star have no namespace."""
+
+
+def _plural(kind: str) -> str:
+    name = kind.lower()
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
+
+
 KINDS = {
-    "pods": ("", "v1", "Pod", True, "po"),
-    "nodes": ("", "v1", "Node", False, "no"),
-    "namespaces": ("", "v1", "Namespace", False, "ns"),
-    "configmaps": ("", "v1", "ConfigMap", True, "cm"),
-    "services": ("", "v1", "Service", True, "svc"),
-    "secrets": ("", "v1", "Secret", True, ""),
-    "deployments": ("apps", "v1", "Deployment", True, "deploy"),
-    "daemonsets": ("apps", "v1", "DaemonSet", True, "ds"),
-    "jobs": ("batch", "v1", "Job", True, ""),
-    "cronjobs": ("batch", "v1", "CronJob", True, "cj"),
-    "resourceclaims": ("resource.k8s.io", "v1", "ResourceClaim", True, ""),
-    "resourceslices": ("resource.k8s.io", "v1", "ResourceSlice", False, ""),
-    "resourceclaimtemplates": ("resource.k8s.io", "v1", "ResourceClaimTemplate", True, ""),
-    "serviceaccounts": ("", "v1", "ServiceAccount", True, "sa"),
-    "resourcequotas": ("", "v1", "ResourceQuota", True, ""),
-    "persistentvolumes": ("", "v1", "PersistentVolume", False, "pv"),
-    "persistentvolumeclaims": ("", "v1", "PersistentVolumeClaim", True, "pvc"),
-    "priorityclasses": ("scheduling.k8s.io", "v1", "PriorityClass", False, ""),
-    "clusterroles": ("rbac.authorization.k8s.io", "v1", "ClusterRole", False, ""),
-    "clusterrolebindings": ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", False, ""),
-    "networkpolicies": ("networking.k8s.io", "v1", "NetworkPolicy", True, ""),
-    "poddisruptionbudgets": ("policy", "v1", "PodDisruptionBudget", True, "pdb"),
-    "deviceclasses": ("resource.k8s.io", "v1", "DeviceClass", False, ""),
+    _plural(kind.rstrip("*")): (version.rpartition("/")[0], version, kind.rstrip("*"), kind[-1] != "*")
+    for version, _, kinds in (line.partition(": ") for line in _KINDS.strip().splitlines())
+    for kind in kinds.split()
 }
+"""Group, version, kind and whether it has a namespace, by the name in paths."""
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 Key = tuple[str, str, str]
 
@@ -64,11 +63,11 @@ class ApiServer:
 
     def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "") -> dict[str, Any]:
         """An object as `kubectl apply` would leave it."""
-        _, _, title, namespaced, _ = KINDS[kind]
+        _, version, title, namespaced = KINDS[kind]
         metadata = {**body.get("metadata", {}), "name": name}
         if namespaced:
             metadata["namespace"] = namespace
-        whole = {**body, "apiVersion": _version(kind), "kind": title, "metadata": metadata}
+        whole = {**body, "apiVersion": version, "kind": title, "metadata": metadata}
         self.objects[(kind, namespace if namespaced else "", name)] = whole
         return whole
 
@@ -146,38 +145,33 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, self._listed(kind, namespace, query))
         key = (kind, namespace, name)
         if query.get("dryRun") == ["All"]:
-            return self._dry_run(kind, namespace, json.loads(sent))
+            return self._dry_run(namespace, json.loads(sent))
         if key not in self.api.objects:
             return self._refuse(404, "NotFound", f'{kind} "{name}" not found')
         if self.command == "PATCH":
             merge(self.api.objects[key], json.loads(sent))
-        found = self.api.remove(key) if self.command == "DELETE" else self.api.objects[key]
-        self._send(200, found)
+        self._send(200, self.api.remove(key) if self.command == "DELETE" else self.api.objects[key])
 
-    def _dry_run(self, kind: str, namespace: str, body: dict[str, Any]) -> None:
-        """Nothing is kept; an admission webhook may say no, and a namespace must exist."""
+    def _dry_run(self, namespace: str, body: dict[str, Any]) -> None:
+        """Nothing is kept; a namespace, and what a pod names, must exist; an admission webhook may say no."""
         self.api.asked.append(body)
         if namespace and namespace != "default" and ("namespaces", "", namespace) not in self.api.objects:
             return self._refuse(404, "NotFound", f'namespaces "{namespace}" not found')
-        if body["kind"] == "Pod" and (lacks := self._unknown(namespace, body["spec"])):
-            return self._refuse(403, "Forbidden", f'pods "{body["metadata"]["name"]}" is forbidden: {lacks}')
-        if why := self.api.denied.get(body["kind"]):
-            return self._refuse(
-                403, "Forbidden", f'admission webhook "policy.example" denied the request: {why}'
-            )
-        self._send(200, body)
-
-    def _unknown(self, namespace: str, spec: dict[str, Any]) -> str:
-        """What the server's own admission misses, before any other is asked."""
+        spec = body["spec"] if body["kind"] == "Pod" else {}
         account, priority = spec.get("serviceAccountName"), spec.get("priorityClassName")
         if account and ("serviceaccounts", namespace, account) not in self.api.objects:
-            return f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            return self._refuse(403, "Forbidden", f'pods are forbidden: serviceaccount "{account}" not found')
         if priority and ("priorityclasses", "", priority) not in self.api.objects:
-            return f"no PriorityClass with name {priority} was found"
-        return ""
+            return self._refuse(
+                403, "Forbidden", f"pods are forbidden: no PriorityClass {priority} was found"
+            )
+        if why := self.api.denied.get(body["kind"]):
+            webhook = 'admission webhook "policy.example" denied the request'
+            return self._refuse(403, "Forbidden", f"{webhook}: {why}")
+        self._send(200, body)
 
     def _listed(self, kind: str, namespace: str, query: dict[str, list[str]]) -> dict[str, Any]:
-        _, _, title, namespaced, _ = KINDS[kind]
+        _, version, title, namespaced = KINDS[kind]
         wanted = dict(part.split("=", 1) for part in query.get("labelSelector", [""])[0].split(",") if part)
         items = [
             body
@@ -186,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             and (not namespaced or not namespace or where == namespace)
             and wanted.items() <= body["metadata"].get("labels", {}).items()
         ]
-        return {"apiVersion": _version(kind), "kind": f"{title}List", "metadata": {}, "items": items}
+        return {"apiVersion": version, "kind": f"{title}List", "metadata": {}, "items": items}
 
     def _refuse(self, code: int, reason: str, message: str) -> None:
         said = {"status": "Failure", "reason": reason, "message": message, "code": code}
@@ -204,14 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def plural(kind: str) -> str:
-    """As paths of requests have it."""
-    name = kind.lower()
-    return next(one for one in (name, f"{name}s", f"{name}es", f"{name[:-1]}ies") if one in KINDS)
-
-
-def _version(kind: str) -> str:
-    group, version = KINDS[kind][:2]
-    return f"{group}/{version}" if group else version
+    """The name in paths of a kind, or of such a name, in any case."""
+    return kind.lower() if kind.lower() in KINDS else _plural(kind)
 
 
 def merge(target: dict[str, Any], change: dict[str, Any]) -> None:
@@ -226,23 +214,17 @@ def merge(target: dict[str, Any], change: dict[str, Any]) -> None:
 
 
 def _discovery(*, core: bool) -> dict[str, Any]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for plural, (group, version, title, namespaced, short) in KINDS.items():
+    versions: dict[str, list[dict[str, Any]]] = {}
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    for name, (group, version, title, namespaced) in KINDS.items():
         if (group == "") == core:
-            groups.setdefault(f"{group}/{version}", []).append(
-                {
-                    "resource": plural,
-                    "responseKind": {"group": group, "version": version, "kind": title},
-                    "scope": "Namespaced" if namespaced else "Cluster",
-                    "singularResource": title.lower(),
-                    "shortNames": [short] if short else [],
-                    "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
-                }
-            )
+            kind = {"group": group, "version": version.rpartition("/")[2], "kind": title}
+            scope = "Namespaced" if namespaced else "Cluster"
+            resource = {"resource": name, "singularResource": title.lower(), "verbs": verbs, "scope": scope}
+            versions.setdefault(version, []).append({**resource, "responseKind": kind})
     items = []
-    for name, resources in groups.items():
-        group, version = name.split("/")
-        offered = {"version": version, "resources": resources, "freshness": "Current"}
-        items.append({"metadata": {"name": group}, "versions": [offered]})
+    for version, resources in versions.items():
+        offered = {"version": version.rpartition("/")[2], "resources": resources, "freshness": "Current"}
+        items.append({"metadata": {"name": version.rpartition("/")[0]}, "versions": [offered]})
     listed = {"kind": "APIGroupDiscoveryList", "metadata": {}, "items": items}
     return {"apiVersion": "apidiscovery.k8s.io/v2", **listed}

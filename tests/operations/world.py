@@ -90,8 +90,15 @@ class World:
 
     def deploy(self) -> tuple[ManifestFile, ...]:
         """What `cdk deploy` leaves; returns the manifests."""
-        self._buckets()
-        self._cluster()
+        eks, role = self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
+        where, subnets = {"LocationConstraint": self.region}, ["subnet-0a", "subnet-0b"]
+        for purpose in ("checkpoints", "artifacts", "results"):
+            name = bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
+            self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=where)
+        eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
+        self._add_group(role, subnets)
+        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
+        described.endpoint, described.certificate_authority = self.api.url, {}
         self._fuse()
         return self.apply()
 
@@ -99,9 +106,8 @@ class World:
         """What the workloads stack does, at first and again: nothing that stands is deleted."""
         files = self.files or manifests(self.experiment)
         for item in self.filled(files):
-            self.api.put(
-                plural(item["kind"].lower()), item["metadata"]["name"], item, namespace=self.experiment.name
-            )
+            kind, name = plural(item["kind"]), item["metadata"]["name"]
+            self.api.put(kind, name, item, namespace=self.experiment.name)
         return files
 
     def filled(self, files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
@@ -120,11 +126,8 @@ class World:
     def _end_daily(self, call: Callable[..., Any]) -> None:
         """The daily schedule of the group that stands, by creating or updating it."""
         self.allow_off("Allow")
-        told = {
-            "ClusterName": self.experiment.name,
-            "NodegroupName": neuron_nodegroup(self.experiment),
-            "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
-        }
+        target = {"ClusterName": self.experiment.name, "NodegroupName": neuron_nodegroup(self.experiment)}
+        queue = {"Arn": f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:failures"}
         call(
             Name=daily_schedule(self.experiment),
             GroupName=schedule_group(self.experiment),
@@ -134,8 +137,8 @@ class World:
             Target={
                 "Arn": "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig",
                 "RoleArn": self.off_role(),
-                "Input": json.dumps(told),
-                "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:failures"},
+                "Input": json.dumps({**target, "ScalingConfig": {"MinSize": 0, "DesiredSize": 0}}),
+                "DeadLetterConfig": queue,
             },
         )
 
@@ -157,22 +160,6 @@ class World:
         """The schedules that `run` and `scale` made."""
         found = self.client("scheduler").list_schedules()["Schedules"]
         return [one for one in found if one["Name"] != daily_schedule(self.experiment)]
-
-    def _buckets(self) -> None:
-        for purpose in ("checkpoints", "artifacts", "results"):
-            self.client("s3").create_bucket(
-                Bucket=bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID),
-                CreateBucketConfiguration={"LocationConstraint": self.region},
-            )
-
-    def _cluster(self) -> None:
-        eks, role = self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
-        subnets = ["subnet-0a", "subnet-0b"]
-        eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
-        self._add_group(role, subnets)
-        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
-        described.endpoint = self.api.url
-        described.certificate_authority = {}
 
     def _add_group(self, role: str, subnets: list[str]) -> None:
         self.client("eks").create_nodegroup(
@@ -221,13 +208,8 @@ class World:
 
     def _set_nodes(self) -> None:
         if self.no_capacity and self.nodes:
-            issue = {
-                "code": "AsgInstanceLaunchFailures",
-                "message": "Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have "
-                "sufficient trn2.48xlarge capacity",
-                "resourceIds": ["asg"],
-            }
-            self.group.health = {"issues": [issue]}
+            why = "InsufficientInstanceCapacity - We currently do not have sufficient trn2.48xlarge capacity"
+            self.group.health = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": why}]}
             return
         self.group.health = {"issues": []}
         for name in [node["metadata"]["name"] for node in self.api.of("nodes")][self.nodes :]:
@@ -239,9 +221,7 @@ class World:
 
     def _move_job(self, job: dict[str, Any]) -> None:
         name = job["metadata"]["name"]
-        if job["spec"].get("suspend") or job.get("status", {}).get("conditions"):
-            return
-        if self._unscheduled(name):
+        if job["spec"].get("suspend") or job.get("status", {}).get("conditions") or self._unscheduled(name):
             return
         if not name.startswith(("arguments-", "fetch-")) and not self.nodes:
             return
@@ -252,8 +232,7 @@ class World:
         words = _starts(name, self.failing)
         if words is not None:
             code = next((code for prefix, code in self.exits.items() if name.startswith(prefix)), 1)
-            ended = {"name": "only", "state": {"terminated": {"exitCode": code}}}
-            self._pod(name, containerStatuses=[ended])
+            self._pod(name, containerStatuses=[{"name": "only", "state": {"terminated": {"exitCode": code}}}])
             self.api.logs[f"{name}-pod"] = words
             failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
             job["status"] = {"conditions": [failed]}

@@ -104,45 +104,36 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert len(suspended) == len(driver.world.experiment.weights) + 2, "nothing is fetched or compiled again"
 
 
-def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(driver: Driver) -> None:
-    driver.findings = [
-        Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready"),
-        Finding("trn2-0", None, "too small", "lower both", check="node-size"),
-    ]
-    assert driver.line().splitlines() == [
-        "verify nodes-ready, trn2-0: not ready; replace it",
-        "verify node-size, trn2-0: too small; lower both",
-    ]
+UNREADY = Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")
 
 
 def test_after_a_failed_proof_the_nodes_stay_for_a_look_and_then_their_schedule_ends_them(
     driver: Driver,
 ) -> None:
-    driver.findings = [Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")]
-    driver.line()
+    driver.findings = [UNREADY, Finding("trn2-0", None, "too small", "lower both", check="node-size")]
+    assert driver.line().splitlines() == [
+        "verify nodes-ready, trn2-0: not ready; replace it",
+        "verify node-size, trn2-0: too small; lower both",
+    ]
     (rental,) = driver.world.rentals()
     (kept,) = (line for line in driver.said if "stay for inspection" in line)
     ends = driver.clock.now() + timedelta(minutes=15)
-    assert driver.world.nodes == 1
-    expression = driver.world.client("scheduler").get_schedule(
-        Name=rental["Name"], GroupName=rental["GroupName"]
-    )["ScheduleExpression"]
-    assert expression == f"at({ends:%Y-%m-%dT%H:%M:%S})"
+    where = {"Name": rental["Name"], "GroupName": rental["GroupName"]}
+    expression = driver.world.client("scheduler").get_schedule(**where)["ScheduleExpression"]
+    assert (driver.world.nodes, expression) == (1, f"at({ends:%Y-%m-%dT%H:%M:%S})")
     assert "15 minutes, $8.94, until " in kept
     assert f"until {stamp(ends)}; run it again to go on" in driver.said[-1]
     driver.findings = []
     driver.run()  # goes on with the nodes that it kept
     (asked,) = (one for one in driver.said if "goes away" in one or "stay for inspection" in one)
-    assert asked == kept
-    assert driver.world.nodes == 0
+    assert (asked, driver.world.nodes) == (kept, 0)
 
 
 @pytest.mark.parametrize("allowed", [0.0, 15.0])
 def test_the_time_for_a_look_may_be_none_and_is_never_longer_than_what_the_nodes_were_allowed(
     driver: Driver, allowed: float
 ) -> None:
-    driver.findings = [Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")]
-    driver.hours = 0.1
+    driver.findings, driver.hours = [UNREADY], 0.1
     context = driver.context()
     context.grace_min = allowed
     with pytest.raises(Refusal, match="not ready"):
@@ -218,8 +209,8 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
     assert len(measured) == 1  # no round was measured twice
 
 
-def test_only_what_stands_is_made_sure_of_again() -> None:
-    everything = steps(load(REFERENCE))
+def test_only_what_can_vanish_is_made_sure_of_again(experiment: Experiment) -> None:
+    everything = steps(experiment)
     names = [step.name for step in everything]
 
     def left(*done: str) -> list[str]:
@@ -231,24 +222,13 @@ def test_only_what_stands_is_made_sure_of_again() -> None:
     assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
 
 
-def test_a_process_that_was_killed_outright_leaves_a_run_that_another_takes_up(
+def test_a_run_whose_process_is_gone_elsewhere_is_taken_up_when_its_lease_is_over(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = driver.context()
-
-    def killed() -> None:
-        if driver.world.nodes:
-            raise SystemExit(9)
-
-    driver.world.on_tick.append(killed)
-    with pytest.raises(SystemExit):
-        carry_out(context, keep_nodes=False)
-    driver.world.on_tick.clear()
-    assert driver.world.nodes == 1
-    assert driver.world.rentals()  # the nodes go away by themselves
-    monkeypatch.setattr(state, "myself", lambda: "elsewhere:1")
-    monkeypatch.setattr(state, "_is_dead", lambda _owner: False)
-    assert "drives it (last heard" in driver.line()
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "myself", lambda: "elsewhere:1")
+        driver.context()
+    assert "elsewhere:1 drives it (last heard" in driver.line()
     driver.clock.time += state.LEASE
     driver.run()
     assert driver.world.nodes == 0
