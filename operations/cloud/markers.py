@@ -7,19 +7,9 @@ import re
 from typing import Any
 
 from core.findings import Refusal
-from experiment import Arm, Experiment
+from experiment import Arm, Experiment, naming
 from experiment.arms import Weights
 from experiment.compilation import artifact_key
-from experiment.naming import (
-    COMPLETE,
-    STALE_TAG,
-    artifact_path,
-    bucket,
-    container_insights_log_groups,
-    control_plane_log_group,
-    notices_topic,
-    weights_path,
-)
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import deploy_command
 
@@ -28,14 +18,14 @@ UNCONFIRMED = "has not confirmed yet: the mail from AWS Notifications asks for i
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
     """Whether a model was fetched to its end."""
-    name = bucket(experiment, "checkpoints", aws.account)
-    return marker(aws, name, f"{weights_path(weights)}/{COMPLETE}") is not None
+    name = naming.bucket(experiment, "checkpoints", aws.account)
+    return marker(aws, name, f"{naming.weights_path(weights)}/{naming.COMPLETE}") is not None
 
 
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     """Whether an arm was compiled to its end, under its own key."""
-    name = bucket(experiment, "artifacts", aws.account)
-    found = marker(aws, name, f"{artifact_path(arm)}/{COMPLETE}")
+    name = naming.bucket(experiment, "artifacts", aws.account)
+    found = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
     return found is not None and found.get("key") == artifact_key(arm)
 
 
@@ -93,25 +83,27 @@ def mark(experiment: Experiment, aws: Aws) -> list[str]:
     so what is old goes the night after it is tagged; the bucket keeps it as a noncurrent version for a while longer. The
     marker is tagged first and freed last: one without the tag says that no file of its folder has it.
     """
-    name, s3 = bucket(experiment, "artifacts", aws.account), aws.client("s3")
+    name, s3 = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3")
     found = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
     stale = sorted({entry["Prefix"] for entry in found} - _wanted(experiment))
-    tags = {"TagSet": [dict(zip(("Key", "Value"), STALE_TAG, strict=True))]}
+    tags = {"TagSet": [dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))]}
     for prefix in stale:
-        for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{COMPLETE}"):
+        for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{naming.COMPLETE}"):
             s3.put_object_tagging(Bucket=name, Key=key, Tagging=tags)
     return [prefix.rstrip("/") for prefix in stale]
 
 
 def free(experiment: Experiment, aws: Aws) -> list[str]:
     """Take the tag from artifacts that an arm has again; returns their keys."""
-    name, s3, freed = bucket(experiment, "artifacts", aws.account), aws.client("s3"), []
+    name, s3, freed = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3"), []
     for prefix in sorted(_wanted(experiment)):
         if not (keys := _keys(aws, name, prefix)):
             continue
-        last = f"{prefix}{COMPLETE}"
+        last = f"{prefix}{naming.COMPLETE}"
         found = s3.find("get_object_tagging", "NoSuchKey", Bucket=name, Key=last)
-        if found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}:
+        if found is not None and naming.STALE_TAG not in {
+            (tag["Key"], tag["Value"]) for tag in found["TagSet"]
+        }:
             continue
         for key in sorted(keys, key=lambda key: key == last):
             s3.delete_object_tagging(Bucket=name, Key=key)
@@ -120,7 +112,7 @@ def free(experiment: Experiment, aws: Aws) -> list[str]:
 
 
 def _wanted(experiment: Experiment) -> set[str]:
-    return {f"{artifact_path(arm)}/" for arm in experiment.arms}
+    return {f"{naming.artifact_path(arm)}/" for arm in experiment.arms}
 
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
@@ -133,9 +125,9 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763). In an existing cluster they
     have the same names, no matter who made them."""
     cluster = experiment.cluster
-    names = [] if cluster.existing else [control_plane_log_group(experiment)]
+    names = [] if cluster.existing else [naming.control_plane_log_group(experiment)]
     if cluster.brings("amazon-cloudwatch-observability"):
-        names += container_insights_log_groups(experiment)
+        names += naming.container_insights_log_groups(experiment)
     return [
         group["logGroupName"]
         for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)
@@ -146,14 +138,16 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
 
 def buckets(experiment: Experiment, aws: Aws) -> list[str]:
     """Buckets of the storage stack that exist."""
-    names = [bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")]
+    names = [
+        naming.bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")
+    ]
     absent = ("404", "NoSuchBucket", "NotFound")
     return [name for name in names if aws.client("s3").find("head_bucket", *absent, Bucket=name) is not None]
 
 
 def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
     """Addresses that receive the alarms, and whether each has confirmed; None where the topic is not deployed."""
-    topic = f"arn:aws:sns:{aws.region}:{aws.account}:{notices_topic(experiment)}"
+    topic = f"arn:aws:sns:{aws.region}:{aws.account}:{naming.notices_topic(experiment)}"
     subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
     try:
         return {one["Endpoint"]: one["SubscriptionArn"] != "PendingConfirmation" for one in subscriptions}

@@ -14,18 +14,8 @@ from benchmark.metrics import RUN_ACTIVE
 from core.console import print_json, print_text, warn
 from core.findings import Finding, Misuse, Outside, Refusal
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, naming
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.naming import (
-    cluster_name,
-    daily_schedule,
-    metrics_namespace,
-    neuron_nodegroup,
-    neuron_nodegroups,
-    nodes_owner,
-    schedule_group,
-    stack_name,
-)
 from infra.off_schedules import AGAIN_AFTER, block_over, next_off
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
@@ -163,13 +153,15 @@ class BusyError(Refusal):
 def assumed(experiment: Experiment) -> Group:
     """The group that the file describes, with as many nodes as it may have, so that it can be turned off unseen."""
     most = experiment.cluster.max_nodes
-    return Group(name=neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most)
+    return Group(
+        name=naming.neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most
+    )
 
 
 def read(experiment: Experiment, aws: Aws) -> Group:
     """The Trn2 group; where the file was changed and not deployed, the one that still exists, so that it can be turned
     off. Raises `Refusal` if neither exists."""
-    name = neuron_nodegroup(experiment)
+    name = naming.neuron_nodegroup(experiment)
     found = _described(experiment, aws, name) or _existing(experiment, aws)
     if found is None:
         raise not_deployed(f"node group {name}", experiment, aws)
@@ -185,25 +177,25 @@ def read(experiment: Experiment, aws: Aws) -> Group:
 
 
 def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
-    asked = {"clusterName": cluster_name(experiment), "nodegroupName": name}
+    asked = {"clusterName": naming.cluster_name(experiment), "nodegroupName": name}
     found = aws.client("eks").find("describe_nodegroup", _ABSENT, **asked)
     return found["nodegroup"] if found else None
 
 
 def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     """A Trn2 group of this cluster, whatever its zone and purchase; while one replaces another, the one that has nodes."""
-    eks, cluster = aws.client("eks"), cluster_name(experiment)
+    eks, cluster = aws.client("eks"), naming.cluster_name(experiment)
     if eks.find("describe_cluster", _ABSENT, name=cluster) is None:
         return None
     names = list(eks.every("list_nodegroups", "nodegroups", clusterName=cluster))
-    own = [name for name in names if name.startswith(neuron_nodegroups(experiment))]
+    own = [name for name in names if name.startswith(naming.neuron_nodegroups(experiment))]
     found = [one for name in own if (one := _described(experiment, aws, name)) is not None]
     return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)
 
 
 def refuse_another(experiment: Experiment, group: Group) -> None:
     """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
-    if group.name != (wanted := neuron_nodegroup(experiment)):
+    if group.name != (wanted := naming.neuron_nodegroup(experiment)):
         back = "take the change of cluster.capacity and cluster.availability_zones back"
         why = f"exists, and the experiment now describes {wanted}"
         remedy = f"deploy that ({deploy_command(experiment.name)}), or {back}"
@@ -217,7 +209,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
     """
     refuse_too_many(experiment, nodes, group)
     scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
-    which = {"clusterName": cluster_name(experiment), "nodegroupName": group.name}
+    which = {"clusterName": naming.cluster_name(experiment), "nodegroupName": group.name}
     try:
         aws.client("eks").update_nodegroup_config(**which, scalingConfig=scaling)
     except AwsError as error:
@@ -253,7 +245,9 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
         off = min(filter(None, (next_off(expression, now=now), block_over(experiment))))
     except ValueError:
         why, remedy = f"acts at {expression}, which no deployment set", deploy_command(experiment.name)
-        raise _endless(f"schedule {daily_schedule(experiment)}", why, f"delete it, then {remedy}") from None
+        raise _endless(
+            f"schedule {naming.daily_schedule(experiment)}", why, f"delete it, then {remedy}"
+        ) from None
     if off <= now:
         capacity = experiment.cluster.capacity
         why = f"ends at {capacity.ends_at}, and its nodes are taken away from an hour before"
@@ -292,7 +286,7 @@ def schedule_off(
     at = min((now + timedelta(hours=hours)).replace(microsecond=0), off)
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
-        "GroupName": schedule_group(experiment),
+        "GroupName": naming.schedule_group(experiment),
         "Description": _description(experiment),
         "ScheduleExpression": f"at({stamp(at).removesuffix('Z')})",
         "ScheduleExpressionTimezone": "UTC",
@@ -354,7 +348,7 @@ def _endless(where: str, why: str, remedy: str) -> Refusal:
 
 def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """The deployed daily schedule: when it acts, what it tells EKS, with which role, and where a failure goes."""
-    name = daily_schedule(experiment)
+    name = naming.daily_schedule(experiment)
     found, where = _schedule(experiment, aws, name), f"schedule {name}"
     deploy = f"deploy the nodes stack ({deploy_command(experiment.name)}), then run this again"
     if found is None:
@@ -367,7 +361,7 @@ def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
         about = target["NodegroupName"], target["ClusterName"]
     except (ValueError, KeyError, TypeError, RecursionError):
         about = "none", "none"
-    if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
+    if about != (naming.neuron_nodegroup(experiment), naming.cluster_name(experiment)):
         raise _endless(where, f"is about node group {about[0]} of {about[1]}", deploy)
     return found
 
@@ -378,7 +372,7 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
     asked = {"PolicySourceArn": role_arn, "ActionNames": [action], "ResourceArns": [group.arn]}
     codes = ("NoSuchEntity", "NoSuchEntityException")
     if (answer := aws.client("iam").find("simulate_principal_policy", *codes, **asked)) is None:
-        stack, deploy = stack_name(experiment, "nodes"), deploy_command(experiment.name)
+        stack, deploy = naming.stack_name(experiment, "nodes"), deploy_command(experiment.name)
         delete = f"aws cloudformation delete-stack --stack-name {stack} --region {aws.region}"
         again = f"delete the nodes stack and deploy it again ({delete}, then {deploy})"
         raise _endless(where, "does not exist", again)
@@ -399,7 +393,7 @@ def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
     """A one-time schedule that was made before a deployment gave the schedules another role: the old role is gone, so it
     can do nothing. None where both have the same."""
     name = schedule_name(experiment)
-    once, daily = (_schedule(experiment, aws, one) for one in (name, daily_schedule(experiment)))
+    once, daily = (_schedule(experiment, aws, one) for one in (name, naming.daily_schedule(experiment)))
     if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
         return None
     old, new = (one["Target"]["RoleArn"].rpartition("/")[2] for one in (once, daily))
@@ -409,20 +403,20 @@ def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
 
 
 def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
-    asked = {"Name": name, "GroupName": schedule_group(experiment)}
+    asked = {"Name": name, "GroupName": naming.schedule_group(experiment)}
     found: dict[str, Any] | None = aws.client("scheduler").find("get_schedule", _ABSENT, **asked)
     return found
 
 
 def forget_schedule(experiment: Experiment, aws: Aws) -> None:
     """Remove the one-time schedule, if there is one."""
-    asked = {"Name": schedule_name(experiment), "GroupName": schedule_group(experiment)}
+    asked = {"Name": schedule_name(experiment), "GroupName": naming.schedule_group(experiment)}
     aws.client("scheduler").find("delete_schedule", _ABSENT, **asked)
 
 
 def schedule_name(experiment: Experiment) -> str:
     """The one-time schedule; one for all experiments that use the same nodes."""
-    return f"{nodes_owner(experiment)}-scale-to-zero"
+    return f"{naming.nodes_owner(experiment)}-scale-to-zero"
 
 
 def say_over(experiment: Experiment, aws: Aws) -> None:
@@ -433,4 +427,6 @@ def say_over(experiment: Experiment, aws: Aws) -> None:
         "Value": 0.0,
         "Unit": RUN_ACTIVE.cloudwatch_unit,
     }
-    aws.client("cloudwatch").put_metric_data(Namespace=metrics_namespace(experiment), MetricData=[datum])
+    aws.client("cloudwatch").put_metric_data(
+        Namespace=naming.metrics_namespace(experiment), MetricData=[datum]
+    )

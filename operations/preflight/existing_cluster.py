@@ -13,20 +13,9 @@ from cdk8s_charts.pods import DRIVER
 from cdk8s_charts.workloads.namespace import LOCAL_DNS
 from core.findings import Finding, finding, fine
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, naming
 from experiment.checks.cluster_section import NEWEST_KUBERNETES
 from experiment.forms import INSTALLABLE, Installed
-from experiment.naming import (
-    NEURON_TAINT_KEY,
-    NODE_ROLE_LABEL,
-    driver_label,
-    namespace,
-    neuron_nodegroup,
-    neuron_release,
-    role_label,
-    stack_name,
-    watchers_group,
-)
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
 from operations.cloud import cloudformation
@@ -75,7 +64,7 @@ class ExistingCluster:
     def _deployed(self) -> set[str]:
         """Parts of the experiment that are deployed already."""
         made = {stack.name for stack in cloudformation.deployed(self._experiment, self._aws) if stack.made}
-        return {part for part in ("nodes", "workloads") if stack_name(self._experiment, part) in made}
+        return {part for part in ("nodes", "workloads") if naming.stack_name(self._experiment, part) in made}
 
     def cluster(self) -> Finding:
         """Version, network, how it lets roles in, and the node group of another experiment where it is used."""
@@ -117,7 +106,7 @@ class ExistingCluster:
     def _without_group(self) -> Iterator[Problem]:
         if self._wanted.nodes_of is None:
             return
-        name, asked = neuron_nodegroup(self._experiment), {"clusterName": self._wanted.existing}
+        name, asked = naming.neuron_nodegroup(self._experiment), {"clusterName": self._wanted.existing}
         groups = list(self._aws.client("eks").every("list_nodegroups", "nodegroups", **asked))
         if name not in groups:
             other = "if its zone, purchase or node image is another, remove cluster.nodes_of"
@@ -133,9 +122,7 @@ class ExistingCluster:
         found = self._aws.client("eks").find("describe_access_entry", "ResourceNotFoundException", **asked)
         if found is not None and found["accessEntry"].get("tags", {}).get(TAG) != own:
             why = f"pipeline_role {role} has an access entry there already, and EKS allows one for each principal"
-            rights = (
-                f"AmazonEKSEditPolicy in namespace {own} and the group {watchers_group(self._experiment)}"
-            )
+            rights = f"AmazonEKSEditPolicy in namespace {own} and the group {naming.watchers_group(self._experiment)}"
             yield (
                 why,
                 f"name another role in deployment.yaml, or none, and let its owner give this one {rights}",
@@ -143,7 +130,7 @@ class ExistingCluster:
 
     def software(self) -> Finding:
         """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
-        system = {NODE_ROLE_LABEL: role_label(self._experiment, "system")}
+        system = {naming.NODE_ROLE_LABEL: naming.role_label(self._experiment, "system")}
         with cluster_of(self._experiment, self._aws) as kubernetes:
             daemons = kubernetes.list("daemonsets", everywhere=True)
             operators = kubernetes.list("deployments", labels=_KEDA, everywhere=True) if self._scales else []
@@ -182,7 +169,7 @@ class ExistingCluster:
         """A driver that the cluster has, and that does not run on our nodes."""
         running = [one for one in devices if pod_spec(one)]
         if running and not any(self._comes_to_ours(one) for one in running):
-            ((key, value),) = driver_label(self._allocation).items()
+            ((key, value),) = naming.driver_label(self._allocation).items()
             why = f"neuron is there, and {running[0]['metadata']['name']} does not run on our Trn2 nodes"
             yield why, f"let its owner admit nodes with the label {key}: {value}"
 
@@ -206,7 +193,7 @@ class ExistingCluster:
         foreign = [
             f"{one['kind']} {one['metadata']['name']} of {f'Helm release {release}' if release else 'no Helm release'}"
             for one in devices
-            if (release := release_of(one)) != neuron_release(self._experiment)
+            if (release := release_of(one)) != naming.neuron_release(self._experiment)
         ]
         earlier = "; if version 0.2 of this experiment installed it, run ./trnspec teardown first"
         for name in wanted:
@@ -229,7 +216,7 @@ class ExistingCluster:
 
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[Problem]:
         """KEDA watches the namespaces that its variable lists, with commas between them, or all of them."""
-        own = namespace(self._experiment)
+        own = naming.namespace(self._experiment)
         for one in operators:
             env = [each for container in pod_containers(one) for each in container.get("env", ())]
             value = next((each.get("value", "") for each in env if each["name"] == "WATCH_NAMESPACE"), "")
@@ -245,7 +232,7 @@ class ExistingCluster:
             if _runs(one, other) and self._comes_to_ours(one):
                 name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
                 beside = f"beside serving.allocation {self._allocation}, and both hand out the same devices"
-                keep = f"{NODE_ROLE_LABEL}: {role_label(self._experiment, 'neuron')}"
+                keep = f"{naming.NODE_ROLE_LABEL}: {naming.role_label(self._experiment, 'neuron')}"
                 use = f"set serving.allocation: {instead} and add neuron to cluster.provided"
                 why = f"{name} would run on our nodes {beside}"
                 yield why, f"{use}, or let its owner keep it off nodes with {keep}"
@@ -253,10 +240,10 @@ class ExistingCluster:
     def _comes_to_ours(self, daemon: Object) -> bool:
         """Whether selector and required node affinity of its pods admit our Trn2 nodes, by the labels that are known of them."""
         ours = {
-            NODE_ROLE_LABEL: role_label(self._experiment, "neuron"),
-            **driver_label(self._allocation),
+            naming.NODE_ROLE_LABEL: naming.role_label(self._experiment, "neuron"),
+            **naming.driver_label(self._allocation),
             "node.kubernetes.io/instance-type": self._experiment.instance.name,
-            "eks.amazonaws.com/nodegroup": neuron_nodegroup(self._experiment),
+            "eks.amazonaws.com/nodegroup": naming.neuron_nodegroup(self._experiment),
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
         }
@@ -276,7 +263,7 @@ class ExistingCluster:
 
     def admission(self) -> Finding:
         """Whether the server takes every object, by a dry run; before the first deployment in namespace `default`."""
-        own = namespace(self._experiment)
+        own = naming.namespace(self._experiment)
         with cluster_of(self._experiment, self._aws) as kubernetes:
             exists = kubernetes.get("namespace", own) is not None
             if exists and "workloads" not in self._deployed:
@@ -332,10 +319,10 @@ def _cannot_mount(daemons: Sequence[Object]) -> Iterator[Problem]:
             why = f"{_MOUNTS} has version {max(versions)}, whose volumes do not take the identity of a pod"
             yield why, "let its owner install version 2"
         if not any(
-            taint.get("operator") == "Exists" and taint.get("key") in (None, "", NEURON_TAINT_KEY)
+            taint.get("operator") == "Exists" and taint.get("key") in (None, "", naming.NEURON_TAINT_KEY)
             for taint in pod_spec(one).get("tolerations", ())
         ):
-            why = f"{_MOUNTS} does not tolerate {NEURON_TAINT_KEY}, so nothing is mounted on our Trn2 nodes"
+            why = f"{_MOUNTS} does not tolerate {naming.NEURON_TAINT_KEY}, so nothing is mounted on our Trn2 nodes"
             yield why, "let its owner set node.tolerateAllTaints: true"
 
 

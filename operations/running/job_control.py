@@ -14,18 +14,7 @@ from experiment import Arm
 from experiment.arms import Weights
 from experiment.compilation import artifact_key
 from experiment.naming import BENCHMARK_NAME, STEP, weights_path
-from operations.cloud.kubernetes import (
-    ConflictError,
-    Object,
-    condition,
-    container_statuses,
-    job_of,
-    job_state,
-    pod_containers,
-    pods_of,
-    tools_image,
-    trouble,
-)
+from operations.cloud import kubernetes
 from operations.running.context import Context, StepError
 
 READ = "read its log (./trnspec kubectl logs), then run this again"
@@ -41,23 +30,23 @@ _UID = "JOB_UID"
 """Environment variable of the pods (`cdk8s_charts/workloads/benchmark_pod.py`) that names the folder of unfinished results."""
 
 
-def of_step(found: Iterable[Object], step: str) -> list[Object]:
+def of_step(found: Iterable[kubernetes.Object], step: str) -> list[kubernetes.Object]:
     """The Jobs of a step among any objects."""
     jobs = [item for item in found if item["kind"] == "Job"]
     return [job for job in jobs if job["metadata"].get("labels", {}).get(STEP) == step]
 
 
-def fetching(jobs: Sequence[Object], weights: Weights) -> Object:
+def fetching(jobs: Sequence[kubernetes.Object], weights: Weights) -> kubernetes.Object:
     """The Job that fetches a model. Raises `StepError` when the manifests have none."""
     return _working_on(jobs, "fetch", f'/{weights_path(weights)}"')
 
 
-def compiling(jobs: Sequence[Object], arm: Arm) -> Object:
+def compiling(jobs: Sequence[kubernetes.Object], arm: Arm) -> kubernetes.Object:
     """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
     return _working_on(jobs, "compile", f'"--key", "{artifact_key(arm)}"')
 
 
-def _working_on(jobs: Sequence[Object], step: str, what: str) -> Object:
+def _working_on(jobs: Sequence[kubernetes.Object], step: str, what: str) -> kubernetes.Object:
     """A Job is known by its arguments: its name has a hash of the whole Job."""
     for job in of_step(jobs, step):
         if what in json.dumps(job):
@@ -66,16 +55,16 @@ def _working_on(jobs: Sequence[Object], step: str, what: str) -> Object:
     raise StepError(f"manifests: no Job {step}-... works on {what}; {render}")
 
 
-def take_up(context: Context, step: str) -> list[Object]:
+def take_up(context: Context, step: str) -> list[kubernetes.Object]:
     """The Jobs of a step as the deployment filled them in, once those of an earlier deployment are out of their way.
 
     A deployment deletes nothing, and two versions at once would hold devices for one artifact. An earlier Job that is
     making what one of these would make is waited for, any other is removed. Raises `StepError` when that takes too long.
     """
-    image = tools_image(context.need("cronjob", BENCHMARK_NAME))
+    image = kubernetes.tools_image(context.need("cronjob", BENCHMARK_NAME))
     values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image})
     objects = (item for file in context.files for item in file.objects)
-    jobs: list[Object] = list(fill(of_step(objects, step), values))
+    jobs: list[kubernetes.Object] = list(fill(of_step(objects, step), values))
     ours = {job["metadata"]["name"]: _makes(job) for job in jobs}
     context.wait(
         lambda: _leaving(context, step, ours),
@@ -95,8 +84,12 @@ def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None
         name, makes = job["metadata"]["name"], _makes(job)
         if name in ours:
             continue
-        states = [one.get("state", {}) for pod in pods_of(pods, name) for one in container_statuses(pod)]
-        at_work = job_state(job) == "active" and any("running" in state for state in states)
+        states = [
+            one.get("state", {})
+            for pod in kubernetes.pods_of(pods, name)
+            for one in kubernetes.container_statuses(pod)
+        ]
+        at_work = kubernetes.job_state(job) == "active" and any("running" in state for state in states)
         if at_work and makes and makes in ours.values():
             waits[name] = f"job {name} of an earlier deployment makes {makes}"
         else:
@@ -108,20 +101,20 @@ def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None
     return "; ".join(waits.values()) or None
 
 
-def _makes(job: Object) -> str:
+def _makes(job: kubernetes.Object) -> str:
     """Where a Job stores what it makes; empty where only its log has it."""
     arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
     return str(arguments[arguments.index("--to") + 1]) if "--to" in arguments else ""
 
 
-def release(context: Context, job: Object) -> str:
+def release(context: Context, job: kubernetes.Object) -> str:
     """Let a Job run: unsuspend it where it exists, make it where it does not, make it again where it failed before.
 
     Returns its name.
     """
     name = str(job["metadata"]["name"])
     found = context.cluster.get("job", name)
-    state = job_state(found)
+    state = kubernetes.job_state(found)
     if state == "failed":
         context.cluster.delete("job", name)
         context.wait(
@@ -132,14 +125,14 @@ def release(context: Context, job: Object) -> str:
     if state in ("failed", "absent"):
         wanted = copy.deepcopy(dict(job)) if found is None else _again(found)
         wanted["spec"]["suspend"] = False
-        with suppress(ConflictError):  # it is there already
+        with suppress(kubernetes.ConflictError):  # it is there already
             context.cluster.create(wanted)
     elif state == "suspended":
         context.cluster.patch("job", name, {"spec": {"suspend": False}})
     return name
 
 
-def _again(found: Object) -> dict[str, Any]:
+def _again(found: kubernetes.Object) -> dict[str, Any]:
     """A Job of the cluster without what the cluster wrote into it."""
     spec = copy.deepcopy(found["spec"])
     spec.pop("selector", None)
@@ -177,7 +170,7 @@ def progress(context: Context, name: str) -> str | None:
     Raises `StepError` when it failed, or when somebody removed it.
     """
     found = context.cluster.get("job", name)
-    state = job_state(found)
+    state = kubernetes.job_state(found)
     if state == "complete":
         return None
     if state == "suspended":
@@ -186,17 +179,17 @@ def progress(context: Context, name: str) -> str | None:
     if found is None:
         raise StepError(f"job {name}: someone removed it; run this again")
     if state == "failed":
-        failed = condition(found, "Failed") or {}
+        failed = kubernetes.condition(found, "Failed") or {}
         why = f"{failed.get('reason', 'Failed')}: {' '.join(failed.get('message', '').split())}".rstrip(": ")
         raise StepError(f"job {name} failed ({why}){_last_words(context, name)}")
-    why = trouble(context.cluster.list("pods"), name) or ""
+    why = kubernetes.trouble(context.cluster.list("pods"), name) or ""
     return f"job {name} is {state}" + (f": {why}" if why else "")
 
 
 def _last_words(context: Context, name: str) -> str:
     """The last line that a failed Job logged, and how to read the rest."""
     how = f"; read ./trnspec kubectl logs job/{name} --all-containers, fix what it says, then run this again"
-    for pod in pods_of(context.cluster.list("pods"), name):
+    for pod in kubernetes.pods_of(context.cluster.list("pods"), name):
         with suppress(Refusal):
             log = context.cluster.logs(pod["metadata"]["name"]).splitlines()
             if lines := [line.strip() for line in log if line.strip()]:
@@ -210,9 +203,9 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
 
     Raises `StepError` when the cluster has no such CronJob.
     """
-    job = job_of(context.need("cronjob", cron_job), name)
+    job = kubernetes.job_of(context.need("cronjob", cron_job), name)
     own = {"name": _UID, "value": name}
-    containers: list[Any] = [*pod_containers(job)]
+    containers: list[Any] = [*kubernetes.pod_containers(job)]
     for container in containers:
         container["env"] = [own if one["name"] == _UID else one for one in container.get("env", ())]
     return job

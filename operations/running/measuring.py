@@ -15,28 +15,12 @@ from benchmark.analyse.beside import EXPECTED as EXPECTED_FILE
 from benchmark.plan import from_dict
 from core.findings import Refusal
 from core.words import count
-from experiment import Arm, Experiment
+from experiment import Arm, Experiment, naming
 from experiment.catalogue.runtimes import version
 from experiment.expected import file_text
-from experiment.naming import (
-    BENCHMARK_NAME,
-    LMEVAL_CHECK,
-    LMEVAL_NAME,
-    PLAN_FILE,
-    PROFILE,
-    RESULTS_PREFIX,
-    profile_cron_job,
-)
 from experiment.placement import rounds
+from operations.cloud import kubernetes
 from operations.cloud.cloudformation import deploy_workloads
-from operations.cloud.kubernetes import (
-    ConflictError,
-    json_lines,
-    pod_containers,
-    pods_of,
-    replicas,
-    trouble,
-)
 from operations.running import job_control, preparing
 from operations.running.context import Context, StepError
 from store.bucket import Incomplete, inside
@@ -44,7 +28,11 @@ from store.bucket import Incomplete, inside
 LOAD_S = 3600
 BENCHMARK_S = 12 * 3600
 PROFILE_S = 2 * 3600
-_NO_ROUNDS = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-", f"{RESULTS_PREFIX}profile-")
+_NO_ROUNDS = (
+    f"{naming.RESULTS_PREFIX}unfinished/",
+    f"{naming.RESULTS_PREFIX}lmeval-",
+    f"{naming.RESULTS_PREFIX}profile-",
+)
 """Folders that belong to no round: what a Job keeps while it measures, quality checks, and profiles."""
 _QUALITY = "quality-"
 """Before a round's number: the key of its answers in the state."""
@@ -65,7 +53,7 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
         pods, ready = context.cluster.list("pods"), _ready(context, arms)
         for arm in arms:
             if not ready[arm.name]:
-                why = trouble(pods, arm.name)
+                why = kubernetes.trouble(pods, arm.name)
                 return f"arm {arm.name} loads" + (f": {why}" if why else "")
         return None
 
@@ -77,7 +65,7 @@ def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
     """These arms to one replica each, every other to none."""
     for arm in context.experiment.served_arms:
         wanted = int(arm in arms)
-        if replicas(context.need("deployment", arm.name))[0] != wanted:
+        if kubernetes.replicas(context.need("deployment", arm.name))[0] != wanted:
             context.cluster.scale(arm.name, wanted)
 
 
@@ -85,7 +73,7 @@ def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
     """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
     # Questions are for some arms of their first round; the others are up beside them.
     up = next(one for one in rounds(context.experiment) if all(arm in one for arm in arms))
-    found = {one["metadata"]["name"]: replicas(one) for one in context.cluster.list("deployments")}
+    found = {one["metadata"]["name"]: kubernetes.replicas(one) for one in context.cluster.list("deployments")}
     for arm in context.experiment.served_arms:
         wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
         if now != wanted:
@@ -104,8 +92,8 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     known = set(state.results.values())
     if key not in state.before:
         context.save(before={**state.before, key: sorted(_stored(context) - known)})
-    name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
-    job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
+    name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
+    job = job_control.from_cron_job(context, naming.BENCHMARK_NAME, name)
     provide_plan(context, job, arms)
     job_control.release(context, job)
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
@@ -121,7 +109,10 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
 def _stored(context: Context) -> set[str]:
     """Folders of rounds in the bucket of results."""
-    s3, where = context.aws.client("s3"), {"Bucket": context.bucket("results"), "Prefix": RESULTS_PREFIX}
+    s3, where = (
+        context.aws.client("s3"),
+        {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX},
+    )
     found = s3.every("list_objects_v2", "CommonPrefixes", **where, Delimiter="/")
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
 
@@ -137,7 +128,7 @@ def _under_load(
         try:
             pods, ready = context.cluster.list("pods"), _ready(context, arms)
             for arm in arms:
-                if not ready[arm.name] and (why := trouble(pods, arm.name)):
+                if not ready[arm.name] and (why := kubernetes.trouble(pods, arm.name)):
                     raise StepError(
                         f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
                     )
@@ -158,15 +149,17 @@ def _under_load(
 def _start_again(context: Context, name: str, arms: Sequence[Arm], restarted: set[int]) -> None:
     """Replace the pods of the arms where the last line of the Job's client says that it waits for their next start."""
     pods, starts = context.cluster.list("pods"), context.experiment.benchmark.starts
-    for pod in pods_of(pods, name):
+    for pod in kubernetes.pods_of(pods, name):
         with suppress(Refusal):  # the container has not begun, or has ended
-            lines = list(json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1)))
+            lines = list(
+                kubernetes.json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1))
+            )
             start = lines[-1].get("waits_for_start") if lines else None
             if not isinstance(start, int) or start in restarted:
                 continue
             restarted.add(start)
             context.say(f"    start {start} of {starts}: replacing the pods of the arms")
-            for own in (pod for arm in arms for pod in pods_of(pods, arm.name)):
+            for own in (pod for arm in arms for pod in kubernetes.pods_of(pods, arm.name)):
                 context.cluster.delete("pod", own["metadata"]["name"])
 
 
@@ -179,22 +172,22 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     partly = len(arms) < len(context.experiment.served_arms)
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
     mounted = [one["configMap"] for one in volumes if one["name"] == _PLAN and "configMap" in one]
-    fetching: list[Any] = [one for one in pod_containers(job) if one["name"] == _PLAN]
+    fetching: list[Any] = [one for one in kubernetes.pod_containers(job) if one["name"] == _PLAN]
     if fetching:
         fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
         return
     if not partly:
         return
     found = context.cluster.get("configmap", mounted[0]["name"]) if mounted else None
-    if found is None or PLAN_FILE not in found.get("data", {}):
+    if found is None or naming.PLAN_FILE not in found.get("data", {}):
         raise StepError(
-            f"cronjob {BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
+            f"cronjob {naming.BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
             "cluster.max_nodes so that all arms run at once"
         )
     made = f"{job['metadata']['name']}-plan"
     metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
-    data = {PLAN_FILE: _reduced_plan(found["data"][PLAN_FILE], names)}
-    with suppress(ConflictError):  # it is the same for the same round of the same run
+    data = {naming.PLAN_FILE: _reduced_plan(found["data"][naming.PLAN_FILE], names)}
+    with suppress(kubernetes.ConflictError):  # it is the same for the same round of the same run
         context.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     mounted[0]["name"] = made
 
@@ -212,7 +205,9 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
     address = f"s3://{store}/{key}"
     if address not in arguments:
         deploy = f"run ./trnspec render and {deploy_workloads(name)}"
-        raise StepError(f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {name}; {deploy}")
+        raise StepError(
+            f"cronjob {naming.BENCHMARK_NAME}: fetches another plan than that of {name}; {deploy}"
+        )
     replaced = {}
     if names is not None:
         content = _reduced_plan(content, names).encode()
@@ -235,12 +230,12 @@ def run_batches(context: Context) -> None:
 
 def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """lm-eval against those arms of a round that no earlier round asked."""
-    name = f"{LMEVAL_NAME}-{context.state.id}-{number}"
-    job = job_control.from_cron_job(context, LMEVAL_NAME, name)
+    name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
+    job = job_control.from_cron_job(context, naming.LMEVAL_NAME, name)
     restrict(context.experiment, job["spec"]["template"]["spec"], arms)
     job_control.release(context, job)
     _under_load(context, name, arms, remedy=job_control.READ)
-    prefix = f"{RESULTS_PREFIX}lmeval-{name}/"
+    prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
     context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
 
 
@@ -249,12 +244,12 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
 
     Raises `StepError` when one of them is never asked, because the cluster has an older check.
     """
-    wanted = {f"{LMEVAL_CHECK}{arm.name}" for arm in arms}
+    wanted = {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
     kept = [one for one in pod.get("initContainers", ()) if one["name"] in wanted]
     if missing := ", ".join(sorted(wanted - {one["name"] for one in kept})):
         deploy = f"run ./trnspec render and {deploy_workloads(experiment.name)}"
-        raise StepError(f"cronjob {LMEVAL_NAME}: has no container {missing}; {deploy}")
-    others = [one for one in pod["initContainers"] if not one["name"].startswith(LMEVAL_CHECK)]
+        raise StepError(f"cronjob {naming.LMEVAL_NAME}: has no container {missing}; {deploy}")
+    others = [one for one in pod["initContainers"] if not one["name"].startswith(naming.LMEVAL_CHECK)]
     pod["initContainers"] = [*others, *kept]
 
 
@@ -263,11 +258,11 @@ def profile_arms(context: Context) -> None:
     answer."""
     set_replicas(context)
     for number, arm in enumerate(context.experiment.served_arms):
-        if f"{PROFILE}{arm.name}" in context.state.results:
+        if f"{naming.PROFILE}{arm.name}" in context.state.results:
             continue
-        name = f"{PROFILE}{context.state.id}-{number}"
+        name = f"{naming.PROFILE}{context.state.id}-{number}"
         try:
-            job = job_control.from_cron_job(context, profile_cron_job(arm), name)
+            job = job_control.from_cron_job(context, naming.profile_cron_job(arm), name)
             job_control.release(context, job)
             job_control.wait_for(context, name, patience_s=PROFILE_S, still=context.need_nodes)
         except StepError as error:
@@ -278,7 +273,7 @@ def profile_arms(context: Context) -> None:
                 context.say(f"    warning: no more profiles: {gone}")
                 return
             continue
-        found = {f"{PROFILE}{arm.name}": f"{RESULTS_PREFIX}{PROFILE}{name}/"}
+        found = {f"{naming.PROFILE}{arm.name}": f"{naming.RESULTS_PREFIX}{naming.PROFILE}{name}/"}
         context.save(results={**context.state.results, **found})
 
 
@@ -309,7 +304,7 @@ def fetch_results(context: Context) -> None:
         _fetch_beside(context, context.out, context.experiment.served_arms)
         context.report(context.out)
     for arm in context.experiment.served_arms:
-        if prefix := context.state.results.get(f"{PROFILE}{arm.name}"):
+        if prefix := context.state.results.get(f"{naming.PROFILE}{arm.name}"):
             folder = context.out / "profiles" / arm.name
             files = fetch(context, prefix, folder)
             opens = viewer(arm, folder)

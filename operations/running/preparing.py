@@ -15,19 +15,9 @@ from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
-from operations.cloud import markers, nodegroup
+from operations.cloud import kubernetes, markers, nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
-from operations.cloud.kubernetes import (
-    Object,
-    container_statuses,
-    is_ready,
-    json_lines,
-    own_nodes,
-    pod_containers,
-    pods_of,
-    role,
-)
 from operations.running import job_control
 from operations.running.context import Context, StepError, UnprovenError
 from operations.verification import count_text, failed
@@ -59,7 +49,7 @@ def check_arguments(context: Context) -> None:
         except StepError as error:
             stuck[job["metadata"]["name"]] = error
     for job in jobs:
-        name, image = str(job["metadata"]["name"]), pod_containers(job)[0]["image"]
+        name, image = str(job["metadata"]["name"]), kubernetes.pod_containers(job)[0]["image"]
         try:
             if name in stuck:
                 raise stuck[name]
@@ -89,10 +79,10 @@ def _refuse(context: Context, name: str, image: str) -> None:
 
 def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]:
     """JSON that the pods of a Job printed that ended with this exit code."""
-    for pod in pods_of(context.cluster.list("pods"), name):
-        ended = [one.get("state", {}).get("terminated") for one in container_statuses(pod)]
+    for pod in kubernetes.pods_of(context.cluster.list("pods"), name):
+        ended = [one.get("state", {}).get("terminated") for one in kubernetes.container_statuses(pod)]
         if code in [one["exitCode"] for one in ended if one]:
-            yield from json_lines(context.cluster.logs(pod["metadata"]["name"], lines=500))
+            yield from kubernetes.json_lines(context.cluster.logs(pod["metadata"]["name"], lines=500))
 
 
 def fetch_weights(context: Context) -> None:
@@ -131,8 +121,8 @@ def start_nodes(context: Context) -> None:
 
 def _nodes(context: Context, wanted: int) -> str | None:
     group = context.need_nodes()
-    there = own_nodes(context.experiment, context.cluster.list("nodes"))
-    ready = sum(is_ready(node) for node in there if role(node) == "neuron")
+    there = kubernetes.own_nodes(context.experiment, context.cluster.list("nodes"))
+    ready = sum(kubernetes.is_ready(node) for node in there if kubernetes.role(node) == "neuron")
     if ready >= wanted:
         return None
     if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:
@@ -214,7 +204,7 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
 
 def _compiling(
     context: Context,
-    waiting: dict[str, Object],
+    waiting: dict[str, kubernetes.Object],
     released: set[str],
     failures: dict[str, StepError],
     at_once: int,
