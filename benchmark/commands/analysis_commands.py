@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.commands import plan_options as options
-from benchmark.commands.plan_options import Sectioned, flag, folder, option, recorded, share
+from benchmark.commands.plan_options import (
+    Sectioned,
+    declared,
+    folder,
+    number,
+    option,
+    recorded,
+    share,
+    whole,
+)
 from benchmark.errors import PlanError
 from core.json_text import json_text
 
@@ -22,27 +30,24 @@ def points(text: str) -> dict[int, float]:
     found = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        found[options.whole(k)] = options.number(seconds)
+        found[whole(k)] = number(seconds)
     if 0 not in found or len(found) < 2:
         raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
     return found
 
 
 def shares(text: str) -> dict[str, float]:
-    """Shares by class, as in `chat=3,code=1`."""
-    found = {}
-    for item in text.split(","):
-        class_, equals, weight = item.rpartition("=")
-        if not equals:
-            raise ValueError(f"{item!r} is not CLASS=WEIGHT")
-        found[class_.strip()] = options.number(weight)
-    return found
+    """Shares by class, as in `chat=3,code=1`; a class may have any name."""
+    parts = [item.rpartition("=") for item in text.split(",")]
+    if wrong := [weight for _, equals, weight in parts if not equals]:
+        raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
+    return {class_.strip(): number(weight) for class_, _, weight in parts}
 
 
 @click.command(cls=Sectioned)
 @folder("old", "OLD", "What `run --out` wrote, before.")
 @folder("new", "NEW", "The same plan, later.")
-@flag("--json", "Print JSON instead of tables.")
+@option("--json", "Print JSON instead of tables.")
 def compare(old: Path, new: Path, json: bool) -> int:
     """Compare two runs of one plan; exit 1 where something became slower."""
     from benchmark.analyse.two_runs import compare_runs
@@ -54,18 +59,17 @@ def compare(old: Path, new: Path, json: bool) -> int:
 
 @click.command(cls=Sectioned)
 @folder("run", "RUN")
-@option("--baseline", Path, "FOLDER", "An earlier run of the same plan.", required=True)
+@option("--baseline FOLDER", "An earlier run of the same plan.", Path, required=True)
 @option(
-    "--slower-by",
-    share,
-    "SHARE",
+    "--slower-by SHARE",
     "More time per output token that passes although it is shown (default: 0.05).",
+    share,
     default=0.05,
 )
 @option(
-    "--more-errors", share, "SHARE", "Rise of an arm's error rate that passes (default: 0.01).", default=0.01
+    "--more-errors SHARE", "Rise of an arm's error rate that passes (default: 0.01).", share, default=0.01
 )
-@flag("--json", "Print JSON instead of text.")
+@option("--json", "Print JSON instead of text.")
 def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
     from benchmark.analyse.two_runs import judge
@@ -78,21 +82,17 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
 @click.command(cls=Sectioned)
 @folder(metavar="[DIR]", required=False)
 @option(
-    "--acceptance",
-    Path,
-    "FILE",
+    "--acceptance FILE",
     "Instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+    Path,
 )
 @option(
-    "--step-times",
-    points,
-    "0=S,K=S",
+    "--step-times 0=S,K=S",
     "Seconds of a decode step on the machine to predict, by window; 0 is plain decoding, for example 0=0.045,7=0.0944.",
+    points,
 )
 @option(
-    "--timed-with",
-    str,
-    "ARM|RUN[:ARM]",
+    "--timed-with ARM|RUN[:ARM]",
     "Also use the steps of an arm with another window and the same draft: an arm of the run in DIR, or the folder of another "
     "run, all its speculating arms or the one named behind a colon; may be repeated.",
     multiple=True,
@@ -103,10 +103,10 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
     help="Most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 for vLLM (default: "
     "as in the run; k+1 with --acceptance).",
 )
-@option("--k-max", lambda text: options.whole(text, 1), "N", "The largest window to consider.")
-@option("--mix", shares, "CLASS=WEIGHT,...", "Shares of the output tokens (default: equal).")
-@flag("--json", "Print JSON instead of tables.")
-@options.declared("Arms of the run in DIR (what `run` was not told)")
+@option("--k-max N", "The largest window to consider.", lambda text: whole(text, 1))
+@option("--mix CLASS=WEIGHT,...", "Shares of the output tokens (default: equal).", shares)
+@option("--json", "Print JSON instead of tables.")
+@declared("Arms of the run in DIR (what `run` was not told)")
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from benchmark.analyse.acceptance import advice

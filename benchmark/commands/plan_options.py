@@ -22,7 +22,26 @@ if TYPE_CHECKING:
 
 Read = Callable[[str], Any]
 """What a text says; raises ValueError, with what it must be."""
+Decorator = Callable[[Any], Any]
+Rows = Mapping[str, tuple[str, str]]
+"""Options under a heading of the help: by parameter, which is a field of the plan, how the option is typed, and its text."""
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+DECLARED: Rows = {
+    "speculative_tokens": (
+        "--speculative-tokens NAME=X",
+        "Draft tokens per step of an arm; 0 decodes plainly.",
+    ),
+    "max_tokens_per_step": (
+        "--tokens-per-step NAME=X",
+        "The most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference.",
+    ),
+    "usd_per_hour": ("--usd-per-hour NAME=X", "What an arm's share of its node costs."),
+    "also_changes": (
+        "--also-changes NAME=TEXT",
+        "What else is different in an arm's engine, in words; given again, one thing more.",
+    ),
+}
+"""What no endpoint says about itself, by field of an arm."""
 
 
 class Value(click.ParamType[Any]):
@@ -56,8 +75,7 @@ class Sectioned(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            record = None if isinstance(param, click.Argument) else param.get_help_record(ctx)
-            if record:
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 sections.setdefault(getattr(param, "section", "Options"), []).append(record)
         for title, records in sections.items():
             with formatter.section(title):
@@ -65,44 +83,50 @@ class Sectioned(click.Command):
 
 
 def option(
-    name: str, read: Read, metavar: str, help_: str, *, section: str = "Options", **settings: Any
-) -> Callable[[Any], Any]:
-    """An option with a value."""
-    return click.option(
-        name, cls=_Option, type=Value(read), metavar=metavar, help=help_, section=section, **settings
-    )
+    typed: str, help_: str, read: Read = str, *, name: str = "", section: str = "Options", **settings: Any
+) -> Decorator:
+    """An option as it is typed, `--out DIR`; without a word for its value it is a flag."""
+    switch, _, metavar = typed.partition(" ")
+    settings |= {"type": Value(read), "metavar": metavar} if metavar else {"is_flag": True}
+    return click.option(switch, *[name] * bool(name), cls=_Option, help=help_, section=section, **settings)
 
 
-def flag(name: str, help_: str, *, section: str = "Options") -> Callable[[Any], Any]:
-    return click.option(name, cls=_Option, is_flag=True, help=help_, section=section)
+def options(section: str, rows: Rows, read: Mapping[str, Read], *, part: str = "Plan") -> Decorator:
+    """The options under a heading; values are read by `read` before the field checks them. Those about arms can be given again."""
+
+    def add(function: Any) -> Any:
+        for name, (typed, help_) in reversed([*rows.items()]):
+            known = field(name, read.get(name, str), part=part)
+            several = "NAME=" in typed
+            value_of = (lambda text, known=known: pair(text, known)) if several else known
+            function = option(typed, help_, value_of, name=name, section=section, multiple=several)(function)
+        return function
+
+    return add
+
+
+def declared(section: str) -> Decorator:
+    """The options about arms, under a heading."""
+    return options(section, DECLARED, {"also_changes": lambda text: [text]}, part="Arm")
 
 
 def folder(
     name: str = "folder", metavar: str = "DIR", help_: str = "What `run --out` wrote.", **settings: Any
-) -> Callable[[Any], Any]:
+) -> Decorator:
     """An argument that is a path."""
-    path = click.Path(path_type=Path)
-    return click.argument(name, type=path, metavar=metavar, help=help_, **settings)
-
-
-def only_one(options: Mapping[str, Any], *names: str) -> None:
-    """Raises UsageError where more than one of these options is given."""
-    given = [f"--{name.replace('_', '-')}" for name in names if options[name] is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"{given[1]}: not allowed with {given[0]}")
+    return click.argument(name, type=click.Path(path_type=Path), metavar=metavar, help=help_, **settings)
 
 
 def field(name: str, read: Read = str, *, part: str = "Plan") -> Read:
-    """Reads a value of a field of the plan, or of one of its parts; `read` comes before the check."""
+    """Reads a value of a field of the plan, or of one of its parts; one that the plan does not have is what `read` makes of it."""
 
     def checked(text: str) -> Any:
         from pydantic import TypeAdapter, ValidationError
 
         from benchmark import plan  # not before a value is given: help needs no pydantic
 
-        known = getattr(plan, part).model_fields[name]
-        value: Any = read(text)
-        annotation: Any = Annotated[known.annotation, known]
+        value, known = read(text), getattr(plan, part).model_fields.get(name)
+        annotation: Any = Annotated[known.annotation, known] if known else Any
         try:
             return TypeAdapter[Any](annotation).validate_python(value)
         except ValidationError as error:
@@ -160,94 +184,21 @@ def pairs(text: str) -> dict[str, str]:
     return dict(map(pair, text.split(",")))
 
 
-def address(text: str) -> tuple[str, str]:
-    """`NAME=URL` of an arm."""
-    from benchmark.limits import url_problem
-
-    name, equals, url = text.partition("=")
-    if not (name and equals):
-        raise ValueError("is not NAME=URL with an http(s) URL")
-    if problem := url_problem(url):
-        raise ValueError(f"{shown(name)}: {problem}")
-    return name, url.rstrip("/")
-
-
-def json_object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> Any:
     try:
-        value = json_of(text)
+        return json_of(text)
     except ValueError as error:
         raise ValueError(f"{shown(text)} is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{shown(text)} is not a JSON object")
-    return value
 
 
-def of_arm(name: str) -> Read:
-    """Reads `NAME=VALUE`: an arm, and a value of that field of it."""
-    value_of = field(name, part="Arm")
-    return lambda text: pair(text, value_of)
-
-
-_DECLARED = {
-    "--speculative-tokens": ("NAME=X", "Draft tokens per step of an arm; 0 decodes plainly."),
-    "--tokens-per-step": (
-        "NAME=X",
-        "The most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference.",
-    ),
-    "--usd-per-hour": ("NAME=X", "What an arm's share of its node costs."),
-    "--also-changes": (
-        "NAME=TEXT",
-        "What else is different in an arm's engine, in words; given again, one thing more.",
-    ),
-}
-"""What no endpoint says about itself."""
-_FIELDS = {
-    "--speculative-tokens": "speculative_tokens",
-    "--tokens-per-step": "max_tokens_per_step",
-    "--usd-per-hour": "usd_per_hour",
-}
-_READ = {name: of_arm(field_) for name, field_ in _FIELDS.items()} | {"--also-changes": pair}
-_OPTIONS = {field_: name for name, field_ in _FIELDS.items()} | {
-    "url": "--arm",
-    "also_changes": "--also-changes",
-}
-
-
-def rows(
-    section: str, table: Mapping[str, tuple[str, str]], read: Mapping[str, Read]
-) -> Callable[[Any], Any]:
-    """A heading of the help with its options, each with the word for its value and its text. Without such a word it is a flag; one
-    that begins with NAME= is about an arm, and the option can be given again.
-
-    A value is read by `read`, or as the field of the plan that is called like the option.
-    """
-
-    def add(function: Any) -> Any:
-        for name, (metavar, help_) in reversed([*table.items()]):
-            if metavar:
-                value_of = read.get(name) or field(name[2:].replace("-", "_"))
-                several = metavar.startswith("NAME=")
-                made = option(name, value_of, metavar, help_, section=section, multiple=several)
-            else:
-                made = flag(name, help_, section=section)
-            function = made(function)
-        return function
-
-    return add
-
-
-def declared(section: str) -> Callable[[Any], Any]:
-    """The options about arms, under a heading."""
-    return rows(section, _DECLARED, _READ)
-
-
-def of_arms(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the options about arms say, by the field of an arm and its name."""
-    texts: dict[str, list[str]] = {}
-    for name, text in options["also_changes"]:
-        texts.setdefault(name, []).append(text)
-    values = {field_: dict(options[name[2:].replace("-", "_")]) for name, field_ in _FIELDS.items()}
-    return values | {"also_changes": texts}
+def of_arms(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the options about arms say, by the field of an arm and its name; a list adds to the arm's own."""
+    found: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in DECLARED}
+    for name in found["also_changes"]:
+        found["also_changes"][name] = [
+            text for arm, texts in given["also_changes"] if arm == name for text in texts
+        ]
+    return found
 
 
 def overridden(
@@ -263,10 +214,10 @@ def overridden(
     """
     from benchmark.plan import from_dict
 
-    given = {field: value for field, value in settings.items() if value is not None}
+    given = {name: value for name, value in settings.items() if value is not None}
     names = [arm.name for arm in plan.arms]
     for name, by_arm in of_arms.items():
-        _known(_OPTIONS[name], by_arm, names)
+        _known(DECLARED.get(name, ("--arm",))[0].split()[0], by_arm, names)
     _known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
     _known("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # the one kind of load replaces the other
@@ -277,10 +228,10 @@ def overridden(
         given["duration_s"] = None
     content = plan.to_dict() | given
     for arm in content["arms"]:
-        said = {name: by_arm[arm["name"]] for name, by_arm in of_arms.items() if arm["name"] in by_arm}
-        if texts := said.pop("also_changes", None):
-            arm["also_changes"] = list(dict.fromkeys([*arm.get("also_changes", ()), *texts]))
-        arm |= said
+        changes = {name: by_arm[arm["name"]] for name, by_arm in of_arms.items() if arm["name"] in by_arm}
+        if texts := changes.get("also_changes"):
+            changes["also_changes"] = list(dict.fromkeys([*arm.get("also_changes", ()), *texts]))
+        arm |= changes
     content["prompts"] = [one for one in content["prompts"] if not classes or one["class"] in classes]
     if plan.replayed and "requests" not in given:
         content["requests"] = len(content["prompts"])
@@ -296,14 +247,14 @@ def _known(option: str, given: Collection[str], names: Collection[str]) -> None:
             raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")
 
 
-def recorded(folder: Path, options: Mapping[str, Any] | None = None) -> RawRun:
+def recorded(folder: Path, given: Mapping[str, Any] | None = None) -> RawRun:
     """The run in `folder`, with what options declare about its arms; k drafts yield k + 1 tokens unless they say otherwise.
 
     Which lines of it cannot be used is said on standard error. Raises ResultsError or PlanError.
     """
     from benchmark.measure import journal
 
-    raw, values = journal.read(folder), of_arms(options) if options else {}
+    raw, values = journal.read(folder), of_arms(given) if given else {}
     if raw.left_out:
         print(f"{folder}: {raw.left_out}", file=sys.stderr)
     if not any(values.values()):

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.commands import plan_options as options
-from benchmark.commands.plan_options import Sectioned, flag, folder, option
+from benchmark.commands.plan_options import Sectioned, declared, folder, option, recorded
 from benchmark.errors import PlanError
 from core.json_text import json_text
 from core.words import count
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 @click.command(cls=Sectioned)
 @folder()
-@flag("--json", "Print the summary as JSON instead of text.")
-@flag("--all", "Print every load and cell, why, engines and quality too.")
-@options.declared("Arms (what `run` was not told)")
+@option("--json", "Print the summary as JSON instead of text.")
+@option("--all", "Print every load and cell, why, engines and quality too.")
+@declared("Arms (what `run` was not told)")
 def report(**given: Any) -> int:
     """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
-    raw = options.recorded(given["folder"], given)
+    raw = recorded(given["folder"], given)
     return reported(given["folder"], raw, as_json=given["json"], everything=given["all"])
 
 
@@ -87,15 +86,15 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 @click.command(cls=Sectioned)
 @folder()
-@option("--namespace", str, "N", "CloudWatch namespace; needed unless there is --listen.")
-@option("--upload", str, "S3", "Also copy the records to s3://bucket/prefix/<run id>/.")
-@flag(
+@option("--namespace N", "CloudWatch namespace; needed unless there is --listen.")
+@option("--upload S3", "Also copy the records to s3://bucket/prefix/<run id>/.")
+@option(
     "--follow",
     "While the run is on: every minute what is new, and that it is on; until it is told to stop (SIGTERM).",
 )
-@option("--listen", host_and_port, "HOST:PORT", "With --follow: a page for Prometheus there, at /metrics.")
-@option("--endpoint-url", str, "URL", "Another AWS, for rehearsals.")
-@option("--region", str, "REGION", "Instead of the configured one.")
+@option("--listen HOST:PORT", "With --follow: a page for Prometheus there, at /metrics.", host_and_port)
+@option("--endpoint-url URL", "Another AWS, for rehearsals.")
+@option("--region REGION", "Instead of the configured one.")
 def publish(**given: Any) -> int:
     """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on."""
     from benchmark.show.publishing import Publisher, aws_client, upload
@@ -108,7 +107,7 @@ def publish(**given: Any) -> int:
             "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
         )
     where = {"endpoint_url": given["endpoint_url"], "region": given["region"]}
-    raw = None if given["follow"] else options.recorded(run)
+    raw = None if given["follow"] else recorded(run)
     if raw:
         _refuse_emulated(given, raw.sittings[0])
     publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report) if namespace else None

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import click
 
-from benchmark.commands.plan_options import Sectioned, flag, folder
+from benchmark.commands.plan_options import Sectioned, folder, option
 from benchmark.errors import ResultsError
 from core import screen
 from core.words import count, listed
@@ -88,8 +88,8 @@ def _folder() -> Path:
     metavar="COLUMN",
     help=f"One of {', '.join(column.option for column in COLUMNS)} (default: date).",
 )
-@flag("--all", "Unfinished runs and other folders too.")
-@flag("--json", "Print JSON instead of text.")
+@option("--all", "Unfinished runs and other folders too.")
+@option("--json", "Print JSON instead of text.")
 def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
     """List the runs below a folder as a table, and write a page that links their reports."""
     folder = folder or _folder()

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.commands import plan_options as options
 from benchmark.commands.plan_options import (
+    Rows,
     Sectioned,
+    declared,
     field,
-    flag,
+    json_object,
     listed,
     number,
+    of_arms,
     option,
+    options,
+    overridden,
+    pair,
     pairs,
     seconds,
     share,
@@ -33,20 +38,68 @@ if TYPE_CHECKING:
 
 _DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
-_SAME = (
-    "model baseline classes concurrency rate requests rounds starts mixed cell_minutes warmup max_tokens seed simultaneous ignore_eos "
-    "extra_body slo objective"
+_ARMS, _LOAD = (
+    "Arms (needed with --prompts; they replace a plan's)",
+    "Load (without a plan: 32 requests, 4 at a time, warm-up 4)",
 )
-"""Options that change what the plan calls the same, or choose from it."""
-_ARMS = "Arms (needed with --prompts; they replace a plan's)"
-_LOAD = "Load (without a plan: 32 requests, 4 at a time, warm-up 4)"
+_ARM = "Address of an arm, up to and including /v1; without a plan the first is the baseline."
+_OF_ARMS: Rows = {
+    "baseline": ("--baseline NAME", "What the other arms are compared with."),
+    "model": ("--model M", "The served model's name."),
+    "experiment": ("--name NAME", "What the run is called; only without a plan."),
+}
+_OF_LOAD: Rows = {
+    "concurrency": ("--concurrency N,N", "Requests in flight, a cell each."),
+    "rate": (
+        "--rate X,X",
+        "Poisson arrivals per second instead, a cell each, however many are in flight.",
+    ),
+    "search_levels": (
+        "--search LOW:HIGH",
+        "Search between two loads for the largest at which drafting pays, cell by cell; 1:64.",
+    ),
+    "search_rate": ("--search-rate LOW:HIGH", "The same over arrivals per second."),
+    "search_budget": ("--search-budget B=X,B=X", "Of a search: cells (default 12), minutes of loading, usd."),
+    "requests": (
+        "--requests N",
+        "Measured requests per class and cell, at least; of a search, a cell has a part of them.",
+    ),
+    "starts": (
+        "--starts N",
+        "Equal parts of the run; between two, start the servers of all arms again: the run waits for it.",
+    ),
+    "cell_minutes": (
+        "--cell-minutes M",
+        "Most minutes of loading in a cell, all arms together; it then has fewer requests.",
+    ),
+    "rounds": ("--rounds N", "Passes over all cells."),
+    "duration_s": ("--duration S", "Begin rounds until then; 90, 90s, 30m or 2h."),
+    "warmup": ("--warmup N", "Unmeasured requests per arm, at least the largest load."),
+    "max_tokens": ("--max-tokens N", "And no prompt may have more."),
+    "classes": ("--classes A,B", "Only these classes of prompts."),
+    "seed": ("--seed N", "Another one makes other nonces, so that a second run meets no warm cache."),
+    "mixed": ("--mixed", "All classes share a cell, asked in turn; a search always does that."),
+    "simultaneous": ("--simultaneous", "Load the arms at once instead of in turns."),
+    "ignore_eos": (
+        "--ignore-eos",
+        "Force every answer to max_tokens; what follows its natural end distorts acceptance.",
+    ),
+    "extra_body": ("--extra-body JSON", "Merged into each request body."),
+    "slo": (
+        "--slo M=S,M=S",
+        "What a request has to keep, for goodput: ttft_s, tpot_s, e2e_s in seconds.",
+    ),
+    "objective": (
+        "--objective M.P=S,M.P=S",
+        "What an arm has to keep, in seconds by percentile of its requests: tpot_s=0.04 is tpot_s.p95=0.04.",
+    ),
+}
 
 
-def by_percentile(text: str) -> dict[str, dict[str, str]]:
+def _by_percentile(text: str) -> dict[str, dict[str, str]]:
     """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
     found: dict[str, dict[str, str]] = {}
-    for item in text.split(","):
-        name, value = options.pair(item)
+    for name, value in map(pair, text.split(",")):
         metric, dot, percentile = name.partition(".")
         percentile = percentile if dot else DEFAULT
         if percentile in found.setdefault(metric, {}):
@@ -55,7 +108,7 @@ def by_percentile(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def search_range(text: str) -> tuple[float, float]:
+def _search_range(text: str) -> dict[str, float]:
     """`LOW:HIGH`, two loads."""
     low, colon, high = text.partition(":")
     if not colon:
@@ -63,10 +116,10 @@ def search_range(text: str) -> tuple[float, float]:
     first, last = (int(value) if value.is_integer() else value for value in map(number, (low, high)))
     if not first < last:
         raise ValueError(f"{text!r} is an empty range; LOW must be below HIGH, as in 1:64")
-    return first, last
+    return {"low": first, "high": last}
 
 
-def search_budget(text: str) -> dict[str, float]:
+def _search_budget(text: str) -> dict[str, float]:
     """`cells=N,minutes=X,usd=X`, one of them at least."""
     found = pairs(text)
     if unknown := set(found) - {"cells", "minutes", "usd"}:
@@ -74,68 +127,17 @@ def search_budget(text: str) -> dict[str, float]:
     return {name: field(name, part="Search")(value) for name, value in found.items()}
 
 
-_OF_ARMS = {
-    "--arm": (
-        "NAME=URL",
-        "Address of an arm, up to and including /v1; without a plan the first is the baseline.",
-    ),
-    "--baseline": ("NAME", "What the other arms are compared with."),
-    "--model": ("M", "The served model's name."),
-    "--name": ("NAME", "What the run is called; only without a plan."),
-}
-_OF_LOAD = {
-    "--concurrency": ("N,N", "Requests in flight, a cell each."),
-    "--rate": ("X,X", "Poisson arrivals per second instead, a cell each, however many are in flight."),
-    "--search": (
-        "LOW:HIGH",
-        "Search between two loads for the largest at which drafting pays, cell by cell; 1:64.",
-    ),
-    "--search-rate": ("LOW:HIGH", "The same over arrivals per second."),
-    "--search-budget": ("B=X,B=X", "Of a search: cells (default 12), minutes of loading, usd."),
-    "--requests": (
-        "N",
-        "Measured requests per class and cell, at least; of a search, a cell has a part of them.",
-    ),
-    "--starts": (
-        "N",
-        "Equal parts of the run; between two, start the servers of all arms again: the run waits for it.",
-    ),
-    "--cell-minutes": (
-        "M",
-        "Most minutes of loading in a cell, all arms together; it then has fewer requests.",
-    ),
-    "--rounds": ("N", "Passes over all cells."),
-    "--duration": ("S", "Begin rounds until then; 90, 90s, 30m or 2h."),
-    "--warmup": ("N", "Unmeasured requests per arm, at least the largest load."),
-    "--max-tokens": ("N", "And no prompt may have more."),
-    "--classes": ("A,B", "Only these classes of prompts."),
-    "--seed": ("N", "Another one makes other nonces, so that a second run meets no warm cache."),
-    "--mixed": ("", "All classes share a cell, asked in turn; a search always does that."),
-    "--simultaneous": ("", "Load the arms at once instead of in turns."),
-    "--ignore-eos": (
-        "",
-        "Force every answer to max_tokens; what follows its natural end distorts acceptance.",
-    ),
-    "--extra-body": ("JSON", "Merged into each request body."),
-    "--slo": ("M=S,M=S", "What a request has to keep, for goodput: ttft_s, tpot_s, e2e_s in seconds."),
-    "--objective": (
-        "M.P=S,M.P=S",
-        "What an arm has to keep, in seconds by percentile of its requests: tpot_s=0.04 is tpot_s.p95=0.04.",
-    ),
-}
 _READ = {
-    "--arm": options.address,
-    "--name": field("experiment"),
-    "--concurrency": field("concurrency", listed),
-    "--rate": field("rate", listed),
-    "--search": search_range,
-    "--search-rate": search_range,
-    "--search-budget": search_budget,
-    "--duration": field("duration_s", seconds),
-    "--classes": listed,
-    "--extra-body": field("extra_body", options.json_object),
-    "--slo": field("slo", pairs),
-    "--objective": field("objective", by_percentile),
+    "concurrency": listed,
+    "rate": listed,
+    "search_levels": _search_range,
+    "search_rate": _search_range,
+    "search_budget": _search_budget,
+    "duration_s": seconds,
+    "classes": listed,
+    "extra_body": json_object,
+    "slo": pairs,
+    "objective": _by_percentile,
 }
 
 
@@ -144,39 +146,37 @@ _READ = {
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
     "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
 )
-@option("--plan", Path, "FILE", "The plan, JSON.  [required, or --prompts]")
+@option("--plan FILE", "The plan, JSON.  [required, or --prompts]", Path)
 @option(
-    "--prompts",
-    Path,
-    "FILE",
+    "--prompts FILE",
     "Prompts alone: JSON lines (prompt, messages or text), CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning.  "
     "[required, or --plan]",
+    Path,
 )
-@option("--out", Path, "DIR", "Results; an earlier run goes on.", required=True)
-@option("--timeout", seconds, "S", "Per request (default 300).", default=300.0)
+@option("--out DIR", "Results; an earlier run goes on.", Path, required=True)
+@option("--timeout S", "Per request (default 300).", seconds, default=300.0)
 @option(
-    "--max-error-rate",
-    share,
-    "X",
+    "--max-error-rate X",
     "Stop with exit 1 once more than this share of an arm's requests has failed (default 1: never).",
+    share,
     default=1.0,
 )
 @option(
-    "--closer-look",
-    lambda text: 0.0 if text.strip() == "0" else seconds(text),
-    "S",
+    "--closer-look S",
     "Seconds at most for asking again where greedy answers differ; 0 skips it (default 600).",
+    lambda text: 0.0 if text.strip() == "0" else seconds(text),
     default=600.0,
 )
-@flag(
+@option(
     "--no-sense-check",
     "Do not ask the baseline twelve simple questions before the load, of which it must answer 8.",
 )
-@flag("--json", "Print the summary as JSON instead of text.")
-@options.rows(_ARMS, _OF_ARMS, _READ)
-@click.option("--experiment", "name", hidden=True)  # as --name was called before
-@options.declared(_ARMS)
-@options.rows(_LOAD, _OF_LOAD, _READ)
+@option("--json", "Print the summary as JSON instead of text.")
+@options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="Arm")
+@options(_ARMS, _OF_ARMS, {})
+@click.option("--experiment", hidden=True)  # as --name was called before
+@declared(_ARMS)
+@options(_LOAD, _OF_LOAD, _READ)
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
     from benchmark.analyse.frontier import next_cell, standing
@@ -186,29 +186,29 @@ def command(**given: Any) -> int:
     from benchmark.measure.questions import before_load, look_closer
     from benchmark.measure.rounds import run, run_until_signalled
 
-    options.only_one(given, "plan", "prompts")
-    options.only_one(given, "concurrency", "rate", "search", "search_rate")
-    options.only_one(given, "rounds", "duration")
+    _only_one(given, "plan", "prompts")
+    _only_one(given, "concurrency", "rate", "search_levels", "search_rate")
+    _only_one(given, "rounds", "duration_s")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
     progress, out = Progress(sys.stderr), given["out"]
 
     async def work() -> None:
-        said = {"out": out, "timeout_s": given["timeout"], "progress": progress}
+        about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
         asked = _plan(given)
         if asked.objective:
             _say_what_it_needs(asked, progress)
-        plan = await before_load(asked, **said, sense_check=not given["no_sense_check"])
+        plan = await before_load(asked, **about, sense_check=not given["no_sense_check"])
         await run(
             plan,
-            **said,
+            **about,
             max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
             choose=next_cell,
             standing=standing,
         )
         if given["closer_look"]:
-            await look_closer(journal.read(out), **said, limit_s=given["closer_look"])
+            await look_closer(journal.read(out), **about, limit_s=given["closer_look"])
 
     try:
         signal = run_until_signalled(work())
@@ -222,6 +222,12 @@ def command(**given: Any) -> int:
     who = click.get_current_context().command_path.removeprefix("python -m ")
     print(f"{who}: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
     return 128 + signal
+
+
+def _only_one(given: Mapping[str, Any], *names: str) -> None:
+    typed = [_OF_LOAD.get(name, (f"--{name}",))[0].split()[0] for name in names if given[name] is not None]
+    if len(typed) > 1:
+        raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
 
 
 def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
@@ -247,45 +253,45 @@ def _look_at_steps(loader: Loader) -> None:
         warm.blocks[name, place] = standing.warmup_block
     for one in loader.plan.arms:
         if one.speculative_tokens and warm.answered(one, place):
-            said = known_at(warm, one, place)
-            (loader.progress.warn if said.caution else loader.progress.tell)(first_look(one, said))
+            known = known_at(warm, one, place)
+            (loader.progress.warn if known.caution else loader.progress.tell)(first_look(one, known))
 
 
 def _plan(given: Mapping[str, Any]) -> Plan:
     """The plan of a file, or one made of prompts, with what the options change."""
-    from benchmark.plan import from_dict, load
+    from benchmark.plan import Plan, from_dict, load
 
     asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
-    settings = {name: given[name] or None if given[name] is False else given[name] for name in _SAME.split()}
+    names = {"classes", *Plan.model_fields} & {*_OF_ARMS, *_OF_LOAD} - {"experiment"}
+    settings = {name: None if given[name] is False else given[name] for name in names}
     settings |= _search(given, asked)
     if given["objective"] is None and asked.objective is None and (given["slo"] or asked.slo):
         settings["objective"] = {}  # none: in plans of earlier versions the slo of a search was one
-    of_arms = {"url": dict(given["arm"])} | options.of_arms(given)
-    return options.overridden(asked, of_arms, duration_s=given["duration"], **settings)
+    return overridden(asked, {"url": dict(given["url"])} | of_arms(given), **settings)
 
 
 def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
     """What a search changes about the plan: its own loads go. Raises PlanError for what does not go with it."""
-    between, budget = given["search"] or given["search_rate"], given["search_budget"]
+    between, budget = given["search_levels"] or given["search_rate"], given["search_budget"] or {}
     if between is None:
         if budget and asked.search is None:
             raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
         return {"search": asked.search.to_dict() | budget} if asked.search and budget else {}
-    if named := [f"--{name}" for name in ("duration", "rounds", "simultaneous") if given[name]]:
+    fixed = {"--duration": "duration_s", "--rounds": "rounds", "--simultaneous": "simultaneous"}
+    if named := [switch for switch, name in fixed.items() if given[name]]:
         raise PlanError(f"--search: chooses the loads itself; leave {' and '.join(named)} out")
-    low, high = between
     by = "rate" if given["search_rate"] else "concurrency"
-    return {"search": {"low": low, "high": high, "by": by} | (budget or {}), "concurrency": [], "rate": []}
+    return {"search": between | {"by": by} | budget, "concurrency": [], "rate": []}
 
 
 def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     prompts = _prompts(given["prompts"])
     own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
     max_tokens: int = given["max_tokens"] or (max(own) if len(own) == len(prompts) else 0)
-    missing = {"--arm": given["arm"], "--model": given["model"], "--max-tokens": max_tokens}
+    missing = {"--arm": given["url"], "--model": given["model"], "--max-tokens": max_tokens}
     if absent := [name for name, value in missing.items() if not value]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
-    baseline = given["baseline"] or given["arm"][0][0]
+    baseline = given["baseline"] or given["url"][0][0]
     drafted = {baseline: 0} | dict(given["speculative_tokens"])  # unless told, the baseline decodes plainly
     load: dict[str, Any] = {}
     if any(one.keys() & {"at_s", "conversation"} for one in prompts):
@@ -293,14 +299,19 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     if any("at_s" in one for one in prompts):
         load["concurrency"] = []
     arms = []
-    for name, url in given["arm"]:
+    for name, url in given["url"]:
         # Without a declaration a step may yield anything, so that chunks never stand for tokens.
-        per_step = drafted[name] + 1 if name in drafted else max_tokens
-        k = drafted.get(name, 0)
-        arms.append({"name": name, "url": url, "speculative_tokens": k, "max_tokens_per_step": per_step})
+        most = drafted[name] + 1 if name in drafted else max_tokens
+        arm = {
+            "name": name,
+            "url": url,
+            "speculative_tokens": drafted.get(name, 0),
+            "max_tokens_per_step": most,
+        }
+        arms.append(arm)
     return {
         "schema": 1,
-        "experiment": given["name"] or "unnamed",
+        "experiment": given["experiment"] or "unnamed",
         "model": given["model"],
         "baseline": baseline,
         "arms": arms,
