@@ -6,8 +6,7 @@ import sys
 gc.disable()  # as in app.py
 
 from core.findings import Misuse  # noqa: E402
-from infra.pipeline.pipeline_app import build_pipeline  # noqa: E402
-from infra.synthesis import synthesize  # noqa: E402
+from infra.synthesis import build_pipeline, synthesize  # noqa: E402
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
-"""The input of a synth, checked before jsii starts, and the app that is built from it: the same for `app.py`, the tests and
-the scripts.
+"""The input of a synth, checked before jsii starts, and the apps that are built from it: the same for `app.py`, `pipeline.py`, the
+tests and the scripts.
 
-The input is which experiment (cdk.json, or `-c experiment=`), and the settings that stay between deployments
-(deployment.yaml).
+The input of the experiment's app is which experiment (cdk.json, or `-c experiment=`), and the settings that stay between deployments
+(deployment.yaml). The pipeline's app is apart from it: the experiment's `cdk deploy` makes no pipeline, and that app makes nothing
+else.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from experiment import Experiment, load
 from experiment.catalogue.instances import zones_in
 from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
+from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline
 
 if TYPE_CHECKING:
     import aws_cdk as cdk  # for types alone; imported at run time after the check
@@ -30,12 +32,11 @@ _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 _OF_CDK = {"aws:cdk:disable-creation-stack-traces": True, "aws:cdk:enable-path-metadata": True}
 """No trace of where in JavaScript a construct was made, for which `cdk --debug` still asks; and at every resource the path of its
 construct, as the command line asks for too. Not in cdk.json, where the command line warns of keys that begin with `aws:`."""
-_VALIDATION = "CDK_VALIDATION"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """All input of the app."""
+    """All input of the experiment's app."""
 
     experiment: Experiment
     files: tuple[ManifestFile, ...]
@@ -52,14 +53,30 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
 
     Raises `InvalidExperiment`, and `Misuse` with a line for everything else that is wrong.
     """
-    merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
-    experiment = load(_experiment_file(merged["experiment"]))
+    merged = {**_context(), **context}
+    named = merged["experiment"]
+    if not isinstance(named, str) or not named:
+        raise Misuse(
+            f"context experiment = {named!r}: is not a path; use -c experiment=experiments/qwen3-32b.yaml"
+        )
+    path = Path(named)
+    experiment = load(path if path.absolute() == ROOT / path else ROOT / path)  # short in messages
     if experiment.lab_only:
         raise Misuse(
-            f"context experiment = {merged['experiment']!r}: {experiment.name} runs in the lab only, there is nothing to "
+            f"context experiment = {named!r}: {experiment.name} runs in the lab only, there is nothing to "
             "deploy; run ./trnspec lab, or use -c experiment=experiments/qwen3-32b.yaml"
         )
-    problems = _forgotten(merged)
+    # What may not be given with `-c`: the next plain deployment would undo it, also for an administrator.
+    problems = [
+        Finding(
+            f"context {key}",
+            None,
+            "the next deployment would not know it",
+            f"write {key} into {NAME} instead of -c {key}=",
+        )
+        for key in KEYS
+        if key in merged
+    ]
     try:
         lasting = read_deployment(deployment)
         refuse_elsewhere(lasting, experiment, deployment.name)
@@ -73,39 +90,21 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
         raise Misuse(*problems)
     # CDK's own key needs an object.
     boundary = {_BOUNDARY: {"name": name}} if (name := lasting.permissions_boundary) else {}
-    zones = zones_context(lasting.account, experiment) if lasting.account else {}
+    zones = _zones(lasting.account, experiment) if lasting.account else {}
     context = {**merged, **boundary, **zones}
     return Configuration(experiment=experiment, files=files, lasting=lasting, context=context)
 
 
-def zones_context(account: str, experiment: Experiment) -> dict[str, object]:
+def _context() -> dict[str, object]:
+    context: dict[str, object] = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return context
+
+
+def _zones(account: str, experiment: Experiment) -> dict[str, object]:
     """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
     cluster = experiment.cluster
     zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
     return {f"availability-zones:account={account}:region={cluster.region}": list(zones)}
-
-
-def _experiment_file(value: object) -> Path:
-    if not isinstance(value, str) or not value:
-        raise Misuse(
-            f"context experiment = {value!r}: is not a path; use -c experiment=experiments/qwen3-32b.yaml"
-        )
-    path = Path(value)
-    return path if path.absolute() == ROOT / path else ROOT / path  # short in messages where it can be
-
-
-def _forgotten(context: Mapping[str, object]) -> list[Finding]:
-    """What may not be given with `-c`: the next plain deployment would undo it, also for an administrator."""
-    return [
-        Finding(
-            f"context {key}",
-            None,
-            "the next deployment would not know it",
-            f"write {key} into {NAME} instead of -c {key}=",
-        )
-        for key in KEYS
-        if key in context
-    ]
 
 
 def build_app(
@@ -142,8 +141,30 @@ def app_of(
     return app
 
 
+def build_pipeline(
+    *, file: Path = FILE, manifests: Path = ROOT / "manifests", outdir: str | None = None
+) -> cdk.App:
+    """The pipeline and its stages, not yet synthesized.
+
+    Raises `InvalidExperiment` and `Misuse` before jsii starts.
+    """
+    return pipeline_app(read_pipeline(file, manifests=manifests), outdir=outdir)
+
+
+def pipeline_app(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
+    """The app of the pipeline."""
+    stages = (configuration.dev, configuration.prod)
+    zones = [_zones(stage.account, stage.experiment) for stage in stages]
+    app = cdk_app({**_context(), **zones[0], **zones[1]}, outdir=outdir)
+
+    from infra.pipeline.pipeline_stack import PipelineStack
+
+    PipelineStack(app, "pipeline", configuration=configuration)
+    return app
+
+
 def synthesize(app: cdk.App) -> int:
-    """The exit code: 1 where the validation found something, which the CDK has then told."""
+    """The exit code: 1 where the validation found something, which the CDK has then printed."""
     try:
         app.synth()
     except RuntimeError as error:
@@ -159,7 +180,7 @@ def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bo
     import aws_cdk as cdk
 
     if validation is None:
-        validation = os.environ.get(_VALIDATION) != "false"
+        validation = os.environ.get("CDK_VALIDATION") != "false"
     app = cdk.App(
         context={**_OF_CDK, **context},
         outdir=outdir,

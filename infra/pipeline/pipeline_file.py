@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
 
 from cdk8s_charts.manifests import ManifestFile, read
 from core.findings import Misuse
@@ -14,16 +15,19 @@ from experiment import Experiment, load
 from experiment.naming import account_wide
 from infra import ROOT
 from infra.deployment_file import (
-    CONVENTIONS,
+    Account,
+    Admins,
+    Email,
     Lasting,
-    judge,
-    mapping,
+    Section,
+    Settings,
+    form,
     parse,
     refuse_elsewhere,
-    refuse_unknown,
+    validated,
 )
 
-STAGES = ("dev", "prod")
+FILE = ROOT / "pipeline.yaml"
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
 MOST_MINUTES = 2160
 """Of one build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
@@ -33,33 +37,73 @@ MOST_HOURS = (MOST_MINUTES - AROUND_MINUTES) // 60
 """Of a compilation: the build that waits for it lasts longer than the build that compiles."""
 CLEAR_ROLE = "speculation-clear"
 """In every stage's account, from the policies of the bootstrap."""
-_KEYS = {
-    "name": (r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens, e.g. speculation-delivery"),
-    "account": (r"\d{12}", 'twelve digits in quotes, e.g. "111122223333"'),
-    "region": (r"[a-z]{2}(-[a-z]+)+-\d", "a region, e.g. us-east-2"),
-    "connection": (
-        r"arn:aws[a-z-]*:(codeconnections|codestar-connections):[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}",
-        "the ARN of a connection that somebody has authorised (console: Developer Tools, Connections)",
-    ),
-    "pull_request_connection": (
-        r"arn:aws[a-z-]*:codeconnections:[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}",
-        "the ARN of a second connection, for the builds of pull requests alone (console: Developer Tools, Connections)",
-    ),
-    "repository": (r"[\w.-]+/[\w.-]+", "owner/name"),
-    "branch": (r"[\w./-]+", "a branch, e.g. main"),
-    "boundary": (
-        r"[\w+=,.@-]{1,128}",
-        "the name of the permissions boundary from infra/bootstrap/policies.yaml",
-    ),
-}
-_KEPT = {
-    "admins": "no one could use kubectl on its cluster",
-    "alarm_email": "no one would receive its alarms",
-}
-"""Of a stage, each with what follows without it."""
-_OPTIONAL = ("workloads", *CONVENTIONS)
-"""Of a stage, with the defaults of `deployment.yaml`."""
-_RUN = re.compile(r"[\w.-]{1,100}")
+_CONNECTION = r":[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"
+_CONSOLE = "(console: Developer Tools, Connections)"
+
+
+class StageSection(Settings):
+    """One account that the pipeline delivers to, as the file has it. A stage is never deployed by hand, so a missing setting would
+    not be noticed."""
+
+    account: Account
+    admins: Admins
+    alarm_email: Email
+    experiment: str = form(r"(?!/).+", "a path in this repository", "experiments/qwen3-32b.yaml")
+    """The experiment's file."""
+
+
+class PipelineFile(Section):
+    """All settings of the pipeline."""
+
+    name: str = form(
+        r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens", "speculation-delivery"
+    )
+    account: Account
+    """Where the pipeline lives."""
+    region: str = form(r"[a-z]{2}(-[a-z]+)+-\d", "a region", "us-east-2")
+    connection: str = form(
+        rf"arn:aws[a-z-]*:(codeconnections|codestar-connections){_CONNECTION}",
+        f"the ARN of a connection that somebody has authorised {_CONSOLE}",
+    )
+    pull_request_connection: str = form(
+        rf"arn:aws[a-z-]*:codeconnections{_CONNECTION}",
+        f"the ARN of a second connection, for the builds of pull requests alone {_CONSOLE}",
+    )
+    """Its token can be read by any code that a pull request runs."""
+    repository: str = form(r"[\w.-]+/[\w.-]+", "owner/name")
+    branch: str = form(r"[\w./-]+", "a branch", "main")
+    boundary: str = form(
+        r"[\w+=,.@-]{1,128}", "the name of the permissions boundary from infra/bootstrap/policies.yaml"
+    )
+    stages: Any = Field(description="dev and prod, see the committed pipeline.yaml")
+    compile_hours: StrictInt = Field(
+        default=8,
+        ge=1,
+        le=MOST_HOURS,
+        description=f"a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after {MOST_MINUTES // 60} hours, and the "
+        "pipeline's build waits longer than the compilation takes)",
+        examples=[8],
+    )
+    benchmark: StrictBool | Annotated[str, Field(pattern=r"^[\w.-]{1,100}\Z")] = Field(
+        default=False,
+        description="true, false or the id of a run, which is the name of its folder under runs/",
+    )
+    """Whether to measure, or the id of the run that a new one is judged by."""
+
+    @field_validator("pull_request_connection")
+    @classmethod
+    def _another(cls, connection: str, info: ValidationInfo) -> str:
+        if connection == info.data.get("connection"):
+            raise ValueError(
+                "is the pipeline's own connection, and what a pull request runs can read its token; create a second connection for "
+                "pull requests"
+            )
+        return connection
+
+    @property
+    def baseline_run(self) -> str | None:
+        """The run that a new one is judged by; `None`: no gate."""
+        return self.benchmark if isinstance(self.benchmark, str) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,27 +128,15 @@ class StageConfiguration:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfiguration:
-    """All settings of the pipeline."""
+    """The pipeline and its stages."""
 
-    name: str
-    account: str
-    region: str
-    connection: str
-    pull_request_connection: str
-    """Its token can be read by any code that a pull request runs."""
-    repository: str
-    branch: str
-    boundary: str
+    settings: PipelineFile
     dev: StageConfiguration
     prod: StageConfiguration
-    compile_hours: int
-    benchmark: bool
-    baseline_run: str | None
-    """The run that a new one is judged by; `None`: no gate."""
 
     def caller_role(self, stage: StageConfiguration) -> str:
         """Role of the pipeline's step, the only one that may assume the stage's starter role."""
-        return f"{self.name}-{self.region}-{stage.name}-steps"
+        return f"{self.settings.name}-{self.settings.region}-{stage.name}-steps"
 
 
 def delivery_role_name(experiment: Experiment) -> str:
@@ -112,98 +144,52 @@ def delivery_role_name(experiment: Experiment) -> str:
     return f"{account_wide(experiment)}-delivery"
 
 
-def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> PipelineConfiguration:
+class _Stages(Section):
+    dev: Any = None
+    prod: Any = None
+
+
+def read_pipeline(path: Path = FILE, *, manifests: Path = ROOT / "manifests") -> PipelineConfiguration:
     """Read, judge and resolve.
 
-    Raises `Misuse` with one line, and `InvalidExperiment`.
+    Raises `Misuse` with a line for each problem, and `InvalidExperiment`.
     """
-    data = mapping(parse(path), path.name, file=path.name)
-    refuse_unknown(data, (*_KEYS, "stages", "compile_hours", "benchmark"), path.name)
-    texts = {key: _text(data, key, path.name) for key in _KEYS}
-    if texts["pull_request_connection"] == texts["connection"]:
-        raise Misuse(
-            f"{path.name}: pull_request_connection = {texts['connection']!r}: is the pipeline's own connection, and what a "
-            "pull request runs can read its token; create a second connection for pull requests"
-        )
-    sections = mapping(data.get("stages"), f"{path.name}: stages", file=path.name)
-    refuse_unknown(sections, STAGES, f"{path.name}: stages")
-    dev, prod = (_stage(name, sections.get(name), path, manifests, texts["region"]) for name in STAGES)
+    file = path.name
+    settings = validated(PipelineFile, parse(path), file, file=file)
+    sections = validated(_Stages, settings.stages, f"{file}: stages", file=file)
+    dev, prod = (_stage(name, section, file, manifests, settings.region) for name, section in sections)
     if (dev.account, dev.experiment.name) == (prod.account, prod.experiment.name):
         raise Misuse(
-            f"{path.name}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would "
+            f"{file}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would "
             "overwrite the other's stacks; use two accounts, or two experiments of different names"
-        )
-    benchmark = data.get("benchmark", False)
-    named = isinstance(benchmark, str) and _RUN.fullmatch(benchmark) is not None
-    if not named and not isinstance(benchmark, bool):
-        raise Misuse(
-            f"{path.name}: benchmark = {benchmark!r}: is neither true, false nor the id of a run; use the folder name under "
-            "runs/"
         )
     # In dev no node may start at deployment, whatever the experiment says.
     idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))
-    return PipelineConfiguration(
-        **texts,
-        dev=replace(dev, experiment=idle),
-        prod=prod,
-        compile_hours=_hours(data.get("compile_hours", 8), path.name),
-        benchmark=bool(benchmark),
-        baseline_run=benchmark if named else None,
-    )
+    return PipelineConfiguration(settings=settings, dev=replace(dev, experiment=idle), prod=prod)
 
 
-def _text(data: Mapping[str, Any], key: str, where: str) -> str:
-    pattern, what = _KEYS[key]
-    value = data.get(key)
-    if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise Misuse(f"{where}: {key} = {value!r}: is not {what}")
-    return value
-
-
-def _hours(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_HOURS:
-        raise Misuse(
-            f"{where}: compile_hours = {value!r}: is not a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after "
-            f"{MOST_MINUTES // 60} hours, and the pipeline's build waits longer than the compilation takes); use 8"
-        )
-    return value
-
-
-def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> StageConfiguration:
-    where = f"{path.name}: stages.{name}"
-    data = mapping(value, where, file=path.name)
-    refuse_unknown(data, ("account", "experiment", *_KEPT, *_OPTIONAL), where)
-    account = _text(data, "account", where)
-    file = data.get("experiment")
-    if not isinstance(file, str) or not file or Path(file).is_absolute():
-        raise Misuse(
-            f"{where}.experiment = {file!r}: is not a path in this repository; use experiments/qwen3-32b.yaml"
-        )
-    experiment = load(ROOT / file)
+def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> StageConfiguration:
+    where = f"{file}: stages.{name}"
+    section = validated(StageSection, data, where, file=file)
+    account, path = section.account, section.experiment
+    experiment = load(ROOT / path)
     if experiment.lab_only:
-        raise Misuse(f"{where}.experiment = {file!r}: runs in the lab only; name one for AWS")
+        raise Misuse(f"{where}.experiment = {path!r}: runs in the lab only; name one for AWS")
     if experiment.cluster.region != region:
         raise Misuse(
-            f"{where}: {file} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
+            f"{where}: {path} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
         )
     refuse_unknown_roles(experiment, where)
-    files = read(experiment, manifests)
-    for key, without in _KEPT.items():
-        # A stage is never deployed by hand, so a missing setting would not be noticed.
-        if not data.get(key):
-            raise Misuse(
-                f"{where}: {key} is empty, and {without}; write it as in the committed pipeline.yaml"
-            )
     decided = {
-        "account": account,
         "pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}",
         "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
     }
-    given = {key: data[key] for key in (*_KEPT, *_OPTIONAL) if key in data}
-    lasting = judge({**given, **decided}, where)
+    given = section.model_dump(exclude={"experiment"})
+    lasting = validated(Lasting, {**given, **decided}, where, file=file)
     refuse_elsewhere(lasting, experiment, where)
+    files = read(experiment, manifests)
     return StageConfiguration(
-        name=name, account=account, experiment=experiment, files=files, path=file, lasting=lasting
+        name=name, account=account, experiment=experiment, files=files, path=path, lasting=lasting
     )
 
 

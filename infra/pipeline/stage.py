@@ -1,9 +1,13 @@
 """One account's share of the pipeline: the experiment's stacks as in any deployment, and two of the delivery: build projects
 inside its VPC, and who may start them.
+
+What talks to a cluster runs inside its VPC, in a project of the stage's own account that the pipeline only starts and waits for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
@@ -15,26 +19,15 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from experiment import Experiment
-from experiment.naming import (
-    ACTIVE_RUN,
-    COMPLETE,
-    PLANS_PREFIX,
-    RESULTS_PREFIX,
-    STATE_PREFIX,
-    bucket,
-    cluster_name,
-    metrics_namespace,
-    neuron_nodegroup,
-    neuron_nodegroups,
-    notices_topic,
-    off_role_name,
-    schedule_group,
-)
+from experiment import naming
 from infra import ROOT
 from infra.deployment import Made, add_stacks
-from infra.pipeline.build_steps import PREPARE_STAGE, ClusterStep, build_spec, project_name
-from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, delivery_role_name
+from infra.pipeline.pipeline_file import (
+    AROUND_MINUTES,
+    PipelineConfiguration,
+    StageConfiguration,
+    delivery_role_name,
+)
 from infra.stacks.cluster import reach_endpoint
 from infra.stacks.experiment_stack import (
     BUILD_LOGS,
@@ -53,6 +46,68 @@ SOURCES = (
     "cdk.json", "package.json", "package-lock.json", "requirements.txt", "requirements-dev.txt",
 )  # fmt: skip
 """Of the repository, what the steps run."""
+DELIVER = ".venv/bin/python -m operations.delivery"
+RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}
+"""Of the image STANDARD_7_0: the Python that the tests ran with, and Node for what CDK Pipelines does outside the
+repository; inside it Node comes with pip."""
+
+
+def build_spec(commands: Sequence[str], *, install: Sequence[str] = ()) -> dict[str, Any]:
+    """As CodeBuild takes it."""
+    prepared = {"commands": list(install)} if install else {}
+    return {
+        "version": "0.2",
+        "phases": {"install": {**RUNTIMES, **prepared}, "build": {"commands": list(commands)}},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterStep:
+    """Something that a stage does inside its VPC."""
+
+    name: str
+    commands: tuple[str, ...]
+    minutes: int
+    starts_nodes: bool
+    """Whether it may set the Trn2 group to more than 0."""
+
+    @property
+    def waiting_minutes(self) -> int:
+        """Of the pipeline's build that starts this one and waits for it."""
+        return self.minutes + AROUND_MINUTES
+
+
+def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
+    """After the deployment, without a Trn2 node."""
+    smoke = f"{DELIVER} smoke {stage.path} --account {stage.account}"
+    return (ClusterStep(name="smoke", commands=(smoke,), minutes=30, starts_nodes=False),)
+
+
+def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
+    """After the approval and the deployment, in order; the gate reads both runs from the bucket of results."""
+    stage, settings = configuration.prod, configuration.settings
+    hours, of_stage = settings.compile_hours, f"{stage.path} --account {stage.account}"
+    compiling = f"{DELIVER} compile {of_stage} --hours {hours}"
+    steps = (
+        ClusterStep(name="compile", commands=(compiling,), minutes=hours * 60, starts_nodes=True),
+        *dev_steps(stage),
+    )
+    if not settings.benchmark:
+        return steps
+    commands = [f"./trnspec run {of_stage} --hours 4 --out results/run"]
+    if settings.baseline_run:
+        results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"
+        commands += [
+            f"aws s3 cp --only-show-errors --recursive {results}/{settings.baseline_run} results/baseline",
+            ".venv/bin/python -m benchmark gate results/run --baseline results/baseline",
+        ]
+    measuring = ClusterStep(name="benchmark", commands=tuple(commands), minutes=5 * 60, starts_nodes=True)
+    return (*steps, measuring)
+
+
+def project_name(stage: StageConfiguration, step: ClusterStep) -> str:
+    """CodeBuild project in the stage's account."""
+    return f"{stage.experiment.name}-{step.name}"
 
 
 class DeliveredStage(cdk.Stage):
@@ -70,19 +125,13 @@ class DeliveredStage(cdk.Stage):
             scope,
             stage.name,
             env=cdk.Environment(account=stage.account, region=stage.experiment.cluster.region),
-            permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
+            permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.settings.boundary),
         )
         made = add_stacks(self, experiment=stage.experiment, files=stage.files, lasting=stage.lasting)
         starts_nodes = any(step.starts_nodes for step in steps)
         role = DeliveryRoleStack(self, stage=stage, starts_nodes=starts_nodes, key=made.storage.store.key)
         made.admits_pipeline.add_stack_dependency(role)
-        delivery = DeliveryStack(
-            self,
-            configuration=configuration,
-            stage=stage,
-            steps=steps,
-            made=made,
-        )
+        delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, made=made)
         delivery.add_stack_dependency(role)
         keep_logs(delivery, stage.lasting)
 
@@ -104,86 +153,74 @@ class DeliveryRoleStack(ExperimentStack):
             role_name=delivery_role_name(experiment),
             assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
         )
-        cluster = self.format_arn(service="eks", resource="cluster", resource_name=cluster_name(experiment))
-        self._allow("SeeCluster", ["eks:DescribeCluster"], cluster)
+        self._cluster = self._arn("eks", "cluster", naming.cluster_name(experiment))
+        self._allow("SeeCluster", "eks:DescribeCluster", self._cluster)
         if starts_nodes:
-            self._allow_run(experiment, key)
+            self._allow_run(key)
 
-    def _allow(
-        self, sid: str, actions: list[str], *resources: str, where: dict[str, str] | None = None
-    ) -> None:
-        self._role.add_to_policy(
-            iam.PolicyStatement(
-                sid=sid,
-                actions=actions,
-                resources=list(resources),
-                conditions={"StringEquals": where} if where else None,
-            )
+    def _arn(self, service: str, resource: str, name: str | None = None, region: str | None = None) -> str:
+        return self.format_arn(service=service, resource=resource, resource_name=name, region=region)
+
+    def _allow(self, sid: str, actions: str, *resources: str, where: dict[str, str] | None = None) -> None:
+        """`actions` of one service, divided by spaces."""
+        service, _, verbs = actions.partition(":")
+        statement = iam.PolicyStatement(
+            sid=sid,
+            actions=[f"{service}:{verb}" for verb in verbs.split()],
+            resources=list(resources),
+            conditions={"StringEquals": where} if where else None,
         )
+        self._role.add_to_policy(statement)
 
-    def _allow_run(self, experiment: Experiment, key: kms.IKey) -> None:
+    def _allow_run(self, key: kms.IKey) -> None:
         """What `./trnspec run` needs: nodes up and down, a schedule that turns them off, state and results."""
-        name = cluster_name(experiment)
-        group = self.format_arn(
-            service="eks", resource="nodegroup", resource_name=f"{name}/{neuron_nodegroup(experiment)}/*"
-        )
-        schedules = self.format_arn(
-            service="scheduler", resource="schedule", resource_name=f"{schedule_group(experiment)}/*"
-        )
-        off = self.format_arn(
-            service="iam", region="", resource="role", resource_name=off_role_name(experiment)
-        )
+        experiment = self.experiment
+        name, schedules = naming.cluster_name(experiment), naming.schedule_group(experiment)
+        group = self._arn("eks", "nodegroup", f"{name}/{naming.neuron_nodegroup(experiment)}/*")
+        groups = self._arn("eks", "nodegroup", f"{name}/{naming.neuron_nodegroups(experiment)}*/*")
+        off = self._arn("iam", "role", naming.off_role_name(experiment), region="")
         results, checkpoints, artifacts = (
-            f"arn:{cdk.Aws.PARTITION}:s3:::{bucket(experiment, purpose, cdk.Aws.ACCOUNT_ID)}"
+            f"arn:{cdk.Aws.PARTITION}:s3:::{naming.bucket(experiment, purpose, cdk.Aws.ACCOUNT_ID)}"
             for purpose in ("results", "checkpoints", "artifacts")
         )
-        written = [f"{results}/{prefix}*" for prefix in (RESULTS_PREFIX, PLANS_PREFIX, STATE_PREFIX)]
-        schedule = [f"scheduler:{verb}Schedule" for verb in ("Create", "Update", "Get", "Delete")]
-        tagging = [f"s3:{verb}ObjectTagging" for verb in ("Get", "Put", "Delete")]
-        standing = self.format_arn(
-            service="eks", resource="nodegroup", resource_name=f"{name}/{neuron_nodegroups(experiment)}*/*"
-        )
-        cluster = self.format_arn(service="eks", resource="cluster", resource_name=name)
-        self._allow("Nodes", ["eks:UpdateNodegroupConfig"], group)
+        prefixes = (naming.RESULTS_PREFIX, naming.PLANS_PREFIX, naming.STATE_PREFIX)
+        written = [f"{results}/{prefix}*" for prefix in prefixes]
+        markers = [f"{bucket}/*/{naming.COMPLETE}" for bucket in (checkpoints, artifacts)]
+        differences = f"{artifacts}/*/neuron_config_differences.json"
+        allow = self._allow
+        allow("Nodes", "eks:UpdateNodegroupConfig", group)
         # Where the described group does not exist, a run says which one does.
-        self._allow("SeeNodes", ["eks:DescribeNodegroup", "eks:ListNodegroups"], standing, cluster)
-        self._allow("TurnOff", schedule, schedules)
-        self._allow(
-            "TurnOffRole", ["iam:PassRole"], off, where={"iam:PassedToService": "scheduler.amazonaws.com"}
-        )
-        self._allow("ProveTurnOff", ["iam:SimulatePrincipalPolicy"], off)
-        self._allow("Results", ["s3:GetObject", "s3:PutObject"], *written)
-        self._allow("LetGoOfTheRun", ["s3:DeleteObject"], f"{results}/{ACTIVE_RUN}")
+        allow("SeeNodes", "eks:DescribeNodegroup ListNodegroups", groups, self._cluster)
+        schedule = "scheduler:CreateSchedule UpdateSchedule GetSchedule DeleteSchedule"
+        allow("TurnOff", schedule, self._arn("scheduler", "schedule", f"{schedules}/*"))
+        passed = {"iam:PassedToService": "scheduler.amazonaws.com"}
+        allow("TurnOffRole", "iam:PassRole", off, where=passed)
+        allow("ProveTurnOff", "iam:SimulatePrincipalPolicy", off)
+        allow("Results", "s3:GetObject PutObject", *written)
+        allow("LetGoOfTheRun", "s3:DeleteObject", f"{results}/{naming.ACTIVE_RUN}")
         # The whole bucket: only a caller that may list without a prefix learns that an object is absent
         # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions").
-        self._allow("ListResults", ["s3:ListBucket"], results)
-        self._allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
-        topic = self.format_arn(service="sns", resource=notices_topic(experiment))
-        self._allow("SeeWhoReceivesAlarms", ["sns:ListSubscriptionsByTopic"], topic)
+        allow("ListResults", "s3:ListBucket", results)
+        tagging = "s3:GetObjectTagging PutObjectTagging DeleteObjectTagging"
+        allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
+        topic = self._arn("sns", naming.notices_topic(experiment))
+        allow("SeeWhoReceivesAlarms", "sns:ListSubscriptionsByTopic", topic)
         # The action has no resource type; the condition limits it.
-        self._allow(
-            "SayThatNoRunIsOn",
-            ["cloudwatch:PutMetricData"],
-            "*",
-            where={"cloudwatch:namespace": metrics_namespace(experiment)},
-        )
-        self._allow("Markers", ["s3:GetObject"], f"{checkpoints}/*/{COMPLETE}", f"{artifacts}/*/{COMPLETE}")
-        self._allow("ListMarkers", ["s3:ListBucket"], checkpoints, artifacts)
-        differences = f"{artifacts}/*/neuron_config_differences.json"
-        self._allow("ReadEngines", ["s3:GetObject"], f"{artifacts}/*/neuron_config.json", differences)
-        self._allow("CompareEngines", ["s3:PutObject"], differences)
-        self._allow("Key", ["kms:Decrypt", "kms:GenerateDataKey"], key.key_arn)
-        metrics = f"{NO_RESOURCE}; a condition names one namespace"
-        schedules = "schedules of one group, which holds nothing but what turns the nodes off"
+        own = {"cloudwatch:namespace": naming.metrics_namespace(experiment)}
+        allow("SayThatNoRunIsOn", "cloudwatch:PutMetricData", "*", where=own)
+        allow("Markers", "s3:GetObject", *markers)
+        allow("ListMarkers", "s3:ListBucket", checkpoints, artifacts)
+        allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)
+        allow("CompareEngines", "s3:PutObject", differences)
+        allow("Key", "kms:Decrypt GenerateDataKey", key.key_arn)
+        off_only = "schedules of one group, which holds nothing but what turns the nodes off"
+        kept = r"/\*(/COMPLETE|/neuron_config(_differences)?\.json)?"
         for reason, named in (
             (NODE_GROUP_ID, r"arn:.*:nodegroup/.*-trn2-[a-z0-9-]*\*?/\*"),
-            (schedules, r"arn:.*:schedule/.*-off/\*"),
+            (off_only, r"arn:.*:schedule/.*-off/\*"),
             (UNKNOWN_KEYS, r"arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
-            (
-                UNKNOWN_KEYS,
-                r"arn:.*:s3:::.*-(artifacts|checkpoints)-.*/\*(/COMPLETE|/neuron_config(_differences)?\.json)?",
-            ),
-            (metrics, r"\*"),
+            (UNKNOWN_KEYS, rf"arn:.*:s3:::.*-(artifacts|checkpoints)-.*{kept}"),
+            (f"{NO_RESOURCE}; a condition names one namespace", r"\*"),
         ):
             acknowledge(self._role, "IAM5", reason, f"Resource::{named}")
 
@@ -214,12 +251,23 @@ class DeliveryStack(ExperimentStack):
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
         # By name: what the builds need on top is granted in this stack, not in the one before the cluster.
-        role = iam.Role.from_role_name(self, "Role", delivery_role_name(stage.experiment))
+        role = iam.Role.from_role_name(self, "Role", delivery_role_name(experiment))
+        interfaces = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
         acknowledge(role, "IAM5", SOURCE, r"Action::s3:.*\*")
         acknowledge(role, "IAM5", OWN_LOGS, BUILD_LOGS)
-        interfaces = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
         acknowledge(role, "IAM5", interfaces, r"Resource::.*:network-interface/\*")
-        self._common: dict[str, Any] = {
+        # Its members reach the endpoint, so that no rule of an existing cluster is changed.
+        group = cluster.cluster_security_group
+        if made.cluster is not None:
+            group = reach_endpoint(
+                self,
+                cluster=cluster,
+                vpc=vpc,
+                description="builds of the delivery",
+                outwards="AWS, registries, the cluster",
+                inwards="kubectl of the delivery",
+            )
+        common: dict[str, Any] = {
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
             # The build runs in the endpoint's network and needs no tunnel.
@@ -228,43 +276,33 @@ class DeliveryStack(ExperimentStack):
             },
             "vpc": vpc,
             "subnet_selection": ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
-            "security_groups": [
-                # Its members reach the endpoint, so that no rule of an existing cluster is changed.
-                cluster.cluster_security_group
-                if made.cluster is None
-                else reach_endpoint(
-                    self,
-                    cluster=cluster,
-                    vpc=vpc,
-                    description="builds of the delivery",
-                    outwards="AWS, registries, the cluster",
-                    inwards="kubectl of the delivery",
-                )
-            ],
+            "security_groups": [group],
             "role": role,
             "concurrent_build_limit": 1,
             "grant_report_group_permissions": False,
         }
-        projects = [self._project(stage, step) for step in steps]
+        projects = [self._project(stage, step, common) for step in steps]
         # Of one role, CDK grants it with the first project.
         network = "describing the network, and interfaces in it, know no resource; CodeBuild needs both inside a VPC"
         acknowledge(projects[0], "IAM5", network, r"Resource::\*")
         self._add_starter(configuration, stage, projects)
 
-    def _project(self, stage: StageConfiguration, step: ClusterStep) -> codebuild.Project:
+    def _project(
+        self, stage: StageConfiguration, step: ClusterStep, common: dict[str, Any]
+    ) -> codebuild.Project:
         name = step.name.capitalize()
+        # CodePipeline's archive of a GitHub repository keeps no permissions (see `PREPARE` of the pipeline).
+        install = ("chmod +x trnspec scripts/*", "scripts/setup")
         group = logs.LogGroup(self, f"{name}Logs")
         project = codebuild.Project(
             self,
             name,
             project_name=project_name(stage, step),
             description=f"{stage.experiment.name}: {step.name}",
-            build_spec=codebuild.BuildSpec.from_object(
-                build_spec(step.commands, install=(*PREPARE_STAGE, "scripts/setup"))
-            ),
+            build_spec=codebuild.BuildSpec.from_object(build_spec(step.commands, install=install)),
             timeout=cdk.Duration.minutes(step.minutes),
             logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
-            **self._common,
+            **common,
         )
         results = "the project stores nothing; results go to the experiment's own bucket and key"
         acknowledge(project, "CB4", results)
@@ -276,19 +314,15 @@ class DeliveryStack(ExperimentStack):
         stage: StageConfiguration,
         projects: list[codebuild.Project],
     ) -> None:
-        caller = f"role/{configuration.caller_role(stage)}"
+        """The account with a condition, for a principal that does not exist yet would be refused."""
+        account, role = configuration.settings.account, configuration.caller_role(stage)
+        caller = f"arn:{cdk.Aws.PARTITION}:iam::{account}:role/{role}"
+        trusted = iam.AccountPrincipal(account).with_conditions({"ArnEquals": {"aws:PrincipalArn": caller}})
         starter = iam.Role(
             self,
             "Starter",
             role_name=stage.starter_role,
-            # The account with a condition, for a principal that does not exist yet would be refused.
-            assumed_by=iam.AccountPrincipal(configuration.account).with_conditions(
-                {
-                    "ArnEquals": {
-                        "aws:PrincipalArn": f"arn:{cdk.Aws.PARTITION}:iam::{configuration.account}:{caller}"
-                    }
-                }
-            ),
+            assumed_by=trusted,
             max_session_duration=cdk.Duration.hours(1),
         )
         starter.add_to_policy(

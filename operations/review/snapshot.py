@@ -215,7 +215,7 @@ def _add_delivery(state: State) -> None:
 def _pipeline(file: Path) -> State:
     """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
     each stage lets into its cluster and tells of alarms."""
-    from infra.pipeline.pipeline_app import build_pipeline
+    from infra.synthesis import build_pipeline
 
     people = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
     templates = {}

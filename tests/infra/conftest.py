@@ -149,7 +149,7 @@ def small() -> Experiment:
 def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]:
     team = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
     stages = {
-        "opened": replace(team, build_images="codebuild", alarm_email="team@example.com"),
+        "opened": team.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"}),
         "rented": Lasting(workloads="gitops"),
         "small": Lasting(),
         "within": WANTED,

@@ -21,7 +21,7 @@ from core.findings import Misuse
 from experiment import Experiment, load
 from experiment.model import Serve
 from infra import ROOT
-from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment, refuse_elsewhere
+from infra.deployment_file import KEYS, Lasting, read_deployment, refuse_elsewhere
 from infra.synthesis import DEPLOYMENT, build_app, configure
 from tests.experiment.edits import CLUSTER, SHARING, Edit
 from tests.infra.conftest import DESTINATION, KEY
@@ -70,7 +70,7 @@ def test_who_leaves_the_file_empty_is_told_what_follows() -> None:
         "x: admins is not used, because team is an existing cluster; its owner decides who administers it"
     ]
     assert not [line for line in Lasting().warnings("x", existing="team") if "admins" in line]
-    (applied,) = replace(full, workloads="gitops").warnings("x")
+    (applied,) = full.model_copy(update={"workloads": "gitops"}).warnings("x")
     assert "no deployment applies the manifests" in applied
 
 
@@ -115,7 +115,11 @@ def test_everything_that_lasts_is_read_from_the_file(
 
 def test_the_guide_shows_settings_that_are_read(lasting: Callable[[str], Lasting]) -> None:
     found = lasting(_of_the_guide(1))
-    assert [key for key in CONVENTIONS if getattr(found, key) == getattr(Lasting(), key)] == []
+    assert [
+        key
+        for key in ("kms_key", "log_days", "log_destination", "tags")
+        if getattr(found, key) == getattr(Lasting(), key)
+    ] == []
 
 
 NO_ARN = "is not the ARN of an IAM role or user"
@@ -124,9 +128,9 @@ NO_ARN = "is not the ARN of an IAM role or user"
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("account: 111122223333", "account = 111122223333: is not twelve digits in quotes; write it like"),
+        ("account: 111122223333", "account = 111122223333: is not twelve digits in quotes; write one like"),
         ("account: prod", "account = 'prod': is not twelve digits in quotes"),
-        ("admins: me", "deployment.yaml: admins = 'me': is not a list"),
+        ("admins: me", "deployment.yaml: admins = 'me': is not a list of ARNs"),
         (f"admins: [{ADMIN}, {{}}]", f"deployment.yaml: admins[1] = {{}}: {NO_ARN}"),
         (
             "admins: [arn:aws:sts::111122223333:assumed-role/ops/eve]",
@@ -140,8 +144,8 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("admins: [arn:aws:iam::１１１１２２２２３３３３:role/x]", NO_ARN),
         ("alarm_email: a@b", "alarm_email = 'a@b': is not a mail address"),
         ("alarm_email: 'a@example.com,b@example.com'", "is not a mail address"),
-        ("build_images: podman", "build_images = 'podman': builds nothing; write docker or codebuild"),
-        ("workloads: argo", "workloads = 'argo': applies nothing; write stack or gitops"),
+        ("build_images: podman", "build_images = 'podman': must be 'docker' or 'codebuild'"),
+        ("workloads: argo", "workloads = 'argo': must be 'stack' or 'gitops'"),
         (
             f"admins: [{ADMIN}]\npipeline_role: {ADMIN}",
             "is among the admins too, and EKS allows one access entry",
@@ -155,15 +159,15 @@ NO_ARN = "is not the ARN of an IAM role or user"
             "log_days: 100",
             "log_days = 100: CloudWatch keeps no logs for so long; use one of 1, 3, 5, 7, 14, 30,",
         ),
-        ('log_days: "90"', "log_days = '90': is a text; write a number, without quotes"),
-        ("log_days: true", "log_days = True: CloudWatch keeps no logs for so long"),
+        ('log_days: "90"', "log_days = '90': is not a number of days, without quotes"),
+        ("log_days: true", "log_days = True: is not a number of days"),
         (
             "log_destination: arn:aws:s3:::logs",
             "is not the ARN of a destination of CloudWatch Logs; write one",
         ),
-        ("tags: [a]", "tags = ['a']: has no keys and values"),
-        ("tags: {aws:x: y}", "'aws:x' = 'y': is not a tag"),
-        ("tags: {experiment: y}", "'experiment' = 'y': is not a tag; write texts of letters"),
+        ("tags: [a]", "tags = ['a']: is not keys and values"),
+        ("tags: {aws:x: y}", "tags: 'aws:x': is not the key of a tag; write texts of"),
+        ("tags: {experiment: y}", "'experiment': is not the key of a tag; write texts of letters"),
         ("tags: {cost-center: 4711}", "'cost-center' = 4711: is not a tag; write texts of letters"),
         ("admin: []", "deployment.yaml: 'admin' is not a key; use account, admins, alarm_email, "),
         ("", "deployment.yaml: the file is empty; fix it, or start from the committed deployment.yaml"),

@@ -247,7 +247,9 @@ def test_the_longest_experiment_still_has_names_and_shares_none_that_is_account_
     experiment: Experiment, region: str
 ) -> None:
     longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, region=region)
-    pipeline = replace(read_pipeline(ROOT / "pipeline.yaml"), name="p" * 31, region=region)
+    pipeline = read_pipeline()
+    named = pipeline.settings.model_copy(update={"name": "p" * 31, "region": region})
+    pipeline = replace(pipeline, settings=named)
     stage = replace(pipeline.prod, experiment=longest)
     roles = [
         off_role_name(longest),

@@ -14,9 +14,8 @@ from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.model import Network
-from infra.pipeline.build_steps import dev_steps
-from infra.pipeline.pipeline_app import FILE, app_of
-from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, read_pipeline
+from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, StageConfiguration, read_pipeline
+from infra.synthesis import pipeline_app
 from tests.infra.conftest import KEY, changed
 from tests.infra.templates import Deployment
 
@@ -65,12 +64,12 @@ def _synthesized(
     configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Rules]:
     outdir = tmp_path_factory.mktemp("cdk-out")
-    app = app_of(configuration, outdir=str(outdir))
+    app = pipeline_app(configuration, outdir=str(outdir))
 
     import aws_cdk as cdk
 
     from infra.nag import Rules
-    from infra.pipeline.stage import DeliveredStage
+    from infra.pipeline.stage import DeliveredStage, dev_steps
 
     there = in_an_existing_cluster(configuration.dev)
     DeliveredStage(app, configuration=configuration, stage=there, steps=dev_steps(there))

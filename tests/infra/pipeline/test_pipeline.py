@@ -13,8 +13,8 @@ import botocore.session
 import pytest
 
 from infra import ROOT
-from infra.pipeline.build_steps import dev_steps, prod_steps
 from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
+from infra.pipeline.stage import dev_steps, prod_steps
 from operations import delivery
 from tests.infra.pipeline.conftest import GROUP, PROD_KEY
 from tests.infra.templates import Deployment, Properties, json_of
@@ -50,7 +50,11 @@ def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for
     (source,) = properties["Stages"][0]["Actions"]
     assert source["ActionTypeId"]["Provider"] == "CodeStarSourceConnection"
     named = [source["Configuration"][key] for key in ("ConnectionArn", "FullRepositoryId", "BranchName")]
-    assert named == [configuration.connection, configuration.repository, configuration.branch]
+    assert named == [
+        configuration.settings.connection,
+        configuration.settings.repository,
+        configuration.settings.branch,
+    ]
     order = actions(pipeline)
     assert list(order) == ["Source", "Build", "UpdatePipeline", "Assets", "dev", "prod"]
     assert order["Build"] == ["Checks", "Synth"]
@@ -169,8 +173,9 @@ def test_codebuild_takes_the_timeout_of_every_build_for_all_hours_that_are_accep
     configuration: PipelineConfiguration, hours: int
 ) -> None:
     model = botocore.session.get_session().get_service_model("codebuild")
+    settings = configuration.settings.model_copy(update={"compile_hours": hours})
     limits = model.shape_for("BuildTimeOut").metadata
-    for step in prod_steps(replace(configuration, compile_hours=hours)):
+    for step in prod_steps(replace(configuration, settings=settings)):
         for minutes in (step.minutes, step.waiting_minutes):
             assert limits["min"] <= minutes <= limits["max"], step.name
 
@@ -265,7 +270,7 @@ def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewe
     assert reviewed.startswith('./trnspec review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"')
     assert found["Source"]["Auth"] == {
         "Type": "CODECONNECTIONS",
-        "Resource": configuration.pull_request_connection,
+        "Resource": configuration.settings.pull_request_connection,
     }
     assert "GitCloneDepth" not in found["Source"], "the review reads the base from git"
     assert found["Triggers"]["PullRequestBuildPolicy"] == {

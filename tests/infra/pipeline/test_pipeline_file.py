@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,8 +15,7 @@ import yaml
 from core.findings import Misuse
 from experiment import Experiment, load
 from infra import ROOT
-from infra.pipeline.pipeline_app import FILE
-from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline, refuse_unknown_roles
+from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline, refuse_unknown_roles
 
 Reading = Callable[[str], PipelineConfiguration]
 
@@ -43,7 +43,11 @@ def test_the_committed_file_is_read(reading: Reading) -> None:
     found = reading("{}")
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
-    assert (found.benchmark, found.baseline_run, found.dev.lasting.workloads) == (False, None, "stack")
+    assert (found.settings.benchmark, found.settings.baseline_run, found.dev.lasting.workloads) == (
+        False,
+        None,
+        "stack",
+    )
     wishes = reading("stages: {dev: {tags: {owner: ml}, workloads: gitops}}").dev.lasting
     assert (wishes.tags, wishes.workloads) == ({"owner": "ml"}, "gitops")
 
@@ -57,21 +61,22 @@ WRONG = [
         f"pull_request_connection: {SAME}",
         "pull_request_connection = 'arn:.*': is the pipeline's own connection, and what a pull request runs can read",
     ),
-    ("pull_request_connection:", "pull_request_connection = None: is not the ARN of a second connection"),
-    ("branch:", "branch = None: is not a branch"),
+    ("pull_request_connection:", "pull_request_connection: is missing; write the ARN of a second connection"),
+    ("branch:", "branch: is missing; write a branch"),
     ("colour: red", "'colour' is not a key; use name, account"),
-    ("stages:", "stages = None: has no keys and values"),
+    ("stages:", "stages: is missing; write dev and prod"),
     ("stages: {test: {}}", "'test' is not a key; use dev, prod"),
     ("stages: {dev: {experiment: /etc/x}}", "is not a path in this repository"),
     ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
     (
         "stages: {prod: {admins: }}",
-        "stages.prod: admins is empty, and no one could use kubectl on its cluster; write it",
+        "stages.prod: admins: is missing; write a list of ARNs",
     ),
     (
         'stages: {dev: {alarm_email: ""}}',
-        "stages.dev: alarm_email is empty, and no one would receive its alarms; write it",
+        "stages.dev: alarm_email: is missing; write a mail address",
     ),
+    ("stages: {prod: {admins: []}}", "stages.prod: admins: is missing; write a list of ARNs"),
     ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
     (
         "stages: {dev: {kms_key: 'arn:aws:kms:us-west-2:222233334444:key/0'}}",
@@ -91,7 +96,7 @@ WRONG = [
         "compile_hours: 36",
         "compile_hours = 36: is not a whole number from 1 to 35 .CodeBuild ends a build after 36 hours",
     ),
-    ("benchmark: a/../b", "benchmark = 'a/../b': is neither true, false nor the id of a run"),
+    ("benchmark: a/../b", "benchmark = 'a/../b': is not true, false or the id of a run"),
 ]
 
 
@@ -133,10 +138,10 @@ def test_stale_manifests_and_a_missing_file_are_refused_with_what_fixes_them(tmp
         read_pipeline(tmp_path / "none.yaml")
 
 
-def test_a_wrong_file_ends_the_app_with_one_line_before_jsii_starts(tmp_path: Path) -> None:
+def test_a_wrong_file_ends_the_app_with_a_line_each_before_jsii_starts(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("name: 1\n", encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; import infra.pipeline.pipeline_app as app; "
+        "import sys; from pathlib import Path; import infra.synthesis as app; "
         f"app.build_pipeline.__kwdefaults__['file'] = Path({str(tmp_path / 'broken.yaml')!r}); import pipeline"
     )
     ended = subprocess.run(
@@ -149,5 +154,7 @@ def test_a_wrong_file_ends_the_app_with_one_line_before_jsii_starts(tmp_path: Pa
         check=False,
     )
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith("broken.yaml: name = 1: is not")
+    first, *others = ended.stderr.splitlines()
+    assert first.startswith("broken.yaml: name = 1: is not lower-case letters")
+    assert all(re.match(r"broken.yaml: \w+: is missing; write ", line) for line in others)
+    assert len(others) == 8

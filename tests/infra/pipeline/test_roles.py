@@ -167,8 +167,8 @@ def test_the_pull_requests_role_fetches_code_by_its_own_connection_and_writes_it
     }
     used = ("GetConnection", "GetConnectionToken", "UseConnection", "PassConnection")
     for service, what in product(("codeconnections", "codestar-connections"), used):
-        assert not allows(Request(f"{service}:{what}", configuration.connection), statements)
-    for connection in (configuration.connection, configuration.pull_request_connection):
+        assert not allows(Request(f"{service}:{what}", configuration.settings.connection), statements)
+    for connection in (configuration.settings.connection, configuration.settings.pull_request_connection):
         request = Request("codeconnections:GetConnectionToken", connection)
         may = [name for name, statements in of_pipeline.items() if allows(request, statements)]
         assert [name for name in may if "PullRequests" not in name] == []

@@ -24,8 +24,9 @@ from cdk8s_charts.manifests import ManifestFile, texts, write
 from core.findings import Finding
 from experiment import Experiment, load
 from experiment.naming import off_role_name
-from infra.pipeline.build_steps import ClusterStep, dev_steps, prod_steps, project_name, start_command
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
+from infra.pipeline.pipeline_stack import start_command
+from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps, project_name
 from operations import delivery
 from operations.__main__ import main
 from operations.cloud import access
@@ -240,7 +241,7 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
     account = Account(stage.experiment, tmp_path, monkeypatch)
     account.world.as_pod = pods(stages[stage_name], enforcement)
     account.give_schedules(caller(off_role_name(stage.experiment), stages[stage_name], "nodes"))
-    account.world.store("results", f"runs/{configuration.baseline_run}/summary.json", {})
+    account.world.store("results", f"runs/{configuration.settings.baseline_run}/summary.json", {})
     assert [*act(steps, account, stage, stages[stage_name], enforcement)] == [0] * (
         4 if stage_name == "prod" else 1
     )
