@@ -130,7 +130,10 @@ def field(name: str, read: Read = str, *, part: str = "Plan") -> Read:
         try:
             return TypeAdapter[Any](annotation).validate_python(value)
         except ValidationError as error:
-            raise ValueError(f"{shown(value)} must be {known.description}") from error
+            own = str(
+                error.errors()[0].get("ctx", {}).get("error", "")
+            )  # which shows no secret of an address
+            raise ValueError(own or f"{shown(value)} must be {known.description}") from error
 
     return checked
 

@@ -206,7 +206,7 @@ def test_names_that_others_chose_are_shown_and_not_obeyed(
 def test_a_run_is_given_a_name_by_the_new_and_by_the_old_option(capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--name", "--experiment"):
         words = ["--prompts", "p", "--out", "o", option, "mine"]
-        assert command.make_context("run", words).params["name"] == "mine"
+        assert command.make_context("run", words).params["experiment"] == "mine"
     assert main(["run", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "--name NAME" in shown
