@@ -1,12 +1,11 @@
 """`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] [--engine h200] -- vllm serve ...`
 
-Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong; 3: cannot listen.
-The demonstration starts it, with options that it has checked.
+Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong;
+3: cannot listen. The demonstration starts it, with options that it has checked.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
@@ -14,71 +13,32 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import click
 from aiohttp import web
 
-from benchmark.commands.report_command import host_and_port
-from core.findings import Misuse, Outside, Refusal
+from core.command_line import carried_out
+from core.findings import Misuse, Outside
+from lab.command import PATH
 from lab.emulator.endpoint import H200, TRN2, Endpoint
 from lab.emulator.h200 import MID, started
+from lab.emulator.openai_api import parse_argv
 from lab.emulator.published_steps import read
-from lab.emulator.served_arm import ServedArm, parse_argv
 from lab.emulator.texts import PromptClasses, load_classes
 
 SHUTDOWN_S = 0.01
 """Grace for running answers at SIGTERM. Not 0, which aiohttp takes for no limit at all."""
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.emulator",
-        description="Emulate one vLLM service, on Trainium2 unless said otherwise: real HTTP, real time, modelled timings.",
-        epilog="After '--' comes the argv of the arm's container: vllm serve MODEL --max-num-seqs 4 ...",
-    )
-    parser.add_argument(
-        "--listen", type=_address, required=True, metavar="HOST:PORT", help="port 0: any free one"
-    )
-    parser.add_argument(
-        "--plan", type=Path, metavar="FILE", help="the benchmark's plan, for the prompts' classes"
-    )
-    parser.add_argument(
-        "--caution",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="say this against the timings in /v1/models",
-    )
-    parser.add_argument(
-        "--timed", type=read, metavar="JSON", help="steps of the arm's own, instead of the reference's"
-    )
-    parser.add_argument(
-        "--engine",
-        choices=(TRN2, H200),
-        default=TRN2,
-        help="h200: prefills join decode steps, steps as measured on one H200, skewed pauses, another speed at each start",
-    )
-    parser.add_argument(
-        "--acceptance",
-        type=_shares,
-        default=MID,
-        metavar="SHARES",
-        help="with --engine h200: share of steps in which draft 1, 2, ... is accepted (default "
-        f"{','.join(map(str, MID))})",
-    )
-    parser.add_argument(
-        "--start",
-        type=int,
-        metavar="NUMBER",
-        help="with --engine h200: the same start again, instead of another one each time",
-    )
-    parser.add_argument("--time-scale", type=float, default=1.0, help=argparse.SUPPRESS)
-    return parser
+_ENGINE = (
+    "h200: prefills join decode steps, steps as on one H200, skewed pauses, another speed at each start."
+)
+_ACCEPTANCE = "With --engine h200: share of steps in which draft 1, 2, ... is accepted."
+_START = "With --engine h200: the same start again, instead of another one each time."
 
 
 def _address(text: str) -> tuple[str, int]:
-    try:
-        return host_and_port(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not int(port) < 65536:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, as in 127.0.0.1:8001")
+    return host, int(port)
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -88,65 +48,77 @@ def _shares(text: str) -> tuple[float, ...]:
     except ValueError:
         shares = ()
     if not shares or not all(0 <= b <= a <= 1 for a, b in pairwise((1.0, *shares))):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be shares from 0 to 1 that do not rise, as 0.62,0.42"
-        )
+        raise click.BadParameter(f"{text!r} must be shares from 0 to 1 that do not rise, as 0.62,0.42")
     return shares
 
 
-def _say(arm: ServedArm, url: str, machine: str, time_scale: float) -> None:
-    decoding = f"k={arm.speculative_tokens} with {arm.draft}" if arm.speculative_tokens else "plain decoding"
+@click.command()
+@click.option("--listen", type=_address, required=True, metavar="HOST:PORT", help="Port 0: any free one.")
+@click.option("--plan", type=PATH, metavar="FILE", help="The benchmark's plan, for the prompts' classes.")
+@click.option("--caution", multiple=True, metavar="TEXT", help="Say this against the timings in /v1/models.")
+@click.option("--timed", metavar="JSON", help="Steps of the arm's own, instead of the reference's.")
+@click.option("--engine", type=click.Choice([TRN2, H200]), default=TRN2, help=_ENGINE)
+@click.option(
+    "--acceptance", type=_shares, default=",".join(map(str, MID)), metavar="SHARES", help=_ACCEPTANCE
+)
+@click.option("--start", type=int, metavar="NUMBER", help=_START)
+@click.option("--time-scale", type=float, default=1.0, hidden=True)
+@click.argument("argv", nargs=-1, metavar="-- vllm serve MODEL ...")
+def command(
+    listen: tuple[str, int],
+    plan: Path | None,
+    caution: tuple[str, ...],
+    timed: str | None,
+    engine: str,
+    acceptance: tuple[float, ...],
+    start: int | None,
+    time_scale: float,
+    argv: tuple[str, ...],
+) -> int:
+    """Emulate one vLLM service, on Trainium2 unless said otherwise: real HTTP, real time, modelled timings."""
+    if len(argv) < 3:
+        raise Misuse(
+            "argv: nothing to emulate; after the options give -- vllm serve MODEL --max-num-seqs 4 ..."
+        )
+    arm = parse_argv(argv, heads=timed is not None)
+    endpoint = Endpoint(
+        arm,
+        load_classes(plan) if plan else PromptClasses(),
+        time_scale=time_scale,
+        cautions=caution,
+        timed=read(timed) if timed else None,
+        start=started(acceptance, start) if engine == H200 else None,
+    )
+    k, slots = arm.speculative_tokens, arm.max_num_seqs
+    what = f"{arm.served_names[0]}, {f'k={k} with {arm.draft}' if k else 'plain decoding'}, {slots} slots"
     scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
-    what = f"{arm.served_names[0]}, {decoding}, {arm.max_num_seqs} slots"
-    print(f"emulated {machine}: {what}, {url} (timings modelled{scale})", file=sys.stderr, flush=True)
+    first_line = f"emulated {engine}: {what}, http://{{}}:{{}}/v1 (timings modelled{scale})"
+    asyncio.run(_serve(endpoint.application(), *listen, first_line))
+    return 0
 
 
-async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptClasses) -> None:
+async def _serve(application: web.Application, host: str, port: int, first_line: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    endpoint = Endpoint(
-        arm,
-        classes,
-        time_scale=options.time_scale,
-        cautions=options.caution,
-        timed=options.timed,
-        start=started(options.acceptance, options.start) if options.engine == H200 else None,
-    )
-    application = endpoint.application()
     runner = web.AppRunner(
         application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
     )
     await runner.setup()
-    host, port = options.listen
     try:
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise Outside(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
-        port = runner.addresses[0][1]
-        _say(arm, f"http://{host}:{port}/v1", options.engine, options.time_scale)
+        print(first_line.format(host, runner.addresses[0][1]), file=sys.stderr, flush=True)
         await stop.wait()
     finally:
         await runner.cleanup()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    split = arguments.index("--") if "--" in arguments else len(arguments)
-    try:
-        options = _parser().parse_args(arguments[:split])
-        if len(arguments) < split + 4:
-            raise Misuse(
-                "argv: nothing to emulate; after the options give -- vllm serve MODEL --max-num-seqs 4 ..."
-            )
-        arm = parse_argv(arguments[split + 1 :], heads=options.timed is not None)
-        classes = load_classes(options.plan) if options.plan else PromptClasses()
-        asyncio.run(_serve(options, arm, classes))
-    except Refusal as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    """`python -m lab.emulator`."""
+    return carried_out(command, arguments, prog="python -m lab.emulator")
 
 
 if __name__ == "__main__":

@@ -12,21 +12,18 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from lab.emulator.engine import Engine, Output
+from lab.emulator.engine import Engine
 from lab.emulator.h200 import Start
-from lab.emulator.meters import CONTENT_TYPE, Meters
 from lab.emulator.openai_api import (
     DONE,
-    EVENT_STREAM,
     Dialect,
-    Generation,
     Payload,
     RequestError,
+    ServedArm,
     event,
     parse_generation,
     usage,
 )
-from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import PromptClasses
 from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed
 
@@ -55,14 +52,21 @@ class Endpoint:
         """With a `start`, an H200's engine in place of a Trn2 node's."""
         self._arm = arm
         self._machine = H200 if start else TRN2
-        self._cautions = [*cautions, *([_caution(arm, start)] if start else [])]
         known = timed.known if timed else tuple(CONDITIONAL_ACCEPTANCE)
-        self._made_up = classes.beyond(known) if arm.speculative_tokens and not start else []
-        self._time_scale = time_scale
+        self._metadata = {
+            "emulated": self._machine,
+            "time_scale": time_scale,
+            "speculative_tokens": arm.speculative_tokens,
+            "draft": arm.draft or None,
+            "max_num_seqs": arm.max_num_seqs,
+            "cautions": [*cautions, *([_caution(arm, start)] if start else [])],
+            "classes_without_acceptance": (
+                classes.beyond(known) if arm.speculative_tokens and not start else []
+            ),
+        }
         self._started = int(time.time())
-        self._meters = Meters(arm.served_names[0])
-        costs = (timed or StepCosts()).scaled(time_scale)
-        self._engine = Engine(arm, classes, costs, self._meters, start=start, time_scale=time_scale)
+        costs = timed or StepCosts()
+        self._engine = Engine(arm, classes, costs, start=start, time_scale=time_scale)
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
@@ -86,29 +90,17 @@ class Endpoint:
         response.headers[MARK] = self._machine
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response(
-            {"object": "list", "data": [self._card(name) for name in self._arm.served_names]}
-        )
-
-    def _card(self, name: str) -> Payload:
-        return {
-            "id": name,
+        card = {
             "object": "model",
             "created": self._started,
             "owned_by": "emulator",
             "root": self._arm.model,
             "parent": None,
             "max_model_len": self._arm.max_model_len,
-            "metadata": {
-                "emulated": self._machine,
-                "time_scale": self._time_scale,
-                "speculative_tokens": self._arm.speculative_tokens,
-                "draft": self._arm.draft or None,
-                "max_num_seqs": self._arm.max_num_seqs,
-                "cautions": self._cautions,
-                "classes_without_acceptance": self._made_up,
-            },
+            "metadata": self._metadata,
         }
+        cards = [{"id": name, **card} for name in self._arm.served_names]
+        return web.json_response({"object": "list", "data": cards})
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response()
@@ -117,10 +109,11 @@ class Endpoint:
         return web.json_response({"version": VERSION})
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        page = self._meters.page(self._engine.gauges)
-        return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._engine.metrics().encode(), headers=headers)
 
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+        """Whole, or streamed: every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
         try:
             body = json.loads(await request.read())
         except ValueError as error:
@@ -128,39 +121,32 @@ class Endpoint:
         generation = parse_generation(body, self._arm, chat=chat)
         id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         dialect = Dialect(chat=chat, id=id_, model=generation.model, created=int(time.time()))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        prompt, texts, sent = generation.prompt_tokens, list[str](), 0
+        reason: str | None = None
+
+        async def write(payload: Payload, *, used: bool) -> None:
+            await response.write(event({**payload, "usage": usage(prompt, sent)} if used else payload))
+
         async with aclosing(self._engine.generate(generation)) as outputs:
             if generation.stream:
-                return await _streamed(request, generation, outputs, dialect)
-            return await _whole(generation, outputs, dialect)
-
-
-async def _whole(generation: Generation, outputs: AsyncIterator[Output], dialect: Dialect) -> web.Response:
-    """Wait for the last token, then answer."""
-    collected = [output async for output in outputs]
-    payload = dialect.whole("".join(output.text for output in collected), collected[-1].finish_reason or "")
-    payload["usage"] = usage(generation.prompt_tokens, sum(output.tokens for output in collected))
-    return web.json_response(payload)
-
-
-async def _streamed(
-    request: web.Request, generation: Generation, outputs: AsyncIterator[Output], dialect: Dialect
-) -> web.StreamResponse:
-    """Send every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
-    response = web.StreamResponse(headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"})
-    await response.prepare(request)
-    sent = 0
-    async for output in outputs:
-        payloads = [(payload, sent) for payload in (dialect.opening() if output.first else ())]
-        sent += output.tokens
-        payloads.append((dialect.chunk(output.text, output.finish_reason), sent))
-        for payload, count in payloads:
-            if generation.continuous_usage:
-                payload["usage"] = usage(generation.prompt_tokens, count)
-            await response.write(event(payload))
-    if generation.include_usage:
-        await response.write(event({**dialect.closing(), "usage": usage(generation.prompt_tokens, sent)}))
-    await response.write(DONE)
-    return response
+                await response.prepare(request)
+            async for output in outputs:
+                if generation.stream and output.first:
+                    for payload in dialect.opening():
+                        await write(payload, used=generation.continuous_usage)
+                sent, reason = sent + output.tokens, output.finish_reason
+                if generation.stream:
+                    await write(dialect.chunk(output.text, reason), used=generation.continuous_usage)
+                else:
+                    texts.append(output.text)
+        if not generation.stream:
+            whole = dialect.whole("".join(texts), reason)
+            return web.json_response({**whole, "usage": usage(prompt, sent)})
+        if generation.include_usage:
+            await write(dialect.closing(), used=True)
+        await response.write(DONE)
+        return response
 
 
 def _caution(arm: ServedArm, start: Start) -> str:

@@ -1,25 +1,57 @@
-"""One arm's engine: a batch without a clock, and the loop that advances it in real time.
+"""One arm's engine: the loop that advances a batch in real time, and what it counts.
 
 The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up does
 not delay the steps after it; a machine that stalls delivers the overdue steps at once and is on schedule again.
+
+The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled
+graph, and the server never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step
+and sequence, so under speculation it is the time of a step, not of a token; and `generation_tokens_total` advances by
+one a step and sequence, and by one at the end of a prefill, however many tokens the step yields
+(`LLMEngine._get_stats`, read in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other
+engines, which count tokens there, is not emulated.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from statistics import NormalDist
 
+from experiment.catalogue.runtimes import RUNTIMES
+from lab.emulator.batches import JoinedBatch, SerialBatch
 from lab.emulator.h200 import Pauses, Start, StepTimes, conditional
-from lab.emulator.joined import JoinedBatch, JoinedStep
-from lab.emulator.meters import Meters
-from lab.emulator.openai_api import Generation
-from lab.emulator.served_arm import ServedArm
+from lab.emulator.openai_api import Generation, ServedArm
 from lab.emulator.texts import Answer, PromptClasses, write_answer
 from lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
+
+_TTFT, _STEP, _E2E = (
+    f"vllm:{name}_seconds" for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency")
+)
+_TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_STEP_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+_E2E_S = (1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+
+
+class _Histogram:
+    """Observations by buckets with fixed upper bounds, in seconds."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        for bound, number in zip((*self._bounds, "+Inf"), accumulate(self._counts), strict=True):
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {number}'
+        yield f"{name}_sum{{{labels}}} {self._sum}"
+        yield f"{name}_count{{{labels}}} {sum(self._counts)}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -39,10 +71,6 @@ class Sequence:
     outbox: asyncio.Queue[Output] = field(default_factory=asyncio.Queue)
     """What the client has not been sent yet."""
 
-    @property
-    def finished(self) -> bool:
-        return self.emitted >= len(self.answer.pieces)
-
     @cached_property
     def yields(self) -> tuple[int, ...]:
         """Tokens of each decode step after the prefill, which yields one."""
@@ -52,129 +80,16 @@ class Sequence:
             position += found[-1]
         return tuple(found)
 
-    def take(self, tokens: int, *, first: bool) -> Output:
-        """The next tokens of the answer, fewer where it ends."""
-        pieces = self.answer.pieces[self.emitted : self.emitted + tokens]
-        self.emitted += len(pieces)
-        return Output(
-            sequence=self,
-            text="".join(pieces),
-            tokens=len(pieces),
-            first=first,
-            finish_reason=self.answer.finish_reason if self.finished else None,
-        )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """What the device does next: the prefill of one sequence, or a decode step of all running ones."""
-
-    members: tuple[Sequence, ...]
-    prefill: bool
-    duration_s: float
-    not_before_s: float
-    """Arrival of the sequence to prefill; 0 for a decode step, which follows the step before it at once."""
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Output:
     """What one step gave one sequence."""
 
-    sequence: Sequence
     text: str
     tokens: int
     first: bool
     """Out of the prefill, which yields exactly one token."""
     finish_reason: str | None
-
-
-class Batch:
-    """At most `slots` sequences run, the others wait in order of arrival.
-
-    A free slot is filled before the next decode step, one prefill after the other (ctx_batch_size 1).
-    """
-
-    def __init__(self, *, slots: int, speculative_tokens: int, costs: StepCosts) -> None:
-        self._slots = slots
-        self._costs = costs
-        self._speculative_tokens = speculative_tokens
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
-
-    def submit(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
-
-    def drop(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is; its slot is free for the next step."""
-        if sequence in self.waiting:
-            self.waiting.remove(sequence)
-        if sequence in self.running:
-            self.running.remove(sequence)
-
-    def next_step(self) -> Step | None:
-        """Begin the next step; None when there is nothing to do."""
-        if self.waiting and len(self.running) < self._slots:
-            sequence = self.waiting.popleft()
-            self.running.append(sequence)
-            return Step(
-                members=(sequence,),
-                prefill=True,
-                duration_s=self._costs.prefill_s,
-                not_before_s=sequence.arrival_s,
-            )
-        if self.running:
-            decode_s = self._costs.step_s(self._speculative_tokens, len(self.running))
-            return Step(members=tuple(self.running), prefill=False, duration_s=decode_s, not_before_s=0.0)
-        return None
-
-    def complete(self, step: Step) -> list[Output]:
-        """End a step: tokens for every member that was not dropped meanwhile; finished ones leave their slot."""
-        outputs = [self._advance(sequence, step) for sequence in step.members if sequence in self.running]
-        self.running = [sequence for sequence in self.running if not sequence.finished]
-        return outputs
-
-    def _advance(self, sequence: Sequence, step: Step) -> Output:
-        tokens = 1 if step.prefill else tokens_in_step(sequence.acceptance, sequence.draws, sequence.emitted)
-        return sequence.take(tokens, first=step.prefill)
-
-
-class Joined:
-    """The batch in which prefills join decode steps, with the steps of `Batch`."""
-
-    def __init__(self, *, slots: int, speculative_tokens: int, start: Start, time_scale: float) -> None:
-        times = StepTimes(speculative_tokens=speculative_tokens, factor=start.factor * time_scale)
-        pauses = Pauses(start.dice, speculative_tokens)
-        self._batch: JoinedBatch[Sequence] = JoinedBatch(slots=slots, times=times, pauses=pauses)
-        self._begun: JoinedStep[Sequence] | None = None
-
-    @property
-    def waiting(self) -> deque[Sequence]:
-        return self._batch.waiting
-
-    @property
-    def running(self) -> list[Sequence]:
-        return self._batch.running
-
-    def submit(self, sequence: Sequence) -> None:
-        self._batch.submit(sequence)
-
-    def drop(self, sequence: Sequence) -> None:
-        self._batch.drop(sequence)
-
-    def next_step(self) -> Step | None:
-        """Begin the next step; None when there is nothing to do."""
-        self._begun = begun = self._batch.next_step()
-        if begun is None:
-            return None
-        members = tuple(self._batch.running)
-        return Step(
-            members=members, prefill=False, duration_s=begun.duration_s, not_before_s=begun.not_before_s
-        )
-
-    def complete(self, _: Step) -> list[Output]:
-        """End the step that was begun."""
-        ended = self._batch.complete(self._begun) if self._begun else []
-        return [sequence.take(tokens, first=not sequence.emitted) for sequence, tokens in ended]
 
 
 class Engine:
@@ -185,34 +100,31 @@ class Engine:
         arm: ServedArm,
         classes: PromptClasses,
         costs: StepCosts,
-        meters: Meters,
         *,
         start: Start | None = None,
         time_scale: float = 1.0,
     ) -> None:
-        """`costs` as they are with `time_scale`; with a `start`, the engine is an H200's and they count for nothing."""
+        """With a `start`, the engine is an H200's and `costs` count for nothing; each step takes `time_scale` of its time."""
         self._arm = arm
         self._classes = classes
-        self._meters = meters
-        self._timed = costs if isinstance(costs, Timed) else None
+        self._costs = costs
         self._start = start
+        self._time_scale = time_scale
         slots, k = arm.max_num_seqs, arm.speculative_tokens
-        self._batch: Batch | Joined = (
-            Joined(slots=slots, speculative_tokens=k, start=start, time_scale=time_scale)
+        self._batch: SerialBatch[Sequence] | JoinedBatch[Sequence] = (
+            JoinedBatch(
+                slots=slots,
+                times=StepTimes(speculative_tokens=k, factor=start.factor),
+                pauses=Pauses(start.dice, k),
+            )
             if start
-            else Batch(slots=slots, speculative_tokens=k, costs=costs)
+            else SerialBatch(slots=slots, speculative_tokens=k, costs=costs)
         )
         self._work = asyncio.Event()
-
-    @property
-    def gauges(self) -> dict[str, float]:
-        """How full the engine is at this moment."""
-        capacity = self._arm.max_num_seqs * self._arm.max_model_len
-        cached = sum(sequence.prompt_tokens + sequence.emitted for sequence in self._batch.running)
-        return {
-            "vllm:num_requests_running": len(self._batch.running),
-            "vllm:num_requests_waiting": len(self._batch.waiting),
-            "vllm:gpu_cache_usage_perc": cached / capacity,
+        self._counters: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
+        self._histograms = {
+            name: _Histogram(bounds) for name, bounds in ((_TTFT, _TTFT_S), (_STEP, _STEP_S), (_E2E, _E2E_S))
         }
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Output]:
@@ -239,26 +151,19 @@ class Engine:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            planned_end = max(planned_end, step.not_before_s) + step.duration_s
+            planned_end = max(planned_end, step.not_before_s) + step.duration_s * self._time_scale
             await asyncio.sleep(max(0.0, planned_end - loop.time()))
-            for output in self._batch.complete(step):
-                self._measure(output, loop.time())
-                output.sequence.outbox.put_nowait(output)
+            for sequence, tokens in self._batch.complete(step):
+                self._deliver(sequence, tokens, loop.time())
 
     def _sequence(self, generation: Generation) -> Sequence:
-        prompt_class = self._classes.of(generation.task)
-        seed = self._classes.seed if generation.seed is None else generation.seed
+        task, seed = generation.task, generation.seed
+        seed = self._classes.seed if seed is None else seed
+        most, endless = generation.max_tokens, generation.ignore_eos
         return Sequence(
-            answer=write_answer(
-                generation.task,
-                prompt_class,
-                max_tokens=generation.max_tokens,
-                ignore_eos=generation.ignore_eos,
-            ),
+            answer=write_answer(task, self._classes.of(task), max_tokens=most, ignore_eos=endless),
             prompt_tokens=generation.prompt_tokens,
-            acceptance=self._acceptance(
-                generation.task, Draws(seed, f"difficulty of {generation.task}").at(0)
-            ),
+            acceptance=self._acceptance(task, Draws(seed, f"difficulty of {task}").at(0)),
             draws=Draws(seed, generation.prompt),
             arrival_s=asyncio.get_running_loop().time(),
         )
@@ -270,18 +175,46 @@ class Engine:
             z = NormalDist().inv_cdf(min(max(rank, 1e-6), 1 - 1e-6))
             return conditional(self._start.shares, k, z) if k else ()
         drafted_as = self._classes.drafted_as(prompt)
-        return (
-            self._timed.acceptance(drafted_as, draft)
-            if self._timed and k
-            else conditional_acceptance(drafted_as, draft, k)
-        )
+        if isinstance(self._costs, Timed) and k:
+            return self._costs.acceptance(drafted_as, draft)
+        return conditional_acceptance(drafted_as, draft, k)
 
-    def _measure(self, output: Output, now: float) -> None:
-        sequence = output.sequence
-        if output.first:
-            self._meters.first_token(sequence.prompt_tokens, now - sequence.arrival_s)
+    def _deliver(self, sequence: Sequence, tokens: int, now: float) -> None:
+        first, began = not sequence.emitted, sequence.emitted
+        sequence.emitted += tokens
+        pieces = sequence.answer.pieces
+        ended = sequence.answer.finish_reason if sequence.emitted >= len(pieces) else None
+        self._counters["vllm:generation_tokens_total"] += 1
+        if first:
+            self._counters["vllm:prompt_tokens_total"] += sequence.prompt_tokens
+            self._histograms[_TTFT].observe(now - sequence.arrival_s)
         else:
-            self._meters.step(now - sequence.last_output_s)
+            self._histograms[_STEP].observe(now - sequence.last_output_s)
+        if ended:
+            self._ended[ended] += 1
+            self._histograms[_E2E].observe(now - sequence.arrival_s)
         sequence.last_output_s = now
-        if output.finish_reason:
-            self._meters.finished(output.finish_reason, now - sequence.arrival_s)
+        sequence.outbox.put_nowait(Output("".join(pieces[began : sequence.emitted]), tokens, first, ended))
+
+    def metrics(self) -> str:
+        """The metrics that the catalogue lists for the runtime, in the text format of Prometheus, 0.0.4."""
+        capacity = self._arm.max_num_seqs * self._arm.max_model_len
+        cached = sum(sequence.prompt_tokens + sequence.emitted for sequence in self._batch.running)
+        gauges = {
+            "vllm:num_requests_running": len(self._batch.running),
+            "vllm:num_requests_waiting": len(self._batch.waiting),
+            "vllm:gpu_cache_usage_perc": cached / capacity,
+        }
+        escaped = self._arm.served_names[0].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        labels, lines = f'model_name="{escaped}"', list[str]()
+        for name in RUNTIMES["nxdi-vllm-0.9.1"].metrics:
+            kind = "gauge" if name in gauges else "histogram" if name in self._histograms else "counter"
+            lines += [f"# HELP {name} Emulated, timings are modelled.", f"# TYPE {name} {kind}"]
+            if kind == "histogram":
+                lines += self._histograms[name].samples(name, labels)
+            elif name == "vllm:request_success_total":
+                for reason in ("length", "stop"):
+                    lines.append(f'{name}{{{labels},finished_reason="{reason}"}} {self._ended[reason]}')
+            else:
+                lines.append(f"{name}{{{labels}}} {gauges.get(name, self._counters[name])}")
+        return "".join(f"{line}\n" for line in lines)

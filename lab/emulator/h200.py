@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -139,19 +138,6 @@ class Pauses:
         self._draw(first, count)
         at = first - self._first
         return self._sums[at + count] - self._sums[at]
-
-    def sums(self, first: int, count: int) -> list[float]:
-        """Those of one step, of two, ... of `count` steps."""
-        self._draw(first, count)
-        at = first - self._first
-        before = self._sums[at]
-        return [one - before for one in self._sums[at + 1 : at + count + 1]]
-
-    def begun_within(self, first: int, most: int, share: float) -> int:
-        """Of at most `most` steps from `first` on, those that begin before `share` of a mean step has passed."""
-        self._draw(first, most)
-        at = first - self._first
-        return min(bisect_left(self._sums, self._sums[at] + share, at) - at, most)
 
     def _draw(self, first: int, count: int) -> None:
         if first - self._first > 16 * self._AHEAD:  # a server may run for days

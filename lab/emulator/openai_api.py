@@ -1,27 +1,80 @@
-"""vLLM's OpenAI server (0.9 line) in JSON: a request's body, checked and reduced to what the emulator acts on; and what is
-sent, as chunks of a stream, whole answers or errors.
+"""vLLM's OpenAI server (0.9 line): which arm a container's argv describes, a request's body reduced to what the emulator acts
+on, and what is sent, as chunks of a stream, whole answers or errors.
 
-Unknown fields, sampling parameters and stop strings are ignored: the emulated arms decode greedily, and answers are made up.
+Only options that change what a client sees are interpreted: vLLM has hundreds of others, and `--host` and `--port` belong to the
+pod. Unknown fields, sampling parameters and stop strings are ignored: emulated arms decode greedily, and answers are made up.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from lab.emulator.served_arm import ServedArm
+from core.findings import Misuse
 from lab.emulator.texts import last_user_text, prompt_tokens
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 """What /v1/completions generates when the request does not say (OpenAI's API); chat fills the context instead."""
-EVENT_STREAM = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
 
 Payload = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedArm:
+    """One vLLM service as far as a client can tell."""
+
+    model: str
+    """Path or id after `vllm serve`; /v1/models shows it as `root`."""
+    served_names: tuple[str, ...]
+    """Names that requests may use; the first one is the answer's."""
+    max_num_seqs: int
+    """Slots of the continuous batch."""
+    max_model_len: int
+    """Prompt plus completion, in tokens."""
+    speculative_tokens: int
+    """k of fused speculation; 0 is plain decoding."""
+    draft: str
+    """Path or id of the draft model; empty for plain decoding."""
+
+
+def parse_argv(argv: Sequence[str], *, heads: bool = False) -> ServedArm:
+    """Read the argv of an arm's container, which is rendered and so well formed.
+
+    `Misuse` for a way to speculate of which nothing is published; a head is known where steps of its own are given.
+    """
+    parser = ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--served-model-name", nargs="+", default=[argv[2]])
+    parser.add_argument("--max-num-seqs", type=int, required=True)
+    parser.add_argument("--max-model-len", type=int, required=True)
+    parser.add_argument("--speculative-config", type=json.loads, default={})
+    parser.add_argument("--override-neuron-config", type=json.loads, default={})
+    options, _ = parser.parse_known_args(argv[3:])
+    speculation, override = options.speculative_config, options.override_neuron_config
+    method = str(speculation.get("method") or "draft_model")
+    if speculation and override.get("enable_eagle_speculation"):
+        method = "eagle"
+    elif speculation and "enable_fused_speculation" in override:
+        # Whatever the method is called: NxD Inference goes by its own configuration.
+        method = "draft_model" if override["enable_fused_speculation"] else "vanilla"
+    if method != "draft_model" and not heads:
+        raise Misuse(
+            f"argv: --speculative-config: method {method!r} has no published timings for this configuration; "
+            "fused speculation with a draft model is emulated, and what has published steps"
+        )
+    return ServedArm(
+        model=argv[2],
+        served_names=tuple(options.served_model_name),
+        max_num_seqs=options.max_num_seqs,
+        max_model_len=options.max_model_len,
+        speculative_tokens=speculation.get("num_speculative_tokens", 0),
+        draft=speculation.get("model", ""),
+    )
 
 
 class RequestError(Exception):
@@ -30,13 +83,8 @@ class RequestError(Exception):
     def __init__(self, message: str, *, status: int = 400, kind: str = "BadRequestError") -> None:
         super().__init__(message)
         self.status = status
-        self.payload: Payload = {
-            "object": "error",
-            "message": message,
-            "type": kind,
-            "param": None,
-            "code": status,
-        }
+        error = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
+        self.payload: Payload = error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +96,6 @@ class Generation:
     """Everything the model reads; acceptance is drawn from it."""
     task: str
     """The last user message, or the whole prompt of a completion; its class and its answer follow from it."""
-    prompt_tokens: int
     max_tokens: int
     ignore_eos: bool
     seed: int | None
@@ -56,6 +103,10 @@ class Generation:
     include_usage: bool
     continuous_usage: bool
     """Usage on every chunk; vLLM gives it only together with `include_usage`."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        return prompt_tokens(self.prompt)
 
 
 class _StreamOptions(BaseModel):
@@ -109,17 +160,24 @@ def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generati
         raise RequestError(f"The model `{model}` does not exist.", status=404, kind="NotFoundError")
     if isinstance(body, _Chat):
         messages = [message.model_dump() for message in body.messages]
-        texts = [one["content"] for one in messages if isinstance(one["content"], str)]
+        texts = [message["content"] for message in messages if isinstance(message["content"], str)]
         prompt, task = "\n".join(texts), last_user_text(messages)
+        filled = max(1, arm.max_model_len - prompt_tokens(prompt))
+        most = body.max_completion_tokens or body.max_tokens or filled
     else:
         prompt = task = body.prompt
+        most = body.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS
+    if (needed := prompt_tokens(prompt) + most) > arm.max_model_len:
+        raise RequestError(
+            f"This model's maximum context length is {arm.max_model_len} tokens, but the request needs {needed}: "
+            f"{needed - most} (estimated) for the prompt, {most} to generate. Shorten either."
+        )
     options = body.stream_options or _StreamOptions()
     return Generation(
         model=model,
         prompt=prompt,
         task=task,
-        prompt_tokens=prompt_tokens(prompt),
-        max_tokens=_max_tokens(body, arm, prompt_length=prompt_tokens(prompt)),
+        max_tokens=most,
         ignore_eos=bool(body.ignore_eos),
         seed=body.seed if type(body.seed) is int else None,
         stream=bool(body.stream),
@@ -128,36 +186,15 @@ def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generati
     )
 
 
-def _max_tokens(body: _Chat | _Completion, arm: ServedArm, *, prompt_length: int) -> int:
-    limit = body.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS
-    if isinstance(body, _Chat):
-        filled = max(1, arm.max_model_len - prompt_length)
-        limit = body.max_completion_tokens or body.max_tokens or filled
-    if prompt_length + limit > arm.max_model_len:
-        raise RequestError(
-            f"This model's maximum context length is {arm.max_model_len} tokens, but the request needs "
-            f"{prompt_length + limit}: {prompt_length} (estimated) for the prompt, {limit} to generate. "
-            "Shorten either."
-        )
-    return limit
-
-
 def event(payload: Payload) -> bytes:
     """One server-sent event; text stays UTF-8, as vLLM writes it."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text}\n\n".encode(errors="replace")
 
 
-def usage(prompt_tokens: int, completion_tokens: int) -> Payload:
-    return {
-        "prompt_tokens": prompt_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "completion_tokens": completion_tokens,
-    }
-
-
-def _choice(finish_reason: str | None, **said: Any) -> Payload:
-    return {"index": 0, **said, "logprobs": None, "finish_reason": finish_reason}
+def usage(prompt: int, completion: int) -> Payload:
+    """Tokens of an answer up to now."""
+    return {"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,37 +207,37 @@ class Dialect:
     created: int
     """Seconds since the epoch."""
 
-    def opening(self) -> Iterator[Payload]:
+    def opening(self) -> list[Payload]:
         """What precedes the first token: chat names the role in a chunk of its own, completions say nothing."""
-        if self.chat:
-            yield self._chunk([_choice(None, delta={"role": "assistant", "content": ""})])
+        delta = {"role": "assistant", "content": ""}
+        return [self._chunk(self._choice(None, delta=delta))] if self.chat else []
 
     def chunk(self, text: str, finish_reason: str | None) -> Payload:
         """The tokens of one engine step."""
         if self.chat:
-            return self._chunk([_choice(finish_reason, delta={"content": text})])
-        return self._chunk([_choice(finish_reason, text=text, stop_reason=None)])
+            return self._chunk(self._choice(finish_reason, delta={"content": text}))
+        return self._chunk(self._choice(finish_reason, text=text, stop_reason=None))
 
     def closing(self) -> Payload:
         """The chunk that carries only usage."""
-        return self._chunk([])
+        return self._chunk()
 
-    def whole(self, text: str, finish_reason: str) -> Payload:
+    def whole(self, text: str, finish_reason: str | None) -> Payload:
         """The answer to a request that does not stream."""
         if not self.chat:
-            return self._envelope("text_completion", [_choice(finish_reason, text=text, stop_reason=None)])
+            choice = self._choice(finish_reason, text=text, stop_reason=None)
+            return self._envelope("text_completion", choice)
         message: Payload = {"role": "assistant", "reasoning_content": None, "content": text, "tool_calls": []}
-        choice = _choice(finish_reason, message=message, stop_reason=None)
-        return self._envelope("chat.completion", [choice])
+        return self._envelope(
+            "chat.completion", self._choice(finish_reason, message=message, stop_reason=None)
+        )
 
-    def _chunk(self, choices: list[Payload]) -> Payload:
-        return self._envelope("chat.completion.chunk" if self.chat else "text_completion", choices)
+    def _choice(self, finish_reason: str | None, **said: Any) -> Payload:
+        return {"index": 0, **said, "logprobs": None, "finish_reason": finish_reason}
 
-    def _envelope(self, kind: str, choices: list[Payload]) -> Payload:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-        }
+    def _chunk(self, *choices: Payload) -> Payload:
+        return self._envelope("chat.completion.chunk" if self.chat else "text_completion", *choices)
+
+    def _envelope(self, kind: str, *choices: Payload) -> Payload:
+        head = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {**head, "choices": list(choices)}

@@ -27,9 +27,9 @@ from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.frontier import crossovers
 from benchmark.analyse.stats import percentile, wilson
 from benchmark.analyse.summary import summarise
-from lab.emulator.steady_state import Workload, log_speed_up
 from tests.benchmark.analyse.held_runs import PLAIN, SimulatedRun, plan_of, servers
 from tests.benchmark.analyse.noise import shown
+from tests.measure.steady_state import Workload, log_speed_up
 
 _Kind = TypeVar("_Kind")
 _Found = TypeVar("_Found")

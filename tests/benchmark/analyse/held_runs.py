@@ -19,10 +19,10 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, Phase, RequestRecord, RunRecord
 from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_turns, warmup_turns
 from benchmark.plan import Plan, from_dict
+from lab.emulator.batches import Place
 from lab.emulator.h200 import conditional, drawn_factor
-from lab.emulator.joined import JoinedBatch, Place
-from lab.emulator.steady_state import TRANSIT_S, Asked, Workload, drawn_yields, engine
 from tests.benchmark.conftest import plan_content
+from tests.measure.steady_state import TRANSIT_S, Asked, LeapingBatch, Workload, drawn_yields, engine
 
 WALL = 1_790_000_040.0
 STAGGER_S = 0.001
@@ -84,7 +84,7 @@ class SimulatedRun:
     requests: list[RequestRecord] = field(default_factory=list)
     blocks: list[BlockRecord] = field(default_factory=list)
     wall_s: float = WALL
-    _engines: dict[tuple[str, int], JoinedBatch[_Sent]] = field(default_factory=dict)
+    _engines: dict[tuple[str, int], LeapingBatch[_Sent]] = field(default_factory=dict)
     """By address and start."""
     _answers_s: dict[str, float] = field(default_factory=dict)
     """By arm, and by arm and load, what an answer took."""
@@ -245,7 +245,7 @@ class SimulatedRun:
                 ask(server.now_s)
         self.wall_s += server.now_s - began_s
 
-    def _engine(self, block: Block) -> JoinedBatch[_Sent]:
+    def _engine(self, block: Block) -> LeapingBatch[_Sent]:
         arm = self.arms[block.arm]
         key = arm.url, block.start
         if key not in self._engines:
@@ -262,7 +262,9 @@ class SimulatedRun:
         return self._rates[prompt, k]
 
 
-def _record(block: Block, server: JoinedBatch[_Sent], place: Place[_Sent], to_wall_s: float) -> RequestRecord:
+def _record(
+    block: Block, server: LeapingBatch[_Sent], place: Place[_Sent], to_wall_s: float
+) -> RequestRecord:
     sent, begun = place.member, server.ends_from
     chunk_s = [end_s - sent.sent_s for end_s in server.ends_s[place.first - begun : place.last + 1 - begun]]
     pair = sent.pair

@@ -12,7 +12,6 @@ import pytest
 from benchmark.cell_size import ANSWERS_A_BLOCK
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from lab.emulator.steady_state import log_speed_up
 from tests.benchmark.analyse import engine_coverage
 from tests.benchmark.analyse.engine_coverage import (
     Kind,
@@ -24,6 +23,7 @@ from tests.benchmark.analyse.engine_coverage import (
     work_of,
 )
 from tests.benchmark.analyse.held_runs import PLAIN, SimulatedRun, plan_of, servers
+from tests.measure.steady_state import log_speed_up
 
 AT_ONCE = 8
 

@@ -74,7 +74,7 @@ def _measured(folder: Path) -> tuple[Path, str]:
         _emulator(folder / "drafted", SPECULATIVE, *both, "--caution", CAUTION, plan=plan) as (_, drafted),
     ):
         arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1", "--model", MODEL]
-        asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "64", "--requests", "6"]
+        asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "32", "--requests", "6"]
         known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7"]
         words = ["run", *arms, *asked, *known, "--out", str(folder / "out")]
         command = [sys.executable, "-m", "benchmark", *words]
@@ -85,6 +85,7 @@ def _measured(folder: Path) -> tuple[Path, str]:
     return folder / "out", done.stderr
 
 
+@pytest.mark.slow  # in real time
 def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,21 +164,20 @@ def test_the_engine_of_an_h200_says_so_and_each_start_has_a_speed_of_its_own(tmp
 
 @pytest.mark.parametrize("wrong", ["", "0.5,0.6", "1.2", "x"])
 def test_shares_that_cannot_be_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["--listen", "127.0.0.1:0", "--engine", "h200", "--acceptance", wrong, "--", *BASELINE])
-    assert f"--acceptance: {wrong!r} must be shares from 0 to 1" in capsys.readouterr().err
+    words = ["--listen", "127.0.0.1:0", "--engine", "h200", "--acceptance", wrong, "--", *BASELINE]
+    assert main(words) == 2
+    assert f"{wrong!r} must be shares from 0 to 1" in capsys.readouterr().err
 
 
-def test_without_the_argv_of_an_arm_help_is_shown_and_all_else_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    assert "After '--' comes the argv" in " ".join(capsys.readouterr().out.split())
+def test_without_the_argv_of_an_arm_nothing_is_emulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "Usage: python -m lab.emulator [OPTIONS] -- vllm serve MODEL ...\n"
+    )
     for argv in ([], ["--"], ["--", "vllm", "serve"]):
         assert main(["--listen", "127.0.0.1:0", *argv]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("argv: nothing to emulate; after the options give -- vllm serve MODEL")
+        assert "argv: nothing to emulate; after the options give -- vllm serve MODEL" in line
 
 
 def test_sigterm_ends_it_at_once_even_in_the_middle_of_a_stream(tmp_path: Path) -> None:

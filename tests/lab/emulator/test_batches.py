@@ -1,4 +1,4 @@
-"""The batch in which prefills join decode steps: order, budget, lockstep, and that a leap is the steps it leaps over."""
+"""Batches in simulated time: order, cost, budget, lockstep, and that a leap is the steps it leaps over."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from statistics import fmean, median, quantiles
 
 import pytest
 
+from lab.emulator.batches import SerialBatch
 from lab.emulator.h200 import (
     FURTHER_MS,
     MID,
@@ -20,11 +21,20 @@ from lab.emulator.h200 import (
     drawn_factor,
     step_ms,
 )
-from lab.emulator.joined import JoinedBatch
-from lab.emulator.steady_state import Asked, Workload, drawn_yields, engine, log_speed_up, span_s
+from lab.emulator.timings import StepCosts
+from tests.measure.steady_state import (
+    Asked,
+    LeapingBatch,
+    SummedPauses,
+    Workload,
+    drawn_yields,
+    engine,
+    log_speed_up,
+    span_s,
+)
 
 
-class Even(Pauses):
+class Even(SummedPauses):
     """No pause differs from the mean."""
 
     def __init__(self) -> None:
@@ -34,8 +44,8 @@ class Even(Pauses):
         self._sums = [float(one) for one in range(first + count + 1)]
 
 
-def _batch(*, budget: int = 2048, every: int = 1, slots: int = 8) -> JoinedBatch[Asked]:
-    return JoinedBatch(
+def _batch(*, budget: int = 2048, every: int = 1, slots: int = 8) -> LeapingBatch[Asked]:
+    return LeapingBatch(
         slots=slots, times=StepTimes(), pauses=Even(), budget_tokens=budget, admitted_every=every
     )
 
@@ -44,13 +54,39 @@ def _asked(prompt: int = 10, steps: int = 3, arrival_s: float = 0.0) -> Asked:
     return Asked(prompt, (1,) * steps, arrival_s)
 
 
-def _steps(batch: JoinedBatch[Asked], count: int) -> list[list[tuple[Asked, int]]]:
+def _steps(batch: LeapingBatch[Asked], count: int) -> list[list[tuple[Asked, int]]]:
     found = []
     for _ in range(count):
         step = batch.next_step()
         assert step is not None
         found.append(batch.complete(step))
     return found
+
+
+def test_a_trn2_node_prefills_one_by_one_before_the_next_decode_step_and_a_dropped_sequence_frees_its_slot() -> (
+    None
+):
+    costs = StepCosts()
+    batch = SerialBatch[Asked](slots=4, speculative_tokens=0, costs=costs)
+    asked = [_asked(arrival_s=float(number), steps=3 if number else 1) for number in range(6)]
+    for one in asked:
+        batch.submit(one)
+    for one in asked[:4]:
+        step = batch.next_step()
+        assert step is not None
+        assert (step.duration_s, step.not_before_s) == (costs.prefill_s, one.arrival_s)
+        assert batch.complete(step) == [(one, 1)]
+    step = batch.next_step()
+    assert step is not None
+    assert (step.duration_s, step.not_before_s) == (costs.decode_step_s, 0.0)
+    batch.drop(asked[1])
+    assert batch.complete(step) == [(asked[0], 1), (asked[2], 1), (asked[3], 1)]
+    assert batch.running == asked[2:4], "the first one's answer has ended"
+    step = batch.next_step()
+    assert step is not None
+    assert batch.complete(step) == [(asked[4], 1)]
+    batch.drop(asked[5])
+    assert not batch.waiting
 
 
 def test_prefills_run_together_and_join_the_decode_step_of_the_others() -> None:

@@ -1,8 +1,8 @@
-"""A continuous batch in which prefills join decode steps, without a clock: the emulated server lives it step by step,
-simulations leap to the next step in which an answer ends.
+"""Continuous batches without a clock, step by step.
 
-A step decodes all running sequences and prefills, within a budget of tokens, the prompts that were let in, several
-together and long ones in chunks. Waiting sequences are let in every few steps, so that they run in lockstep.
+In a `SerialBatch`, a Trn2 node's, one prefill comes after the other, between decode steps. In a `JoinedBatch`, a GPU's, a step
+decodes all running sequences and prefills, within a budget of tokens, the prompts that were let in, several together and long
+ones in chunks. Waiting sequences are let in every few steps, so that they run in lockstep.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from lab.emulator.h200 import ADMITTED_EVERY, BUDGET_TOKENS, LOCKSTEP_AFTER, Pauses, StepTimes
+from lab.emulator.timings import StepCosts
 
 
 class Member(Protocol):
-    """A request as the batch needs it."""
+    """A request as a batch needs it."""
 
     @property
     def prompt_tokens(self) -> int: ...
@@ -50,15 +51,66 @@ class Place(Generic[M]):
         return self.last < other.last
 
 
-@dataclass(frozen=True, kw_only=True)
-class JoinedStep(Generic[M]):
+@dataclass(frozen=True)
+class Step(Generic[M]):
     """What the device does next."""
 
-    chunks: Sequence[tuple[Place[M], int]]
-    """Tokens that are prefilled, by sequence."""
     duration_s: float
     not_before_s: float
-    """When the latest sequence that was let in arrived; 0 where none was."""
+    """When the latest sequence that was let in arrived; 0 where none was, since a step follows the step before it at once."""
+    chunks: Sequence[tuple[Place[M], int]] = ()
+    """Tokens that are prefilled, by sequence."""
+
+
+class SerialBatch(Generic[M]):
+    """At most `slots` sequences run, the others wait in order of arrival.
+
+    A free slot is filled before the next decode step, one prefill after the other (ctx_batch_size 1).
+    """
+
+    def __init__(self, *, slots: int, speculative_tokens: int, costs: StepCosts) -> None:
+        self._slots = slots
+        self._costs = costs
+        self._speculative_tokens = speculative_tokens
+        self._places: list[Place[M]] = []
+        self.waiting: deque[M] = deque()
+        self.index = 0
+        """Of the next decode step."""
+
+    @property
+    def running(self) -> list[M]:
+        return [place.member for place in self._places]
+
+    def submit(self, member: M) -> None:
+        self.waiting.append(member)
+
+    def drop(self, member: M) -> None:
+        """Forget a sequence, wherever it is; its slot is free for the next step."""
+        if member in self.waiting:
+            self.waiting.remove(member)
+        self._places = [place for place in self._places if place.member is not member]
+
+    def next_step(self) -> Step[M] | None:
+        """Begin the next step; None when there is nothing to do."""
+        if self.waiting and len(self._places) < self._slots:
+            member = self.waiting.popleft()
+            self._places.append(Place(member, member.prompt_tokens, self.index - 1))
+            chunk = (self._places[-1], member.prompt_tokens)
+            return Step(self._costs.prefill_s, member.arrival_s, (chunk,))
+        if self._places:
+            return Step(self._costs.step_s(self._speculative_tokens, len(self._places)), 0.0)
+        return None
+
+    def complete(self, step: Step[M]) -> list[tuple[M, int]]:
+        """End a step: tokens of every member that was not dropped meanwhile; finished ones leave their slot."""
+        if step.chunks:
+            begun = [place for place, _ in step.chunks if place in self._places]
+            yielded = [(place.member, 1) for place in begun]
+        else:
+            yielded = [(one.member, one.member.yields[self.index - one.first - 1]) for one in self._places]
+            self.index += 1
+        self._places = [one for one in self._places if self.index - one.first <= len(one.member.yields)]
+        return yielded
 
 
 class JoinedBatch(Generic[M]):
@@ -88,11 +140,6 @@ class JoinedBatch(Generic[M]):
         """Of the next step."""
         self._lockstep_from = LOCKSTEP_AFTER
         """The step from which on sequences run in lockstep, unless a prefill comes before it."""
-        self.now_s = 0.0
-        """When it begins, for those who leap."""
-        self.ends_s: list[float] = []
-        """Ends of the steps that were leapt over, the first of them step `ends_from`."""
-        self.ends_from = 0
 
     @property
     def running(self) -> list[M]:
@@ -111,15 +158,15 @@ class JoinedBatch(Generic[M]):
             heapq.heapify(kept)
             self._decoding = kept
 
-    def next_step(self) -> JoinedStep[M] | None:
+    def next_step(self) -> Step[M] | None:
         """Begin the next step; None when there is nothing to do. Whoever waits has arrived."""
         arrived_s = self._let_in(math.inf)
         if not (self._prefilling or self._decoding):
             return None
         chunks = self._chunks()
-        return JoinedStep(chunks=chunks, duration_s=self._duration_s(chunks), not_before_s=arrived_s)
+        return Step(self._duration_s(chunks), arrived_s, chunks)
 
-    def complete(self, step: JoinedStep[M]) -> list[tuple[M, int]]:
+    def complete(self, step: Step[M]) -> list[tuple[M, int]]:
         """End a step: members that were not dropped, each with its tokens."""
         index = self.index
         decoded = [
@@ -128,49 +175,6 @@ class JoinedBatch(Generic[M]):
             if place.first < index
         ]
         return [*decoded, *((place.member, 1) for place in self._ended(step.chunks)[0])]
-
-    def leap(self, until_s: float) -> list[Place[M]]:
-        """Live on until a step ends in which answers end, and say which; nothing where that does not come before the
-        first step that begins at `until_s` or later. Answers of a step end at `now_s`."""
-        while self.now_s < until_s:
-            self._let_in(self.now_s)
-            if not (self._prefilling or self._decoding):
-                if not self.waiting:
-                    return []
-                self.now_s = max(self.now_s, min(self.waiting[0].arrival_s, until_s))
-                continue
-            if self._prefilling:
-                chunks = self._chunks()
-                self.now_s += self._duration_s(chunks)
-                self.ends_s.append(self.now_s)
-                finished = self._ended(chunks)[1]
-            else:
-                finished = self._decoded_until(until_s)
-            if finished:
-                return finished
-        return []
-
-    def forget(self) -> None:
-        """Clear the list of step ends."""
-        self.ends_s, self.ends_from = [], self.index
-
-    def _decoded_until(self, until_s: float) -> list[Place[M]]:
-        """Decode steps, as many as are equal."""
-        most = self._decoding[0].last - self.index + 1
-        if self.waiting and len(self._decoding) < self._slots:
-            most = min(most, self._every - self.index % self._every)
-        lockstep = self.index >= self._lockstep_from
-        if not lockstep:
-            most = min(most, self._lockstep_from - self.index)
-        each_s = self._times.step_s(len(self._decoding), lockstep=lockstep)
-        if not math.isinf(until_s):
-            most = self._pauses.begun_within(self.index, most, (until_s - self.now_s) / each_s)
-            most = max(most, 1)
-        now_s = self.now_s
-        self.ends_s += [now_s + each_s * one for one in self._pauses.sums(self.index, most)]
-        self.now_s = self.ends_s[-1]
-        self.index += most
-        return self._finished()
 
     def _let_in(self, now_s: float) -> float:
         """Fill free slots with those who arrived by `now_s`, and say when the latest of them did."""

@@ -1,6 +1,7 @@
-"""What is true of the emulated H200 engine in steady state: the speed-up that a client with a held load should find.
+"""The emulated H200 engine in simulated time, and what is true of it in steady state: the speed-up that a client with a held load
+should find.
 
-Simulated: so many requests are kept under way for very long, each sent the moment after one ended, and prompts are drawn again each time.
+So many requests are kept under way for very long, each sent the moment after one ended, and prompts are drawn again each time.
 The factor of a start lengthens every step alike, and with it every answer, so that the truth of a start is exact
 from that of an engine with factor 1.
 """
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+from lab.emulator.batches import JoinedBatch, M, Place
 from lab.emulator.h200 import MID, Pauses, StepTimes, conditional
-from lab.emulator.joined import JoinedBatch, Place
 
 TRANSIT_S = 0.001
 """From the end of an answer to the arrival of the next request of a client on the same network (assumed): it misses the step that begins
@@ -72,10 +75,83 @@ def drawn_yields(dice: random.Random, rates: Sequence[float], tokens: int) -> Se
     return found
 
 
-def engine(dice: random.Random, speculative_tokens: int, factor: float = 1.0) -> JoinedBatch[Asked]:
+class SummedPauses(Pauses):
+    """Pauses, of which those of many steps are one difference."""
+
+    def sums(self, first: int, count: int) -> list[float]:
+        """Those of one step, of two, ... of `count` steps."""
+        self._draw(first, count)
+        at = first - self._first
+        before = self._sums[at]
+        return [one - before for one in self._sums[at + 1 : at + count + 1]]
+
+    def begun_within(self, first: int, most: int, share: float) -> int:
+        """Of at most `most` steps from `first` on, those that begin before `share` of a mean step has passed."""
+        self._draw(first, most)
+        at = first - self._first
+        return min(bisect_left(self._sums, self._sums[at] + share, at) - at, most)
+
+
+class LeapingBatch(JoinedBatch[M]):
+    """A batch that leaps to the next step in which an answer ends."""
+
+    def __init__(self, *, pauses: SummedPauses, **given: Any) -> None:
+        super().__init__(pauses=pauses, **given)
+        self._summed = pauses
+        self.now_s = 0.0
+        """When it begins, for those who leap."""
+        self.ends_s: list[float] = []
+        """Ends of the steps that were leapt over, the first of them step `ends_from`."""
+        self.ends_from = 0
+
+    def leap(self, until_s: float) -> list[Place[M]]:
+        """Live on until a step ends in which answers end, and say which; nothing where that does not come before the
+        first step that begins at `until_s` or later. Answers of a step end at `now_s`."""
+        while self.now_s < until_s:
+            self._let_in(self.now_s)
+            if not (self._prefilling or self._decoding):
+                if not self.waiting:
+                    return []
+                self.now_s = max(self.now_s, min(self.waiting[0].arrival_s, until_s))
+                continue
+            if self._prefilling:
+                chunks = self._chunks()
+                self.now_s += self._duration_s(chunks)
+                self.ends_s.append(self.now_s)
+                finished = self._ended(chunks)[1]
+            else:
+                finished = self._decoded_until(until_s)
+            if finished:
+                return finished
+        return []
+
+    def forget(self) -> None:
+        """Clear the list of step ends."""
+        self.ends_s, self.ends_from = [], self.index
+
+    def _decoded_until(self, until_s: float) -> list[Place[M]]:
+        """Decode steps, as many as are equal."""
+        most = self._decoding[0].last - self.index + 1
+        if self.waiting and len(self._decoding) < self._slots:
+            most = min(most, self._every - self.index % self._every)
+        lockstep = self.index >= self._lockstep_from
+        if not lockstep:
+            most = min(most, self._lockstep_from - self.index)
+        each_s = self._times.step_s(len(self._decoding), lockstep=lockstep)
+        if not math.isinf(until_s):
+            most = self._summed.begun_within(self.index, most, (until_s - self.now_s) / each_s)
+            most = max(most, 1)
+        now_s = self.now_s
+        self.ends_s += [now_s + each_s * one for one in self._summed.sums(self.index, most)]
+        self.now_s = self.ends_s[-1]
+        self.index += most
+        return self._finished()
+
+
+def engine(dice: random.Random, speculative_tokens: int, factor: float = 1.0) -> LeapingBatch[Asked]:
     """One start of a server."""
     times = StepTimes(speculative_tokens=speculative_tokens, factor=factor)
-    return JoinedBatch(slots=SLOTS, times=times, pauses=Pauses(dice, speculative_tokens))
+    return LeapingBatch(slots=SLOTS, times=times, pauses=SummedPauses(dice, speculative_tokens))
 
 
 @cache
@@ -108,7 +184,7 @@ def mean_log_tpot(at_once: int, speculative_tokens: int, work: Workload = Worklo
     return total / count
 
 
-def span_s(server: JoinedBatch[Asked], place: Place[Asked]) -> float:
+def span_s(server: LeapingBatch[Asked], place: Place[Asked]) -> float:
     """From the first token of an answer to the last."""
     ends_s, begun = server.ends_s, server.ends_from
     return ends_s[place.last - begun] - ends_s[place.first - begun]
