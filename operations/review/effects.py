@@ -13,20 +13,8 @@ from cdk8s_charts.manifests import ManifestFile
 from core.words import count
 from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal
-from operations.review.objects import (
-    Key,
-    Object,
-    arm_changes,
-    between,
-    by_key,
-    changes,
-    fact_changes,
-    field_changes,
-    named,
-    refused,
-    speculation,
-    worded,
-)
+from operations.review import objects
+from operations.review.objects import Key, Object
 from operations.review.rights import object_grants, template_grants
 
 State = Mapping[str, Any]
@@ -128,9 +116,9 @@ def compare(base: State, head: State) -> Review:
 
 
 def _grants(state: State) -> set[str]:
-    objects = [by_key(files) for files in state["objects"].values()]
+    rendered = [objects.by_key(files) for files in state["objects"].values()]
     grants = template_grants(state["templates"]) | template_grants(state["delivery"])
-    return grants.union(*map(object_grants, objects))
+    return grants.union(*map(object_grants, rendered))
 
 
 def _applier(state: State) -> str:
@@ -149,7 +137,7 @@ def _pipeline_changes(base: State, head: State) -> Iterator[ExperimentReview]:
     """Whoever changes the pipeline changes what happens before anybody approves it."""
     notes, sides = [], (base["delivery"], head["delivery"])
     for name in sorted(sides[0].keys() | sides[1].keys()):
-        places = [change.path for change in changes(*(side.get(name, {}) for side in sides))]
+        places = [change.path for change in objects.changes(*(side.get(name, {}) for side in sides))]
         if places:
             more = f" and {count(len(places) - 1, 'more place')}" if len(places) > 1 else ""
             notes.append(Note("delivery", f"{name} changes: {places[0]}{more}"))
@@ -162,7 +150,7 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
     for name, new in head["experiments"].items():
         old = base["experiments"].get(name)
         files = [state["objects"].get(name, {}) for state in (base, head)]
-        before, after = map(by_key, files)
+        before, after = map(objects.by_key, files)
         arms = tuple(_arms(old["arms"] if old else {}, new["arms"], before, after))
         if old is None:
             notes = (Note("arms", f"new experiment: {', '.join(new['arms'])}"), *_cost({}, new))
@@ -173,7 +161,7 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
                 *_fairness(old, new),
                 *_facts(old["facts"], new["facts"]),
                 *_prompts(old["prompts"], new["prompts"]),
-                *(Note("apply", text) for text in sorted(refused(before, after))),
+                *(Note("apply", text) for text in sorted(objects.refused(before, after))),
                 *_came_and_went({row.name for row in arms}, *files, gitops=_applier(head) == "gitops"),
                 *_resources(name, base["templates"], head["templates"], names=names),
             )
@@ -198,34 +186,34 @@ def _arms(
             changes=tuple(_changed(old[name], arm, one, other)) if name in old else (_added(arm),),
             compiles=compiles,
             reuses=known[key] if key != was and key in known else None,
-            restarts_for=field_changes(one, other)[1] if name in old and one and other else (),
+            restarts_for=objects.field_changes(one, other)[1] if name in old and one and other else (),
         )
     for name in old:
         if name not in new:
             yield ArmReview(name=name, changes=(_REMOVED,), removed=True)
 
 
-def _deployment(objects: Mapping[Key, Object], name: str) -> Object | None:
+def _deployment(rendered: Mapping[Key, Object], name: str) -> Object | None:
     """An arm's; one that no server can run has none."""
-    return next((item for key, item in objects.items() if (key[0], key[2]) == ("Deployment", name)), None)
+    return next((item for key, item in rendered.items() if (key[0], key[2]) == ("Deployment", name)), None)
 
 
 def _changed(old: State, new: State, before: Object | None, after: Object | None) -> list[str]:
     """Facts of an arm and its share of a node's list price; fields of its Deployment where neither explains them."""
-    texts = arm_changes(old["facts"], new["facts"])
+    texts = objects.arm_changes(old["facts"], new["facts"])
     prices = [side["usd_per_hour"] for side in (old, new)]
     if None not in prices and round(prices[0], 2) != round(prices[1], 2):
         texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} an hour")
     if texts or before is None or after is None:
         return texts
-    fields, _ = field_changes(before, after)
+    fields, _ = objects.field_changes(before, after)
     more = len(fields) - MOST_SHOWN
     return fields[:MOST_SHOWN] + ([f"and {count(more, 'more field')}"] if more > 0 else [])
 
 
 def _added(arm: State) -> str:
     facts = arm["facts"]
-    treatment = speculation(facts)
+    treatment = objects.speculation(facts)
     what = f"{facts.get('target.model.name')} without speculation" if treatment == "none" else treatment
     costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} an hour while it runs"
     return f"added: {what}{costs}"
@@ -293,17 +281,17 @@ def _fairness(old: State, new: State) -> Iterator[Note]:
 def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
     """What the file says of benchmark, prompts and cluster."""
     measured = []
-    for change in fact_changes(old, new):
+    for change in objects.fact_changes(old, new):
         path = change.path
         if path.startswith(("benchmark.", "prompts.")):
-            measured.append(worded(change))
+            measured.append(objects.worded(change))
         elif path in ("cluster.network.vpc", "cluster.existing"):
             remedy = "a cluster does not move between networks, nor objects between clusters: tear down before, deploy after"
-            yield Note("cluster", f"{worded(change)}: {remedy}")
+            yield Note("cluster", f"{objects.worded(change)}: {remedy}")
         elif path not in _IN_OTHER_NOTES and not path.startswith("cluster.instance."):
             of_cluster = path.startswith(("cluster.", "serve", "token_secret"))
             needs_human = of_cluster and path != "cluster.off_at_utc"
-            yield Note("cluster" if of_cluster else "other", worded(change), needs_human=needs_human)
+            yield Note("cluster" if of_cluster else "other", objects.worded(change), needs_human=needs_human)
     if measured:
         yield Note(
             "comparability", f"runs of before and after answer different questions: {'; '.join(measured)}"
@@ -317,7 +305,7 @@ def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iter
         gone, came = ([one for one in a if one not in b] for a, b in ((before, after), (after, before)))
         pairs = [*itertools.zip_longest(gone, came)]
         for one, other in pairs[:MOST_SHOWN]:
-            yield Note("comparability", f"prompt of {class_name}: {between(one, other)}")
+            yield Note("comparability", f"prompt of {class_name}: {objects.between(one, other)}")
         if (more := len(pairs) - MOST_SHOWN) > 0:
             yield Note("comparability", f"and {count(more, 'more prompt')} of {class_name}")
 
@@ -328,10 +316,10 @@ def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops
     A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. With
     `gitops` all stay until somebody prunes.
     """
-    old, new = by_key(before), by_key(after)
-    with_file = by_key({file: items for file, items in before.items() if file not in after})
-    came, gone = named(new.keys() - old.keys(), new), named(old.keys() - new.keys(), old)
-    left = named(old.keys() - new.keys() - with_file.keys(), old)
+    old, new = objects.by_key(before), objects.by_key(after)
+    with_file = objects.by_key({file: items for file, items in before.items() if file not in after})
+    came, gone = objects.named(new.keys() - old.keys(), new), objects.named(old.keys() - new.keys(), old)
+    left = objects.named(old.keys() - new.keys() - with_file.keys(), old)
     for kind, name in sorted(came ^ gone):
         of_an_arm = kind == "Job" or name.removeprefix(PROFILE) in rows
         if name in rows or (of_an_arm and (kind, name) in gone - left):
@@ -358,7 +346,7 @@ def _resources(name: str, before: State, after: State, *, names: Collection[str]
                     "apply", f"{stack} no longer has {old['Type']} {logical_id}: its content may be lost"
                 )
             elif new is not None and new != old and old["Type"] in _NODES:
-                paths = [change.path for change in changes(old, new)]
+                paths = [change.path for change in objects.changes(old, new)]
                 kept = all(path.startswith(_IN_PLACE) for path in paths)
                 effect = "nodes that run are kept" if kept else "its nodes are replaced"
                 yield Note("cluster", f"{stack}: {logical_id} changes ({', '.join(paths[:3])}); {effect}")

@@ -10,6 +10,7 @@ rights opens nothing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,21 +18,11 @@ from experiment.naming import PROFILE, ROLE
 from operations.cloud.kubernetes import pod_containers, pod_spec
 from operations.review.objects import Key, Object, lasting_name
 
-_WHOLE = {
-    f"AWS::{name}"
-    for name in (
-        "EKS::AccessEntry",
-        "EKS::PodIdentityAssociation",
-        "Lambda::Permission",
-        "EC2::SecurityGroupIngress",
-        "EC2::SecurityGroupEgress",
-        "IAM::InstanceProfile",
-        "IAM::User",
-        "IAM::Group",
-        "IAM::AccessKey",
-        "IAM::OIDCProvider",
-    )
-}
+_WHOLE = re.compile(
+    r"AWS::(EKS::(AccessEntry|PodIdentityAssociation)|Lambda::Permission|EC2::SecurityGroup(In|E)gress"
+    r"|IAM::(InstanceProfile|User|Group|AccessKey|OIDCProvider))"
+)
+"""Types of which each resource is one grant."""
 _PROPERTIES = {
     "ManagedPolicyArns": "managed policy",
     "PermissionsBoundary": "permissions boundary",
@@ -62,7 +53,7 @@ def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 
 def _resource(name: str, type_: str, properties: Mapping[str, Any]) -> Iterator[str]:
-    if type_ in _WHOLE:
+    if _WHOLE.fullmatch(type_):
         yield f"{type_.removeprefix('AWS::')} {name}: {_short(properties)}"
         return
     if type_ == "AWS::EKS::Cluster":
