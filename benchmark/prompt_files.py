@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from core.edge import shortened
@@ -118,7 +119,7 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     ids = Counter(content["id"] for _, content in lines)
     for id_, times in ids.most_common(MOST_PROBLEMS):
         if times > 1:
-            why = f"id {id_!r} stands {times} times"
+            why = f"id {id_!r} appears {times} times"
             problems.append(Finding("prompts.file", name, why, "make ids distinct"))
     said = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
     return PromptFile(f"{kind or formats[0]}{said}" if formats else "", tuple(lines), tuple(problems))
@@ -130,7 +131,7 @@ def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, str]]]:
     if heading[:1] in ("{", "[", ""):
         return "", entries_of(text, name)
     for delimiter in ",;\t":
-        if "prompt" in (one.strip(' "') for one in heading.lower().split(delimiter)):
+        if "prompt" in (column.strip(' "') for column in heading.lower().split(delimiter)):
             rest = text.lstrip("\ufeff \t\r\n")[len(heading) :]
             return "CSV", _in_rows(heading.lower() + rest, name, delimiter)
     if name.lower().endswith((".csv", ".tsv")):
@@ -139,19 +140,17 @@ def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, str]]]:
 
 
 def entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Each entry as JSON, and where it stands: in a list, or on a line of its own. Raises `Unusable` where there is none."""
-    found = False
-    begins = _SPACE.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
+    """Each entry as JSON, and where it is: in a list, or on a line of its own. Raises `Unusable` where there is none."""
+    begins, number = _SPACE.match(text).end(), 0  # type: ignore[union-attr]  # it matches nothing, too
     entries = _in_list(text, begins + 1, name) if text[begins : begins + 1] == "[" else _on_lines(text, name)
-    for found_at in entries:
-        found = True
-        yield found_at
-    if not found:
+    for number, entry in enumerate(entries, start=1):  # noqa: B007
+        yield entry
+    if not number:
         raise Unusable("holds no prompt")
 
 
 def _on_lines(text: str, name: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(lines_of(text), start=1):
+    for number, line in enumerate(StringIO(text, newline="\n"), start=1):
         if entry := line.strip("\ufeff \t\r\n"):
             yield f"line {number} of {name}", entry
 
@@ -177,31 +176,17 @@ def _in_list(text: str, at: int, name: str) -> Iterator[tuple[str, str]]:
         raise Unusable(f"begins as a JSON list and is not JSON ({error})") from None
 
 
-def lines_of(text: str) -> Iterator[str]:
-    """Its lines with their ends, without a copy of all of them."""
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start) + 1 or len(text)
-        yield text[start:end]
-        start = end
-
-
 def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, str]]:
-    for place, row in rows_of(text, name, delimiter=delimiter):
-        fields = {key.strip(): value for key, value in row.items() if value}
-        for key in fields.keys() & set(_NUMBERS):
-            with suppress(ValueError):
-                fields[key] = json.loads(fields[key])
-        yield place, json.dumps(fields)
-
-
-def rows_of(text: str, name: str, *, delimiter: str = ",") -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of CSV by the names of its heading; what is beyond the heading has the key `_MORE`. Raises `Unusable`."""
     csv.field_size_limit(LARGEST_BYTES)  # as long as a file; the module's own limit is 128 KiB
-    rows = csv.DictReader(lines_of(text), delimiter=delimiter, restkey=_MORE)
+    rows = csv.DictReader(StringIO(text, newline="\n"), delimiter=delimiter, restkey=_MORE)
     try:
         for row in rows:
-            yield f"line {rows.line_num} of {name}", row
+            fields = {key.strip(): value for key, value in row.items() if value}
+            for key in fields.keys() & set(_NUMBERS):
+                with suppress(ValueError):
+                    fields[key] = json.loads(fields[key])
+            yield f"line {rows.line_num} of {name}", json.dumps(fields)
     except csv.Error as error:
         raise Unusable(f"is not CSV at line {rows.line_num} ({error})") from None
     if not rows.line_num > 1:
@@ -296,9 +281,8 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
         key = "turns" if format_ == _TURNS else "conversations"
         turns = entry[key] if isinstance(entry[key], list) else []
         if format_ == _SHARED:
-            turns = [
-                one.get("value") for one in turns if isinstance(one, dict) and one.get("from") == "human"
-            ]
+            said = [turn for turn in turns if isinstance(turn, dict) and turn.get("from") == "human"]
+            turns = [turn.get("value") for turn in said]
         if not (turns and isinstance(turns[0], str) and turns[0].strip()):
             why = f"`{key}` has no first turn of the user: {_short(entry[key])}"
             raise Unusable(why, "give its text, or remove the entry")

@@ -179,9 +179,9 @@ _READ = {
 @options(_LOAD, _OF_LOAD, _READ)
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
-    from benchmark.analyse.frontier import next_cell, standing
     from benchmark.commands.report_command import reported, show, summarised
     from benchmark.measure import journal
+    from benchmark.measure.journal import RawRun
     from benchmark.measure.progress import Progress
     from benchmark.measure.questions import before_load, look_closer
     from benchmark.measure.rounds import run, run_until_signalled
@@ -191,7 +191,7 @@ def command(**given: Any) -> int:
     _only_one(given, "rounds", "duration_s")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
-    progress, out = Progress(sys.stderr), given["out"]
+    progress, out, raw = Progress(sys.stderr), given["out"], list[RawRun]()
 
     async def work() -> None:
         about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
@@ -199,16 +199,16 @@ def command(**given: Any) -> int:
         if asked.objective:
             _say_what_it_needs(asked, progress)
         plan = await before_load(asked, **about, sense_check=not given["no_sense_check"])
-        await run(
-            plan,
-            **about,
-            max_error_rate=given["max_error_rate"],
-            after_warmup=_look_at_steps,
-            choose=next_cell,
-            standing=standing,
-        )
+        searching: dict[str, Any] = {}
+        if plan.search:
+            from benchmark.analyse.frontier import next_cell, standing
+
+            searching = {"choose": next_cell, "standing": standing}
+        limits = {"max_error_rate": given["max_error_rate"], "after_warmup": _look_at_steps}
+        await run(plan, **about, **limits, **searching)
+        raw.append(journal.read(out))
         if given["closer_look"]:
-            await look_closer(journal.read(out), **about, limit_s=given["closer_look"])
+            raw.append(await look_closer(raw.pop(), **about, limit_s=given["closer_look"]))
 
     try:
         signal = run_until_signalled(work())
@@ -216,7 +216,7 @@ def command(**given: Any) -> int:
         show(summarised(out), as_json=given["json"])
         raise
     if signal is None:
-        return reported(out, journal.read(out), as_json=given["json"])
+        return reported(out, raw.pop(), as_json=given["json"])
     if journal.exists(out):
         show(summarised(out), as_json=given["json"])
     who = click.get_current_context().command_path.removeprefix("python -m ")
@@ -242,6 +242,8 @@ def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
 
 def _look_at_steps(loader: Loader) -> None:
     """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
+    if not any(arm.speculative_tokens for arm in loader.plan.arms):
+        return
     from benchmark.analyse.acceptance.yields import first_look, known_at
     from benchmark.analyse.cells import Cells, Place
     from benchmark.plan import Load

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -92,8 +93,12 @@ class Asked(Line):
         return (self.pair_id, self.treatment, self.arm, self.given > 0)
 
 
-_READERS: dict[str, TypeAdapter[Any]] = {"again": TypeAdapter(Again), "asked": TypeAdapter(Asked)}
-_STEPS = TypeAdapter(tuple[Step, ...])
+_KINDS: dict[str, Any] = {"again": Again, "asked": Asked}
+
+
+@cache
+def _reader(type_: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(type_)  # which a run whose answers are equal does not need
 
 
 def to_json(line: Line) -> dict[str, Any]:
@@ -105,21 +110,23 @@ def read(folder: Path, run: str) -> tuple[Line, ...]:
     """What `folder` holds of `run`, each question once. Raises ResultsError."""
 
     def line(content: Any) -> Line:
-        known: Line = _READERS[content["kind"]].validate_python(content)
+        known: Line = _reader(_KINDS[content["kind"]]).validate_python(content)
         return known
 
     return answers_in(folder / FILE_NAME, line, lambda line: line.run == run)
 
 
-def steps_of(content: Any) -> tuple[Step, ...]:
+def steps_of(answer: Any) -> tuple[Step, ...]:
     """The steps of a completion or a chat completion, none where it has no log-probabilities. Raises ValueError."""
     try:
-        said = content["choices"][0].get("logprobs") or {}
+        said = answer["choices"][0].get("logprobs") or {}
         rows = [(s["token"], s["logprob"], _listed(s.get("top_logprobs"))) for s in said.get("content") or ()]
         if tokens := said.get("tokens"):
             tops = said.get("top_logprobs") or [None] * len(tokens)
             rows = list(zip(tokens, said["token_logprobs"], map(_listed, tops), strict=True))
-        return _STEPS.validate_python([(t, p, top if p is None else {**top, t: p}) for t, p, top in rows])
+        content = [(t, p, top if p is None else {**top, t: p}) for t, p, top in rows]
+        steps: tuple[Step, ...] = _reader(tuple[Step, ...]).validate_python(content)
+        return steps
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"not log-probabilities: {str(error).splitlines()[0]}") from error
 

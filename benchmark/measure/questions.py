@@ -127,14 +127,16 @@ async def look_closer(
     most: int = MOST_CASES,
     repeats: int = REPEATS,
     limit_s: float = 600.0,
-) -> None:
-    """Ask what `out` does not hold yet, for `limit_s` at most; nothing where all answers are equal or were drawn at a temperature.
+) -> RawRun:
+    """The run with the answers to what `out` does not hold yet, for which `limit_s` is taken at most; nothing is asked where
+    all answers are equal or were drawn at a temperature.
 
     Raises StorageError, and ResultsError where another process does the same.
     """
     plan, differing = raw.plan, list(divergence.cases(raw.requests, (), raw.plan))
     if not differing or not plan.greedy:
-        return
+        return raw
+    known = {line.key: line for line in raw.closer}
     progress.tell(
         f"answers differ in {count(len(differing), 'pair')}; looking at them for {limit_s:.0f} s at most"
     )
@@ -142,7 +144,6 @@ async def look_closer(
     try:
         with Journal(out, divergence.FILE_NAME) as book:
             async with asyncio.timeout(limit_s), session(timeout_s) as http:
-                known = {line.key: line for line in raw.closer}
                 look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.said)
                 await look.at(differing, most)
                 await look.repeat(raw.requests, repeats)
@@ -152,6 +153,7 @@ async def look_closer(
         progress.warn(f"stopped looking at differing answers after {limit_s:.0f} s; {again}")
     except EndpointError as error:
         progress.warn(f"{error}; not all differing answers were looked at, {again}")
+    return replace(raw, closer=tuple(known.values()))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -90,7 +91,9 @@ class Answer:
         return "right" if holds(self.text, self.accepted) else "wrong"
 
 
-_READER = TypeAdapter(Answer)
+@cache
+def _reader() -> TypeAdapter[Answer]:
+    return TypeAdapter(Answer)  # which a run that asks nothing does not need
 
 
 def to_json(answer: Answer) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
     """What `folder` holds of the run of a plan, each question once. Raises ResultsError."""
 
     def answer(content: Any) -> Answer:
-        return _READER.validate_python({k: v for k, v in content.items() if k != "kind"})
+        return _reader().validate_python({k: v for k, v in content.items() if k != "kind"})
 
     return answers_in(folder / FILE_NAME, answer, lambda line: line.plan_sha256 == plan_sha256)
 

@@ -114,7 +114,7 @@ lines | {"id": "x", "class": "mine", "prompt": "\ud800"} | half a character
 lines | {"id": "x", "class": "a\u0007b", "prompt": "x"} | `class` is .* printable text
 lines | {"id": "x", "class": "mine", "prompt": null} | needs either `prompt` or `messages` and has only `class`, `id`
 lines | {"id": "x", "class": "mine", "prompt": "x", "tokens": "9"} | `tokens` is '9'; give a whole number above 0
-lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' stands 2 times
+lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' appears 2 times
 lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
 lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; the same in 7 more entries
 lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
