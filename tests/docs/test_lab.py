@@ -23,7 +23,7 @@ def test_the_pair_of_the_guide_is_started_from_its_hub_and_asked_without_thinkin
     files = render(experiment)
 
     engine = Engine(command=["vllm"], folders=mounted_folders(experiment, {}))
-    argv = engine.argv(containers(files)["drafting"], 8001)
+    argv = engine.launch(containers(files)["drafting"], 8001).argv
     assert argv[:3] == ["vllm", "serve", "Qwen/Qwen3-32B"]
     assert '"model": "Qwen/Qwen3-1.7B"' in argv[argv.index("--speculative-config") + 1]
     plan = mounted_plan(files)

@@ -182,7 +182,7 @@ def test_only_folders_host_and_port_differ_from_what_is_rendered_and_threads_are
 ) -> None:
     engine = Engine(command=["docker", "exec", "box", "vllm"], folders=mounted_folders(tiny, {}))
     for name, server in servers.items():
-        argv = engine.argv(server, 4711)
+        argv = [*engine.launch(server, 4711).argv]
         assert argv[:5] == ["docker", "exec", "box", "vllm", "serve"]
         pairs = [(old, new) for old, new in zip(server.command[2:], argv[5:], strict=True) if old != new]
         drafts = [(json.loads(old), json.loads(new)) for old, new in pairs if old.startswith("{")]
@@ -192,7 +192,7 @@ def test_only_folders_host_and_port_differ_from_what_is_rendered_and_threads_are
         draft = str(CHECKPOINTS / ("weak-draft" if name == "tiny-weak" else "draft"))
         assert [new for _, new in drafts] == [{**old, "model": draft} for old, _ in drafts]
         assert len(drafts) == (name != "tiny")
-    environment = engine.environment(servers["tiny"])
+    environment = engine.launch(servers["tiny"], 4711).environment
     assert environment.items() >= servers["tiny"].environment.items()
     pinned = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     assert environment.items() >= pinned.items()
@@ -214,11 +214,12 @@ def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place_and_furth
     assert set(mounted_folders(real, {}).values()) == {"Qwen/Qwen3-32B"}
     folders = mounted_folders(tiny, {"lab/target": "Qwen/Qwen3-32B", "lab/draft": "Qwen/Qwen3-1.7B"})
     engine = Engine(command=["vllm"], folders=folders, options=["--dtype", "bfloat16"])
-    argv = engine.argv(servers["tiny-sd-k15"], 1)
+    launch = engine.launch(servers["tiny-sd-k15"], 1)
+    argv = [*launch.argv]
     assert argv[2] == "Qwen/Qwen3-32B"
     assert '"model": "Qwen/Qwen3-1.7B"' in argv[argv.index("--speculative-config") + 1]
     assert argv[-2:] == ["--dtype", "bfloat16"]
-    assert "HF_HUB_OFFLINE" not in engine.environment(servers["tiny-sd-k15"])
+    assert "HF_HUB_OFFLINE" not in launch.environment
 
 
 def test_a_server_that_wants_a_secret_is_refused(tmp_path: Path) -> None:
