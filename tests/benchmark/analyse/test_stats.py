@@ -11,12 +11,16 @@ import pytest
 from scipy import stats  # type: ignore[import-untyped] # scipy publishes no types
 
 from benchmark.analyse.beside import compare, mcnemar
-from benchmark.analyse.comparison import result
+from benchmark.analyse.cells import Footing
+from benchmark.analyse.comparison import BAND, result, said, verdict
 from benchmark.analyse.stats import (
     Estimate,
+    Source,
+    clopper_pearson,
     clustered_mean,
     fisher_more,
     holm,
+    of_sample,
     percentile,
     t_quantile,
     two_sided_tail,
@@ -25,6 +29,9 @@ from benchmark.analyse.stats import (
 from tests.benchmark.analyse.noise import Measurement, Noise, heavy, log_normal, stalls
 
 COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
+RUNS = 300
+COVERED = (0.90, 0.985)
+"""As wide as so many runs need; coverage.py has the limits of thousands."""
 
 
 def of(*values: float, times: int = 1) -> Estimate:
@@ -32,60 +39,93 @@ def of(*values: float, times: int = 1) -> Estimate:
     return clustered_mean({str(i): [value] * times for i, value in enumerate(values)})
 
 
-def test_t_quantiles_shares_and_tests_are_those_of_scipy() -> None:
-    for p, degrees in product((0.025, 0.975, 0.995), (1, 2, 7, 30, 100_000)):
-        assert t_quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees), rel=1e-3)
-    assert two_sided_tail(40, 30) == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
+def sure(ratio: float, error: float = 0.001, clusters: int = 10) -> Estimate:
+    return Estimate(mean=math.log(ratio), error=error, degrees=9, n=clusters, clusters=clusters)
+
+
+def sample(*values: float, prompts: int, blocks: int = 1) -> list[tuple[Source, float]]:
+    """Prompts in turn, and as many to each block."""
+    size = len(values) // blocks
+    return [(Source("c", str(i % prompts), "c", str(i // size)), value) for i, value in enumerate(values)]
+
+
+def test_shares_tests_and_percentiles_are_those_of_scipy_and_of_papers() -> None:
+    for p, degrees in product((0.025, 0.975, 0.995), (1, 2.5, 30)):
+        assert t_quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees))
+    assert two_sided_tail(-40, 30) == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
     for count, n in COUNTS:
         share = stats.binomtest(count, n).proportion_ci(method="wilson")
         assert wilson(count, n) == pytest.approx((share.low, share.high), abs=1e-12)
+        exact = stats.binomtest(count, n).proportion_ci(0.9, method="exact")
+        assert clopper_pearson(count, n) == pytest.approx((exact.low, exact.high))
     assert wilson(0, 0) == (0.0, 1.0), "of nothing nothing is known"
     for (count, n), (other, n_other) in product(COUNTS, COUNTS):
         table = [[count, n - count], [other, n_other - other]]
-        exact = stats.fisher_exact(table, "greater").pvalue
-        assert fisher_more(count, n, other, n_other) == pytest.approx(exact, rel=1e-9)
-    for gained, lost in ((1, 0), (0, 6), (4, 5), (12, 3), (40, 41), (600, 700)):
+        assert fisher_more(count, n, other, n_other) == pytest.approx(
+            stats.fisher_exact(table, "greater").pvalue
+        )
+    for gained, lost in ((1, 0), (0, 6), (4, 5), (12, 3), (600, 700)):
         assert mcnemar(gained, lost) == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
     assert mcnemar(0, 0) == 1.0
-
-
-def test_percentiles_lie_linearly_between_neighbours() -> None:
     values = [1.0, 2.0, 3.0, 4.0]
     assert [percentile(values, p) for p in (0, 25, 50, 90, 100)] == pytest.approx([1, 1.75, 2.5, 3.7, 4])
     assert percentile([7.0], 99) == 7.0
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([None, 0.02, None]) == [None, 0.02, None]
 
 
 def test_an_interval_is_students_over_prompts_and_repeating_them_does_not_narrow_it() -> None:
-    sample = [0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6]
-    once, often, theirs = of(*sample), of(*sample, times=50), stats.ttest_1samp(sample, 0)
-    assert (once.low, once.high) == pytest.approx(tuple(theirs.confidence_interval()), rel=1e-6)
-    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+    values = [0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6]
+    once, often, theirs = of(*values), of(*values, times=50), stats.ttest_1samp(values, 0)
+    alone = of_sample(sample(*values, prompts=8))
+    for found in (once, often, alone):
+        assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval()), rel=1e-6)
     assert (once.n, often.n, often.clusters) == (8, 400, 8)
     assert once.p_value() == pytest.approx(theirs.pvalue, rel=1e-9)
     assert of(0.0, 0.0).p_value() == 1.0
     assert of(0.1, 0.1).p_value() == 0.0
     assert (of(0.1).p_value(), of(0.1).detectable) == (None, None)
-
-
-def test_the_detectable_mean_is_found_in_four_of_five_repetitions() -> None:
-    for prompts in (6, 8, 16, 32):
+    for prompts in (6, 16):
         found = of(*((-1.0) ** i for i in range(prompts)))
-        assert found.detectable is not None
-        assert found.error is not None
-        shift = found.detectable / found.error
-        power = stats.nct.sf(t_quantile(0.975, prompts - 1), prompts - 1, shift)
-        assert power == pytest.approx(0.8, abs=0.02)
+        assert found.detectable
+        assert found.error
+        power = stats.nct.sf(t_quantile(0.975, prompts - 1), prompts - 1, found.detectable / found.error)
+        assert power == pytest.approx(0.8, abs=0.02), "found in four of five repetitions"
 
 
-def test_holms_correction_is_the_one_of_his_paper() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-    assert holm([None, 0.02, None]) == [None, 0.02, None]
-    assert holm([]) == []
+def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_there_are_blocks() -> None:
+    apart = [0.1 * (block % 2) for block in range(4) for _ in range(16)]
+    found = of_sample(sample(*apart, prompts=16, blocks=4))
+    between, within = 4 / 3 * 4 * (0.05 / 4) ** 2, 64 / 63 * 64 * (0.05 / 64) ** 2
+    assert found.error == pytest.approx(math.sqrt(between - within))
+    assert found.degrees == pytest.approx(3)
+    alike = of_sample(sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
+    assert alike.degrees == 15, "blocks add nothing"
 
 
-RUNS = 300
-"""Limits below are as wide as so many need; coverage.py has those of thousands."""
+@pytest.mark.parametrize(
+    ("blocks", "starts", "by_prompt", "by_block", "by_start"),
+    [(4, 1, 0.05, 0.05, 0.0), (4, 1, 0.0, 0.0, 0.0), (2, 3, 0.05, 0.01, 0.03), (2, 2, 0.02, 0.01, 0.03)],
+    ids=["blocks", "noise alone", "three starts", "two starts"],
+)
+def test_intervals_hold_what_blocks_and_starts_do(
+    blocks: int, starts: int, by_prompt: float, by_block: float, by_start: float
+) -> None:
+    cell = Measurement(
+        noise=log_normal, prompts=16, requests=64 * starts, speed_up_spread=by_prompt, blocks=blocks,
+        block_spread=by_block, starts=starts, start_spread=by_start,
+    )  # fmt: skip
+    dice, covered, of_prompts = random.Random(5), 0, 0
+    for _ in range(RUNS):
+        pairs = cell.log_ratios(dice)
+        whole = of_sample(pairs)
+        alone = of_sample([(source._replace(block=None, start=1), value) for source, value in pairs])
+        covered += (whole.low or 0) <= cell.log_speed_up <= (whole.high or 0)
+        of_prompts += (alone.low or 0) <= cell.log_speed_up <= (alone.high or 0)
+    assert COVERED[0] <= covered / RUNS <= (COVERED[1] if starts != 2 else 1.0)
+    if by_block or by_start:
+        assert of_prompts / RUNS < COVERED[0], "prompts alone do not know of it"
 
 
 @pytest.mark.parametrize("noise", [log_normal, heavy, stalls])
@@ -99,16 +139,57 @@ def test_intervals_contain_the_true_speed_up_and_an_arm_hardly_ever_differs_from
     assert 0.91 <= covered / RUNS <= 0.99
     same = replace(cell, requests=2 * prompts).without_difference()
     verdicts = [result(same.log_ratios(dice), judged=True)["verdict"] for _ in range(RUNS)]
-    assert sum(verdict in ("faster", "slower") for verdict in verdicts) / RUNS <= 0.09
+    assert sum(one in ("faster", "slower") for one in verdicts) / RUNS <= 0.09
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "prompts", "expected"),
+    [
+        (1.1, 1.3, 8, "faster"), (0.7, 0.9, 8, "slower"), (0.9, 1.2, 8, "not shown"), (0.97, 1.03, 8, "equivalent"),
+        (1.01, 1.03, 8, "equivalent"), (0.99, 1.06, 8, "not shown"), (1.1, 1.3, 5, "too few"), (1.1, 1.3, 6, "faster"),
+        (1.051, 1.06, 8, "faster"), (1.049, 1.06, 8, "not shown"), (0.9, 0.949, 8, "slower"), (0.9, 0.951, 8, "not shown"),
+    ],
+)  # fmt: skip
+def test_a_verdict_needs_a_whole_interval_and_agrees_with_its_p_value(
+    low: float, high: float, prompts: int, expected: str
+) -> None:
+    half = math.log(high / low) / 2
+    estimate = sure(math.sqrt(low * high), half / t_quantile(0.975, 9), prompts)
+    assert verdict(estimate) == expected
+    p_value = estimate.p_value(*BAND)
+    assert p_value is not None
+    assert (expected in ("faster", "slower")) == (p_value < 0.05 and prompts > 5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "footing", "expected"),
+    [
+        (1.08, Footing(), ("faster", True)),
+        (0.93, Footing(), ("slower", True)),
+        (1.2, Footing(), ("faster", False)),
+        (1.0, Footing(), ("equivalent", False)),
+        (1.08, Footing(starts=2), ("faster", False)),
+        (1.08, Footing(held=False), ("not shown", False)),
+        (1.2, Footing(held=False), ("faster", False)),
+    ],
+)
+def test_near_1_a_verdict_is_about_one_start_and_needs_a_held_load(
+    ratio: float, footing: Footing, expected: tuple[str, bool]
+) -> None:
+    found = said(sure(ratio), footing)
+    assert (found["verdict"], found["one_start"]) == expected
+    assert (found["p_value"] is None) == (not footing.held and ratio < 1.1)
 
 
 def test_answers_are_compared_over_the_questions_of_both_arms() -> None:
-    found = compare(
-        {"a": True, "b": True, "c": False, "only": True}, {"a": True, "b": False, "c": True, "d": True}
+    ours, theirs = (
+        {"a": True, "b": True, "c": False, "only": True},
+        {"a": True, "b": False, "c": True, "d": True},
     )
+    found = compare(ours, theirs)
     assert (found["n"], found["gained"], found["lost"], found["difference"]) == (3, 1, 1, 0.0)
-    found = compare({"a": True}, {"b": True})
-    assert (found["n"], found["difference"], found["p_value"]) == (0, None, None)
+    nothing = compare({"a": True}, {"b": True})
+    assert (nothing["n"], nothing["difference"], nothing["p_value"]) == (0, None, None)
     same = {str(number): number % 3 > 0 for number in range(200)}
     found = compare(same, same)
     assert found["difference"] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmark.analyse import summary as summary_module
-from benchmark.analyse.comparison import adjust, verdict
+from benchmark.analyse.comparison import adjust
 from benchmark.analyse.explanation import crossovers
-from benchmark.analyse.stats import Estimate, t_quantile, wilson
+from benchmark.analyse.stats import wilson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.divergence import Again, Asked, Step
 from benchmark.measure.journal import RawRun
@@ -104,26 +103,6 @@ def test_outputs_are_compared_arm_to_arm() -> None:
         **{"first_divergence_chars": [1, 4], "near_ties": 0, "faults": 0, "cannot_tell": 2},
     }
     assert cell(summary, "steady")["output_equality"] is None
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "prompts", "expected"),
-    [
-        (1.1, 1.3, 8, "faster"),
-        (0.7, 0.9, 8, "slower"),
-        (0.9, 1.2, 8, "not shown"),
-        (0.97, 1.03, 8, "equivalent"),
-        (1.01, 1.03, 8, "equivalent"),
-        (0.99, 1.06, 8, "not shown"),
-        (1.1, 1.3, 5, "too few"),
-        (1.1, 1.3, 6, "faster"),
-    ],
-)
-def test_verdicts(low: float, high: float, prompts: int, expected: str) -> None:
-    mean, half = math.log(low * high) / 2, math.log(high / low) / 2
-    error = half / t_quantile(0.975, prompts)
-    estimate = Estimate(mean=mean, error=error, degrees=prompts, n=prompts, clusters=prompts)
-    assert verdict(estimate) == expected
 
 
 def test_the_summary_is_plain_json_without_nan_of_the_shape_that_is_written_down() -> None:

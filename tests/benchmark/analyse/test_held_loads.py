@@ -1,9 +1,8 @@
-"""What an interval holds, which requests count, and what is said of one start and of drift: runs whose truth is known."""
+"""Which requests of a held load count, what is said of one start and of drift, and searches over several starts."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -11,113 +10,19 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import Footing, Place, sort_out
-from benchmark.analyse.comparison import BAND, said, verdict
+from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.frontier import next_cell
 from benchmark.analyse.sentences import headline as headline_of_search
 from benchmark.analyse.sentences import sentences
-from benchmark.analyse.stats import Estimate, Source, clustered_mean, of_sample, t_quantile
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.measure.schedule import measured_turns
 from benchmark.plan import Load
 from benchmark.show import page
-from tests.benchmark.analyse.noise import Measurement, log_normal
 from tests.benchmark.records import WALL, answered, block, held, raw_run
 
-PROMPTS, BLOCK_S, RUNS = 8, 30.0, 300
-COVERED = (0.90, 0.985)
-"""As wide as so many runs need; coverage.py has the limits of thousands."""
-
-
-def sample(*values: float, prompts: int, blocks: int = 1) -> list[tuple[Source, float]]:
-    """Prompts in turn, and as many to each block."""
-    size = len(values) // blocks
-    return [
-        (Source("c", str(index % prompts), "c", str(index // size)), value)
-        for index, value in enumerate(values)
-    ]
-
-
-def test_without_blocks_an_interval_is_the_one_over_prompts() -> None:
-    values = [0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6]
-    found = of_sample(sample(*values, prompts=8))
-    expected = clustered_mean({str(index): [value] for index, value in enumerate(values)})
-    assert (found.mean, found.error, found.degrees) == pytest.approx(
-        (expected.mean, expected.error, expected.degrees)
-    )
-
-
-def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_there_are_blocks() -> None:
-    apart = [0.1 * (block_ % 2) for block_ in range(4) for _ in range(16)]
-    found = of_sample(sample(*apart, prompts=16, blocks=4))
-    between, within = 4 / 3 * 4 * (0.05 / 4) ** 2, 64 / 63 * 64 * (0.05 / 64) ** 2
-    assert found.error == pytest.approx(math.sqrt(between - within))
-    assert found.degrees == pytest.approx(3)
-    alike = of_sample(sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
-    assert alike.degrees == 15, "blocks add nothing"
-
-
-@pytest.mark.parametrize(
-    ("blocks", "starts", "by_prompt", "by_block", "by_start"),
-    [(4, 1, 0.05, 0.05, 0.0), (4, 1, 0.0, 0.0, 0.0), (2, 3, 0.05, 0.01, 0.03), (2, 2, 0.02, 0.01, 0.03)],
-    ids=["blocks", "noise alone", "three starts", "two starts"],
-)
-def test_intervals_hold_what_blocks_and_starts_do(
-    blocks: int, starts: int, by_prompt: float, by_block: float, by_start: float
-) -> None:
-    cell = Measurement(
-        noise=log_normal, prompts=16, requests=64 * starts, speed_up_spread=by_prompt, blocks=blocks,
-        block_spread=by_block, starts=starts, start_spread=by_start,
-    )  # fmt: skip
-    dice, covered, of_prompts = random.Random(5), 0, 0
-    for _ in range(RUNS):
-        pairs = cell.log_ratios(dice)
-        found = of_sample(pairs)
-        alone = of_sample([(source._replace(block=None, start=1), value) for source, value in pairs])
-        for one, count in ((found, True), (alone, False)):
-            assert one.low is not None
-            assert one.high is not None
-            holds = one.low <= cell.log_speed_up <= one.high
-            covered += holds and count
-            of_prompts += holds and not count
-    assert COVERED[0] <= covered / RUNS <= (COVERED[1] if starts != 2 else 1.0)
-    if by_block or by_start:
-        assert of_prompts / RUNS < COVERED[0], "prompts alone do not know of it"
-
-
-@pytest.mark.parametrize("low", [0.90, 0.949, 0.951, 1.0, 1.049, 1.051, 1.2])
-def test_a_verdict_and_its_p_value_agree_about_the_band(low: float) -> None:
-    for width in (1.001, 1.02, 1.1):
-        half = math.log(width) / 2
-        mean, error = math.log(low) + half, half / t_quantile(0.975, 9)
-        estimate = Estimate(mean=mean, error=error, degrees=9, n=10, clusters=10)
-        p_value = estimate.p_value(*BAND)
-        assert p_value is not None
-        assert (verdict(estimate) in ("faster", "slower")) == (p_value < 0.05)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "footing", "expected"),
-    [
-        (1.08, Footing(), ("faster", True)),
-        (0.93, Footing(), ("slower", True)),
-        (1.2, Footing(), ("faster", False)),
-        (1.0, Footing(), ("equivalent", False)),
-        (1.08, Footing(starts=2), ("faster", False)),
-        (1.08, Footing(held=False), ("not shown", False)),
-        (1.0, Footing(held=False), ("not shown", False)),
-        (1.2, Footing(held=False), ("faster", False)),
-    ],
-)
-def test_near_1_a_verdict_is_about_one_start_and_needs_a_held_load(
-    ratio: float, footing: Footing, expected: tuple[str, bool]
-) -> None:
-    estimate = Estimate(mean=math.log(ratio), error=0.001, degrees=9, n=10, clusters=10)
-    found = said(estimate, footing)
-    assert (found["verdict"], found["one_start"]) == expected
-    assert (found["p_value"] is None) == (not footing.held and ratio < 1.1)
+PROMPTS, BLOCK_S = 8, 30.0
 
 
 def blocks_in_turn(
@@ -182,26 +87,19 @@ def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice
 
 
 def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() -> None:
+    def later(one: Any, **more: Any) -> Any:
+        return replace(one, class_="raw", started_unix_s=one.started_unix_s + 1000, **more)
+
     raw = run_of()
     other = [
-        replace(
-            one,
-            class_="raw",
-            prompt_id=f"raw{one.prompt_id}",
-            pair_id=f"raw/{one.pair_id}",
-            started_unix_s=one.started_unix_s + 1000,
-        )
-        for one in raw.requests
+        later(one, prompt_id=f"raw{one.prompt_id}", pair_id=f"raw/{one.pair_id}") for one in raw.requests
     ]
-    blocks = [replace(one, class_="raw", started_unix_s=one.started_unix_s + 1000) for one in raw.blocks]
     prompts = [
         {"id": f"{c}-{i}", "class": c, "prompt": f"p {i}"} for c in ("chat", "raw") for i in range(PROMPTS)
     ]
-    both = replace(held(raw_run(*raw.requests, *other, prompts=prompts)), blocks=(*raw.blocks, *blocks))
-    cells = sort_out(both)
-    counts = {key: len(own) for key, own in cells.requests.items()}
-    assert len(counts) == 4
-    assert set(counts.values()) == {4 * PROMPTS}
+    both = held(raw_run(*raw.requests, *other, prompts=prompts))
+    cells = sort_out(replace(both, blocks=(*raw.blocks, *map(later, raw.blocks))))
+    assert [len(own) for own in cells.requests.values()] == [4 * PROMPTS] * 4
     assert {cells.source(one).queue for own in cells.requests.values() for one in own} == {"chat", "raw"}
 
 
@@ -259,54 +157,36 @@ def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> N
 
 def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int, int]], RawRun]:
     """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5. And the run."""
-    found: list[tuple[int | None, int, int]] = []
-    while (cell := next_cell(raw)) is not None and len(found) < 40:
+    asked: list[tuple[int | None, int, int]] = []
+    while (cell := next_cell(raw)) is not None and len(asked) < 40:
         load, round_, before, start = cell
-        found.append((load.concurrency, round_, start))
-        assert before == (0 if round_ == REPEATED else len(found) - 1)
+        asked.append((load.concurrency, round_, start))
+        assert before == (0 if round_ == REPEATED else len(asked) - 1)
         requests, blocks = list(raw.requests), list(raw.blocks)
-        for turn in measured_turns(raw.plan.cell(load), round_, before, start=start):
-            for one in turn:
-                of_block = {
-                    "concurrency": load.concurrency,
-                    "round": round_,
-                    "start": start,
-                    "block": one.number,
-                }
-                at_s = 100.0 * len(blocks)
-                window = {"steady_from_s": 0.0, "steady_until_s": 50.0}
-                blocks.append(block(at_s, 60.0, arm=one.arm, class_=one.class_, **of_block, **window))
-                for prompt in range(PROMPTS):
-                    step_s = (
-                        0.02
-                        * (1 + 0.001 * prompt)
-                        * ((load.concurrency or 1) / 5) ** (0.3 * (one.arm == "spec"))
-                    )
-                    times = (0.1, 0.1 + step_s, 0.1 + 2 * step_s)
-                    name = f"{load}/{round_}/{one.number}/{prompt}"
-                    place = {
-                        "prompt_id": f"chat-{prompt}",
-                        "pair_id": name,
-                        "started_unix_s": WALL + at_s + prompt,
-                    }
-                    requests.append(answered(one.arm, prompt, chunk_s=times, **place, **of_block))
+        for (turn,) in measured_turns(raw.plan.cell(load), round_, before, start=start):
+            at_s = 100.0 * len(blocks)
+            place = {"concurrency": load.concurrency, "round": round_, "start": start, "block": turn.number}
+            window = {"steady_from_s": 0.0, "steady_until_s": 50.0}
+            blocks.append(block(at_s, 60.0, arm=turn.arm, class_=turn.class_, **place, **window))
+            for prompt in range(PROMPTS):
+                slower = ((load.concurrency or 1) / 5) ** (0.3 * (turn.arm == "spec"))
+                step_s = 0.02 * (1 + 0.001 * prompt) * slower
+                names = {"prompt_id": f"chat-{prompt}", "pair_id": f"{load}/{round_}/{turn.number}/{prompt}"}
+                times = (0.1, 0.1 + step_s, 0.1 + 2 * step_s)
+                at = WALL + at_s + prompt
+                requests.append(
+                    answered(turn.arm, prompt, chunk_s=times, started_unix_s=at, **names, **place)
+                )
         raw = replace(raw, requests=tuple(requests), blocks=tuple(blocks))
-    return found, raw
+    return asked, raw
 
 
 def search_of(starts: int, cells: int) -> RawRun:
     """Before its first request."""
     prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p {i}"} for i in range(PROMPTS)]
-    search = {"low": 1, "high": 32, "cells": cells}
-    return held(
-        raw_run(
-            prompts=prompts,
-            concurrency=[],
-            search=search,
-            requests=32,
-            **({"starts": starts} if starts > 1 else {}),
-        )
-    )
+    plan: dict[str, Any] = {"starts": starts} if starts > 1 else {}
+    plan |= {"concurrency": [], "search": {"low": 1, "high": 32, "cells": cells}, "requests": 32}
+    return held(raw_run(prompts=prompts, **plan))
 
 
 @pytest.mark.parametrize("starts", [1, 3])
