@@ -12,7 +12,7 @@ import pytest
 
 from benchmark.analyse import summary as summary_module
 from benchmark.analyse.comparison import adjust
-from benchmark.analyse.explanation import crossovers
+from benchmark.analyse.explanation import crossovers, split_steps
 from benchmark.analyse.stats import wilson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.divergence import Again, Asked, Step
@@ -217,6 +217,7 @@ def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but
 
 
 FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
+NOISY, RISING = ((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)), ((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6))
 
 
 @pytest.mark.parametrize(
@@ -224,14 +225,8 @@ FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
     [
         (FALLING, (), 64, True, "between 8 and 64 at a time (arms at the same price per hour)"),
         (FALLING, (10.0, 15.0), 8, True, "between 1 and 8 at a time"),
-        (
-            ((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)),
-            (),
-            8,
-            False,
-            "; not certain, because an interval includes equal cost",
-        ),
-        (((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6)), (), None, False, "at no load up to 8 at a time"),
+        (NOISY, (), 8, False, "; not certain, because an interval includes equal cost"),
+        (RISING, (), None, False, "at no load up to 8 at a time"),
         (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest load of the run"),
         (((8, 1.5, 1.4, 1.6),), (), None, None, None),
     ],
@@ -249,14 +244,43 @@ def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_
         arm["usd_per_hour"] = price
     said = {"class": "chat", "baseline": "steady", "treatment": "spec", "metric": "output_tokens_per_s"}
     names = ("concurrency", "ratio", "ci_low", "ci_high")
-    found = list(
-        crossovers(from_dict(content), [said | dict(zip(names, one, strict=True)) for one in ratios])
-    )
+    rows = [said | dict(zip(names, one, strict=True)) for one in ratios]
+    found = list(crossovers(from_dict(content), rows))
     assert len(found) == (text is not None)
     for one in found:
         assert (one["concurrency_from_which_plain_is_cheaper"], one["shown"]) == (level, shown)
         assert text in one["text"]
         assert ("same price" in one["text"]) == (not prices)
+
+
+OFF = "asynchronous scheduling is off"
+ARMS = (
+    {"name": "plain", "speculative_tokens": 0},
+    {"name": "same", "speculative_tokens": 0, "also_changes": [OFF]},
+    {"name": "drafted", "speculative_tokens": 1, "also_changes": ["the cache is smaller", f"{OFF}: because"]},
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "loads"),
+    [({}, 2), ({"also_changes": ["another kernel"]}, 0), ({"also_changes": []}, 0), ({"speculative_tokens": 3}, 0)],
+)  # fmt: skip
+def test_the_scheduler_and_drafting_add_up_to_the_step_where_a_plain_arm_shares_it(
+    change: dict[str, Any], loads: int
+) -> None:
+    steps = {("same", "a", 4): 1.1, ("same", "b", 4): 1.1, ("drafted", "a", 4): 1.2, ("drafted", "b", 4): 1.3}
+    steps |= {("drafted", "c", 4): 9.0, ("same", "a", 8): 1.2, ("drafted", "a", 8): 1.4}
+    rows = [
+        {"treatment": arm, "class": class_, "concurrency": load, "rate_per_s": None, "baseline": "plain", "step_time_ratio": ratio}
+        for (arm, class_, load), ratio in steps.items()
+    ]  # fmt: skip
+    known = {"run": {"arms": [ARMS[0], ARMS[1] | change, ARMS[2]]}, "explanations": rows}
+    lines = list(split_steps(known))
+    assert len(lines) == loads
+    assert lines[:1] == [
+        "Step of drafted, 4 at a time: 1.25 times as long as that of plain. What it changes beside drafting (asynchronous scheduling is off) "
+        "accounts for +0.10, as same shows, which decodes plainly; drafting accounts for +0.15."
+    ][:loads]  # fmt: skip
 
 
 OF: dict[str, Any] = {"run": "r1", "started_unix_s": 1.0}
@@ -322,38 +346,21 @@ def test_an_arm_that_does_not_keep_up_delivers_what_it_answers_and_the_summary_s
     answer_s: float, per_s: float
 ) -> None:
     """Two requests a second, of which one queue answers as many, or one every two seconds: each waits longer."""
-    count = 20
+    count, at_a_rate = 20, {"concurrency": None, "rate_per_s": 2.0, "block": 1}
     waits = [max(0.0, number * (1 / per_s - 0.5)) for number in range(count)]
+    arms = list(enumerate(("steady", "spec")))
     made = [
         answered(
-            arm,
-            pair,
-            chunk_s=(0.1, 0.2, waits[pair] + answer_s),
-            concurrency=None,
-            rate_per_s=2.0,
-            started_unix_s=WALL + 100 * index + 1 + pair / 2,
-            block=1,
+            arm, pair, chunk_s=(0.1, 0.2, waits[pair] + answer_s), started_unix_s=WALL + 100 * i + 1 + pair / 2, **at_a_rate
         )
-        for index, arm in enumerate(("steady", "spec"))
+        for i, arm in arms
         for pair in range(count)
-    ]
-    raw = raw_run(*made, concurrency=[], rate=[2.0], requests=count)
-    blocks = tuple(
-        block(
-            100.0 * index,
-            100.0,
-            arm=arm,
-            concurrency=None,
-            rate_per_s=2.0,
-            block=1,
-            steady_from_s=1.0,
-            steady_until_s=11.0,
-        )
-        for index, arm in enumerate(("steady", "spec"))
-    )
-    found = summarise(replace(raw, sittings=(replace(raw.sittings[0], held=True),), blocks=blocks))
-    known = [cell["throughput"] for cell in found["cells"] if cell["throughput"]]
-    delivered = [one["requests_per_s"] for one in known]
+    ]  # fmt: skip
+    window = {"steady_from_s": 1.0, "steady_until_s": 11.0}
+    blocks = tuple(block(100.0 * i, 100.0, arm=arm, **window, **at_a_rate) for i, arm in arms)
+    raw = held(raw_run(*made, concurrency=[], rate=[2.0], requests=count))
+    found = summarise(replace(raw, blocks=blocks))
+    delivered = [cell["throughput"]["requests_per_s"] for cell in found["cells"] if cell["throughput"]]
     assert delivered == pytest.approx([per_s, per_s], rel=0.06)
     said = [text for text in found["run"]["warnings"] if "its queue grows" in text]
     assert len(said) == (2 if per_s < 2 else 0)
