@@ -1,17 +1,4 @@
-"""Instance types that can hold an arm, and the zones in which EC2 offers them.
-
-Chips, cores, HBM of Trainium2: AWS Neuron documentation, trn2-arch and trainium2 pages. Host memory and vCPU of
-trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NVMe: Karpenter's instance-type reference
-(https://karpenter.sh/preview/reference/instance-types/), an estimate. trn2.3xlarge: one chip, and a sixteenth of the
-host; its vCPU, memory, disk and single EFA interface as the EC2 API told the makers of Kiln (below).
-
-Zones that offer a type: answers of the EC2 API of 2026-10-03, as the makers of Kiln published them
-(https://github.com/foxl-ai/kiln/blob/a04d1fa/docs/research/trn2-trn3.md); moto 5.2.5 (2026-10-27) records the same for the
-regions it has. Both find no trn2.48xlarge in ap-southeast-4, and the small type in its third zone only. What an account is
-offered can differ: `./trnspec preflight` asks. All zones of us-east-2:
-https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also says that every region has
-three at least. Local zones are left out: EKS places no control plane there.
-"""
+"""The instance types of `instances.yaml` that can hold an arm, and the zones in which EC2 offers them."""
 
 from __future__ import annotations
 
@@ -20,26 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-ZONES = MappingProxyType(
-    {
-        region: tuple(f"{region}{letter}" for letter in "abc")
-        for region in ("us-east-2", "ap-south-2", "ap-southeast-4", "sa-east-1")
-    }
-)
-"""By region, in the order of their letters."""
-REGION = re.compile(
-    r"(af|ap|ca|eu|il|me|mx|sa|us)-(north|south|(north|south)?(east|west)|central)-[1-9]", re.ASCII
-)
-"""How regions of the partition `aws` are called. Of one that is not among `ZONES` nothing is known here: preflight asks EC2."""
+from experiment.catalogue.models import table_beside
 
 
-def zones_in(region: str, named: Iterable[str]) -> tuple[str, ...]:
-    """The zones of a region; of one that is not known here, those that were named."""
-    return ZONES.get(region) or tuple(dict.fromkeys(named))
-
-
-GROUP_SIZES = (1, 4, 8, 16)
-"""Sets of devices that are connected to each other, as the Neuron DRA driver publishes them (`devicegroupN_id`)."""
+def _zones(letters: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    return MappingProxyType({name: tuple(f"{name}{one}" for one in of) for name, of in letters.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,45 +45,23 @@ class Instance:
         return self.efa_interfaces if self.devices > 1 else 0
 
 
-OFFERED_ON = "2026-10-03"
-"""When `zones` was read."""
-_ALL = (
-    Instance(
-        name="trn2.48xlarge",
-        devices=16,
-        cores_per_device=8,
-        hbm_gib_per_device=96,
-        vcpus=192,
-        memory_gib=2048,
-        allocatable_cpu=191,
-        allocatable_memory_gib=1892,
-        scratch_gib=7078,
-        ephemeral_gib=6370,
-        max_pods=100,
-        efa_interfaces=16,
-        zones=MappingProxyType({region: ZONES[region] for region in ("us-east-2", "ap-south-2")}),
-    ),
-    Instance(
-        name="trn2.3xlarge",
-        devices=1,
-        cores_per_device=8,
-        hbm_gib_per_device=96,
-        vcpus=12,
-        memory_gib=128,
-        allocatable_cpu=11,
-        allocatable_memory_gib=115,
-        scratch_gib=440,
-        ephemeral_gib=396,
-        max_pods=29,
-        efa_interfaces=1,
-        zones=MappingProxyType(
-            {"ap-southeast-4": ("ap-southeast-4c",)}
-            | {region: ZONES[region] for region in ("ap-south-2", "sa-east-1")}
-        ),
-    ),
-    Instance(
-        name="lab-cpu", vcpus=2, memory_gib=8, allocatable_cpu=2, allocatable_memory_gib=8, neuron=False
-    ),
+_TABLE = table_beside(__file__)
+OFFERED_ON: str = _TABLE["offered_on"]
+"""When the zones were read."""
+ZONES = _zones(_TABLE["regions"])
+"""By region, in the order of their letters."""
+INSTANCES = {
+    name: Instance(**{**row, "name": name, "zones": _zones(row.get("zones", {}))})
+    for name, row in _TABLE["instances"].items()
+}
+GROUP_SIZES = (1, 4, 8, 16)
+"""Sets of devices that are connected to each other, as the Neuron DRA driver publishes them (`devicegroupN_id`)."""
+REGION = re.compile(
+    r"(af|ap|ca|eu|il|me|mx|sa|us)-(north|south|(north|south)?(east|west)|central)-[1-9]", re.ASCII
 )
-"""`lab-cpu` is the machine that the lab runs on; nothing is ever deployed to it."""
-INSTANCES = {instance.name: instance for instance in _ALL}
+"""How regions of the partition `aws` are called. Of one that is not among `ZONES` nothing is known here: preflight asks EC2."""
+
+
+def zones_in(region: str, named: Iterable[str]) -> tuple[str, ...]:
+    """The zones of a region; of one that is not known here, those that were named."""
+    return ZONES.get(region) or tuple(dict.fromkeys(named))

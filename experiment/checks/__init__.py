@@ -7,6 +7,7 @@ catalogue lacks is one rule's problem and silences the others. A rule that reads
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from core.findings import Finding
 from experiment.checks import cluster_section, hardware, names, treatments, workload
@@ -28,6 +29,11 @@ def problems(file: ExpandedFile, prompts: tuple[Prompt, ...], *, complete: bool 
 
     for subject in (names, treatments, hardware, cluster_section):
         yield from judged(subject.RULES, file)
+    for arm in file.arms:
+        yield from judged(treatments.ARM_RULES, file, arm)
+        with suppress(Unread):
+            for speculating in treatments.treated(file, arm):
+                yield from judged(treatments.DRAFT_RULES, file, speculating)
     if file.serve is not None:
         yield from judged(cluster_section.SERVICE_RULES, file, file.serve)
     yield from judged(workload.RULES, file, prompts)
