@@ -23,57 +23,46 @@ from tests.operations.world import World
 pytestmark = pytest.mark.usefixtures("direct")
 BY_GITOPS = {output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"}
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
+CONFIRMED = ("teardown", "--confirm", "qwen3-32b")
 
 
-def deploy(*parts: str, outputs: dict[str, str] | None = None) -> None:
-    make_stacks("qwen3-32b", *parts, outputs=outputs)
-
-
-def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, say: Say) -> None:
-    deploy("network", "cluster", "workloads", "pipeline")
+def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that_works(
+    world: World, aws: Aws, say: Say
+) -> None:
+    """Of a stage of the pipeline too: the delivery's policies hang on the role of the stack beside it, and the cluster lets that
+    role in."""
+    make_stacks("qwen3-32b", "delivery", "delivery-role", "cluster", "nodes", "workloads", "network", "other")
     say("scale", "1")
     code, _, err = say("teardown")
-    assert (code, len(stack_names()), world.nodes) == (2, 4, 1)
+    assert (code, len(stack_names()), world.nodes) == (2, 7, 1)
     assert "it was not confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
-    code, out, _ = say("teardown", "--dry-run")
-    assert code == 0
-    assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in " ".join(
-        out.split()
-    )
-    code, out, _ = say("teardown", "--confirm", "qwen3-32b")
+    names = json.loads(say("teardown", "--dry-run", "--json")[1])["stacks"]
+    order = ["other", "delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
+    assert names == [f"qwen3-32b-{part}" for part in order]
+    code, out, _ = say(*CONFIRMED)
     assert (code, stack_names(), world.nodes) == (0, [], 0)
-    assert "4 of 4 stacks deleted" in out
-    assert say("teardown", "--confirm", "qwen3-32b")[0] == 0  # again, on nothing
+    assert "7 of 7 stacks deleted" in out
+    assert say(*CONFIRMED)[0] == 0, "again, on nothing"
 
 
 def test_objects_that_gitops_applied_must_go_before_the_stacks(world: World, say: Say) -> None:
-    """Nodes are set to 0 all the same."""
-    deploy("cluster", "workloads", outputs=BY_GITOPS)
+    """Nodes are set to 0 all the same; a cluster that does not answer does not keep the stacks."""
+    make_stacks("qwen3-32b", "cluster", "workloads", outputs=BY_GITOPS)
     world.api.put("namespaces", "qwen3-32b", {})
     say("scale", "1")
     line = "namespace qwen3-32b: GitOps applied its objects, which no stack deletes; delete its Application"
     code, out, err = say("teardown", "--dry-run")
     assert (code, line in err, "would delete" in out, world.nodes) == (0, True, True, 1)
-    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    code, _, err = say(*CONFIRMED)
     assert (code, line in err, len(stack_names()), world.nodes) == (1, True, 2, 0)
-    del world.api.objects[("namespaces", "", "qwen3-32b")]
-    code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, "GitOps" in err, stack_names()) == (0, False, [])
-
-
-def test_a_cluster_that_does_not_answer_does_not_keep_the_stacks_of_gitops(world: World, say: Say) -> None:
-    deploy("workloads", outputs=BY_GITOPS)
     world.api.refusal = (403, "Forbidden", "namespaces is forbidden")
-    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    code, _, err = say(*CONFIRMED)
     assert (code, stack_names(), "it is not known whether objects of GitOps are left" in err) == (0, [], True)
-
-
-def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:
-    """The delivery's policies hang on the role of the stack beside it, and the cluster lets that role in."""
-    deploy("delivery", "delivery-role", "cluster", "nodes", "workloads", "network")
-    there = reversed(cloudformation.deployed(world.experiment, aws))
-    names = [stack.name.removeprefix("qwen3-32b-") for stack in there]
-    assert names == ["delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
+    world.api.refusal = None
+    del world.api.objects[("namespaces", "", "qwen3-32b")]
+    make_stacks("qwen3-32b", "workloads", outputs=BY_GITOPS)
+    code, _, err = say(*CONFIRMED)
+    assert (code, "GitOps" in err, stack_names()) == (0, False, [])
 
 
 @pytest.mark.parametrize(
@@ -90,13 +79,13 @@ def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: Wor
 def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch, before: str, answers: list[str], why: str | None
 ) -> None:
-    told = iter(answers)
-    deploy("network", "cluster")
+    statuses = iter(answers)
+    make_stacks("qwen3-32b", "network", "cluster")
     real, deployed = cloudformation.one, cloudformation.deployed(world.experiment, aws)
     there = tuple(replace(one, status=before) if one.name.endswith("cluster") else one for one in deployed)
 
     def one(name: str, account: Aws) -> Stack:
-        return Stack(name=name, status=next(told)) if name.endswith("cluster") else real(name, account)
+        return Stack(name=name, status=next(statuses)) if name.endswith("cluster") else real(name, account)
 
     monkeypatch.setattr(cloudformation, "one", one)
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: there)
@@ -107,57 +96,50 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     assert "qwen3-32b-network" not in stack_names()
 
 
-def standing() -> dict[str, bool]:
+def protected() -> dict[str, bool]:
     """The stacks, and whether they are protected."""
     found = shared_client("cloudformation").describe_stacks()["Stacks"]
     return {one["StackName"].removeprefix("qwen3-32b-"): one["EnableTerminationProtection"] for one in found}
 
 
+UNPROTECT = "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection"
+
+
 def test_protection_is_lifted_once_the_operator_has_confirmed_and_of_our_own_stacks_alone(
-    world: World, say: Say
+    world: World, aws: Aws, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_stacks("qwen3-32b", "network", "storage", "cluster", protected=("network", "storage", "cluster"))
-    all_of_them = {"network": True, "storage": True, "cluster": True}
     for words in ((), ("--dry-run",), ("--confirm", "qwen3")):
         say("teardown", *words)
-        assert standing() == all_of_them
-    code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, standing()) == (1, {"network": True, "storage": True}), "somebody protected the network"
+        assert protected() == {"network": True, "storage": True, "cluster": True}
+    code, _, err = say(*CONFIRMED)
+    assert (code, protected()) == (1, {"network": True, "storage": True}), "somebody protected the network"
     assert UNPROTECT in err
-
-
-def test_a_first_deployment_that_failed_is_unprotected_so_that_the_next_one_can_replace_it(
-    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CDK deletes such a stack, which it has protected before it made it."""
-    deploy("storage", "cluster")
-    real = cloudformation.deployed(world.experiment, aws)
-    failed = tuple(
-        replace(one, status="ROLLBACK_COMPLETE") if one.name.endswith("cluster") else one for one in real
-    )
-    monkeypatch.setattr(cloudformation, "deployed", lambda *_: failed)
+    # The CDK deletes a stack whose first deployment failed, which it has protected before it made it.
+    make_stacks("qwen3-32b", "cluster")
+    stacks = cloudformation.deployed(world.experiment, aws)
+    failed = [replace(one, status="ROLLBACK_COMPLETE") for one in stacks if one.name.endswith("cluster")]
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (*stacks[:2], *failed))
     cloudformation.let_replace(world.experiment, aws)
-    assert standing() == {"storage": True, "cluster": False}
+    assert protected() == {"network": True, "storage": True, "cluster": False}
 
 
 DENIED = (
     "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x"
 )
-PROTECTED = "Stack [x] cannot be deleted while TerminationProtection is enabled"
-UNPROTECT = "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection"
 
 
 @pytest.mark.parametrize(
     ("code", "message", "says"),
     [
         ("AccessDenied", DENIED, "let the caller do cloudformation:DeleteStack on arn:x"),
-        ("ValidationError", PROTECTED, UNPROTECT),
+        ("ValidationError", "cannot be deleted while TerminationProtection is enabled", UNPROTECT),
     ],
 )
 def test_a_stack_that_may_not_be_deleted_keeps_no_other(
     world: World, aws: Aws, code: str, message: str, says: str
 ) -> None:
-    deploy("network", "cluster")
+    make_stacks("qwen3-32b", "network", "cluster")
     calls = aws.client("cloudformation")
     delete = calls.delete_stack
 
@@ -173,45 +155,41 @@ def test_a_stack_that_may_not_be_deleted_keeps_no_other(
     assert stack_names() == ["qwen3-32b-network"]
 
 
-def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
-    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+def test_what_still_bills_is_found_by_its_tag(
+    world: World, aws: Aws, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deploy("network")
-
-    def refused(*_: object) -> dict[str, str]:
-        raise AwsError("tag:GetResources: not allowed; let the caller do tag:GetResources")
-
-    monkeypatch.setattr(teardown, "tagged", refused)
-    code, out, err = say("teardown", "--confirm", "qwen3-32b")
-    assert code == 3
-    assert "1 of 1 stack deleted" in out
-    assert "what still bills is not known" in out
-    assert "let the caller do tag:GetResources" in err
-
-
-def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
     name = "qwen3-32b-results-123456789012-us-east-2"
     world.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": TAGS})
     assert [*teardown.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
     assert teardown.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
+    assert teardown.bills("arn:aws:iam::1:role/x") == ""
     ec2 = world.client("ec2")
     volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"]
     ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
     found = {arn.rpartition("/")[2]: what for arn, what in teardown.tagged(world.experiment, aws).items()}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
-    assert teardown.bills("arn:aws:iam::1:role/x") == ""
+    make_stacks("qwen3-32b", "network")
+
+    def refused(*_: object) -> dict[str, str]:
+        raise AwsError("tag:GetResources: not allowed; let the caller do tag:GetResources")
+
+    monkeypatch.setattr(teardown, "tagged", refused)
+    code, out, err = say(*CONFIRMED)
+    for text, where in (("1 of 1 stack deleted", out), ("what still bills is not known", out)):
+        assert (code, text in where) == (3, True), "what was deleted is told even so"
+    assert "let the caller do tag:GetResources" in err
 
 
 CLUSTER_LOGS = "/aws/eks/qwen3-32b/cluster"
 AGENT_LOGS = "/aws/containerinsights/qwen3-32b/performance"
 FOREIGN_LOGS = "/aws/eks/qwen3-32b-today/cluster"
+BUCKETS = [f"qwen3-32b-{what}-123456789012-us-east-2" for what in ("checkpoints", "artifacts", "results")]
 
 
 def _resource(kind: str, **properties: str) -> dict[str, Any]:
     return {"Type": kind, "DeletionPolicy": "Retain" if "S3" in kind else "Delete", "Properties": properties}
 
 
-BUCKETS = [f"qwen3-32b-{what}-123456789012-us-east-2" for what in ("checkpoints", "artifacts", "results")]
 TEMPLATES = {
     "storage": {f"B{n}": _resource("AWS::S3::Bucket", BucketName=one) for n, one in enumerate(BUCKETS)},
     "cluster": {
@@ -243,9 +221,9 @@ class Redeployed:
     def deploy(self) -> None:
         """What is there already stays, as with `cdk deploy`."""
         for part, resources in TEMPLATES.items():
-            if f"qwen3-32b-{part}" not in stack_names():
+            if (name := f"qwen3-32b-{part}") not in stack_names():
                 body = json.dumps({"Resources": resources})
-                self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=body, Tags=TAGS)
+                self.cloudformation.create_stack(StackName=name, TemplateBody=body, Tags=TAGS)
 
     def flush(self) -> None:
         for name in {CLUSTER_LOGS, AGENT_LOGS} - set(self.groups()):
@@ -266,18 +244,16 @@ def redeployed(world: World, monkeypatch: pytest.MonkeyPatch) -> Redeployed:
 def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
     redeployed: Redeployed, say: Say
 ) -> None:
-    store = BUCKETS[1]
-    redeployed.s3.put_object(Bucket=store, Key="key/COMPLETE", Body=b"{}")
+    redeployed.s3.put_object(Bucket=BUCKETS[1], Key="key/COMPLETE", Body=b"{}")
     redeployed.logs.create_log_group(logGroupName=FOREIGN_LOGS)
-    code, out, err = say("teardown", "--confirm", "qwen3-32b")
-    assert code == 0
-    assert "1 of 1 stack deleted" in out
+    code, out, err = say(*CONFIRMED)
+    assert (code, "1 of 1 stack deleted" in out) == (0, True)
     assert "stays: qwen3-32b-storage, with the buckets and their key" in out
     assert f"log group {CLUSTER_LOGS}: deleted" in err
     assert redeployed.groups() == [FOREIGN_LOGS], "what EKS made anew is gone, another experiment's stays"
     redeployed.deploy()
     assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
-    assert redeployed.s3.get_object(Bucket=store, Key="key/COMPLETE")["Body"].read() == b"{}"
+    assert redeployed.s3.get_object(Bucket=BUCKETS[1], Key="key/COMPLETE")["Body"].read() == b"{}"
 
 
 def test_preflight_names_leftovers_with_what_removes_them(
@@ -303,12 +279,10 @@ def test_preflight_names_leftovers_with_what_removes_them(
     assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
 
 
-def test_logs_of_a_standing_cluster_stay_and_half_made_buckets_go(
+def test_logs_of_a_cluster_that_stays_stay_and_half_made_buckets_go(
     redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        busy = Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
-        patch.setattr(cloudformation, "one", lambda _name, _aws: busy)
         patch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
         assert teardown.take_down(world.experiment, aws, FakeClock()) != []
     assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())

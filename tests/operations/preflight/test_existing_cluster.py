@@ -31,6 +31,7 @@ from tests.operations.direct import DirectKubernetes
 
 Change = Callable[..., Experiment]
 Software = Callable[..., Finding]
+Put = Callable[[ApiServer], object]
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -151,15 +152,15 @@ def device_class(api: ApiServer, release: str = "") -> None:
     api.put("deviceclasses", "neuron.aws.com", mark)
 
 
-def neuron(kind: str, selector: dict[str, str] | None = None, **more: Any) -> Callable[[ApiServer], None]:
+def neuron(kind: str, selector: dict[str, str] | None = None, **more: Any) -> Put:
     return lambda api: daemon(api, "other", f"{PUBLIC}{kind}:1", selector, **more)
 
 
-def kept_off(**asked: Any) -> Callable[[ApiServer], None]:
+def kept_off(**asked: Any) -> Put:
     return neuron("device-plugin", affinity=affinity({"key": "speculation.trn2/role", **asked}))
 
 
-def provided_driver(selector: dict[str, str]) -> Callable[[ApiServer], None]:
+def provided_driver(selector: dict[str, str]) -> Put:
     def put(api: ApiServer) -> None:
         device_class(api)
         neuron("dra-driver", selector)(api)
@@ -167,23 +168,23 @@ def provided_driver(selector: dict[str, str]) -> Callable[[ApiServer], None]:
     return put
 
 
-def mounts(version: str, **tolerates: str) -> Callable[[ApiServer], None]:
+def mounts(version: str, **tolerates: str) -> Put:
     tolerations = [{"operator": "Exists", **tolerates}]
     return lambda api: daemon(api, "s3-csi-node", f"{S3_DRIVER}{version}", tolerations=tolerations)
 
 
-def names_at(addresses: str) -> Callable[[ApiServer], None]:
+def names_at(addresses: str) -> Put:
     image = "registry.k8s.io/dns/k8s-dns-node-cache:1.26.4"
     container = {"name": "node-cache", "image": image, "args": ["-localip", addresses]}
     return lambda api: daemon(api, "node-local-dns", containers=[container])
 
 
-def keda(namespaces: str) -> Callable[[ApiServer], None]:
+def keda(namespaces: str) -> Put:
     env = [{"name": "WATCH_NAMESPACE", "value": namespaces}]
     pod = {"spec": {"containers": [{"name": "keda-operator", "env": env}]}}
     labels = {"labels": {"app.kubernetes.io/name": "keda-operator"}}
     body = {"metadata": labels, "spec": {"template": pod}}
-    return lambda api: api.put("deployments", "keda-operator", body, namespace="keda") and None
+    return lambda api: api.put("deployments", "keda-operator", body, namespace="keda")
 
 
 def everything(api: ApiServer) -> None:
@@ -212,7 +213,7 @@ AGENTS = "whose agents run on all nodes of the cluster, so that CloudWatch bills
 ALONE = "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
 AGAIN = "neuron is there, and a deployment would install it again"
 TWO_WAYS = "kube-system/other would run on our nodes beside serving.allocation"
-Case = tuple[Callable[[ApiServer], None], dict[str, Any], bool, str, str]
+Case = tuple[Put, dict[str, Any], bool, str, str]
 CASES: list[Case] = [
     (nothing, {}, True, "there: nothing; a deployment installs: eks-pod-identity-agent, aws-mountpoint", ""),
     (nothing, {}, True, AGENTS, ""),
@@ -276,7 +277,7 @@ CASES: list[Case] = [
 
 @pytest.mark.parametrize(("put", "said", "good", "why", "remedy"), CASES)
 def test_what_is_there_installed_or_declared_wrongly_is_found(
-    put: Callable[[ApiServer], None],
+    put: Put,
     said: dict[str, Any],
     good: bool,
     why: str,
