@@ -46,13 +46,15 @@ def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(
         tags = {tag["Key"]: tag["Value"] for tag in subnet.properties["Tags"]}
         private = tags["aws-cdk:subnet-type"] == "Private"
         assert tags.get("kubernetes.io/role/internal-elb") == ("1" if private else None)
+        assert subnet.properties["MapPublicIpOnLaunch"] is False
         way = ways[tables[subnet.logical_id]]
-        assert way["DestinationCidrBlock"] == "0.0.0.0/0"
         assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
+    for found, gateways in ((made.reference, 1), (made.opened, 2)):
+        assert len(found.resources("AWS::EC2::NatGateway")) == gateways
 
 
 def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
-    """A lookup would stand in a manifest as missing context, and want credentials; so no cdk.context.json is needed."""
+    """A lookup would be missing context of a manifest, and want credentials; so no cdk.context.json is needed."""
     manifests = [json_of(path) for path in assembly.rglob("manifest.json")]
     assert len(manifests) > 8
     assert not [one for one in manifests if "missing" in one]
@@ -63,13 +65,14 @@ def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
 
 
 def test_services_of_aws_are_reached_inside_the_network_on_request(made: Deployments) -> None:
+    assert [one["VpcEndpointType"] for one in made.reference.properties("AWS::EC2::VPCEndpoint")] == [
+        "Gateway"
+    ]
     endpoints = made.opened.properties("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface")
     assert [one["ServiceName"] for one in endpoints] == [f"com.amazonaws.us-east-2.{one}" for one in SERVICES]
     assert {"ecr.api", "ecr.dkr", "eks-auth", "ssmmessages", "sts"} <= {*SERVICES}
     # In the two zones that the experiment names: an endpoint bills by zone.
-    assert all(len(endpoint["SubnetIds"]) == 2 for endpoint in endpoints)
-    group = made.opened.only("AWS::EC2::SecurityGroup", "network").properties
-    (rule,) = group["SecurityGroupIngress"]
-    network = made.opened.only("AWS::EC2::VPC").properties["CidrBlock"]
-    https = (network, 443, 443, "tcp")
+    assert all(len(one["SubnetIds"]) == 2 and one["PrivateDnsEnabled"] for one in endpoints)
+    (rule,) = made.opened.only("AWS::EC2::SecurityGroup", "network").properties["SecurityGroupIngress"]
+    https = (made.opened.only("AWS::EC2::VPC").properties["CidrBlock"], 443, 443, "tcp")
     assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == https

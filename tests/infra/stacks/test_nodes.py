@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
 from datetime import datetime
 from email import message_from_bytes, policy
@@ -31,10 +32,6 @@ def _launch(deployment: Deployment) -> Properties:
     return data
 
 
-def _schedules(deployment: Deployment) -> list[Properties]:
-    return deployment.properties("AWS::Scheduler::Schedule")
-
-
 def test_every_network_card_has_one_efa_interface_whose_group_lets_in_itself_alone(made: Deployments) -> None:
     interfaces = _launch(made.reference)["NetworkInterfaces"]
     assert [i["NetworkCardIndex"] for i in interfaces] == list(range(16))
@@ -58,13 +55,15 @@ def test_an_instance_without_efa_has_its_security_group_alone_and_no_place_of_it
     assert _group(made.small)["ScalingConfig"]["MaxSize"] > 1
 
 
-def test_nodes_and_disks_say_whose_they_are(made: Deployments) -> None:
-    specifications = _launch(made.reference)["TagSpecifications"]
-    tagged = {
-        one["ResourceType"]: {"Key": "experiment", "Value": "qwen3-32b"} in one["Tags"]
-        for one in specifications
-    }
+def test_nodes_and_disks_say_whose_they_are_and_metadata_and_disks_are_closed(made: Deployments) -> None:
+    tag = {"Key": "experiment", "Value": "qwen3-32b"}
+    tagged = {one["ResourceType"]: tag in one["Tags"] for one in _launch(made.reference)["TagSpecifications"]}
     assert tagged == {"instance": True, "volume": True}
+    for one in made.reference.properties("AWS::EC2::LaunchTemplate"):
+        launch = one["LaunchTemplateData"]
+        metadata = launch["MetadataOptions"]
+        assert (metadata["HttpTokens"], metadata["HttpPutResponseHopLimit"]) == ("required", 1)
+        assert launch["BlockDeviceMappings"][0]["Ebs"]["Encrypted"] is True
 
 
 def test_local_disks_become_one_and_the_device_plugin_alone_finds_the_logical_cores_in_a_file(
@@ -93,6 +92,7 @@ def _parts(deployment: Deployment, kind: str) -> list[str]:
 def test_reserved_nodes_start_in_the_zone_of_their_reservation_and_others_close_together(
     made: Deployments,
 ) -> None:
+    reservation = {"CapacityReservationTarget": {"CapacityReservationId": "cr-0123456789abcdef0"}}
     for deployment, zone in ((made.rented, "us-east-2b"), (made.later, "us-east-2c")):
         (subnet,) = _group(deployment)["Subnets"]
         network = deployment.templates["network"]
@@ -100,24 +100,32 @@ def test_reserved_nodes_start_in_the_zone_of_their_reservation_and_others_close_
         placed = network["Resources"][exports[subnet["Fn::ImportValue"]]]
         assert placed["Properties"]["AvailabilityZone"] == zone
         assert "Placement" not in _launch(deployment)
+        assert _launch(deployment)["CapacityReservationSpecification"] == reservation
+    assert _launch(made.rented)["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
+    assert _group(made.rented)["CapacityType"] == "CAPACITY_BLOCK"
     placement = made.opened.only("AWS::EC2::PlacementGroup", Strategy="cluster")
     assert _launch(made.opened)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
+    plain = {"InstanceMarketOptions", "CapacityReservationSpecification", "Placement"}
+    assert plain.isdisjoint(_launch(made.reference))
 
 
-def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_ends(
-    made: Deployments, experiment: Experiment
-) -> None:
-    daily, again = _schedules(made.reference)
-    assert (daily["ScheduleExpression"], daily["Name"]) == ("cron(0 22 * * ? *)", daily_schedule(experiment))
-    assert (again["ScheduleExpression"], again.get("Name")) == ("cron(30 22 * * ? *)", None)
-    expressions = {schedule["ScheduleExpression"] for schedule in _schedules(made.rented)}
-    assert expressions == {"at(2026-12-01T10:30:00)", "at(2026-12-01T11:00:00)"}, "a block is used to its end"
+def test_the_trn2_group_is_empty_and_repaired_and_takes_what_is_meant_for_it_alone(made: Deployments) -> None:
+    group = _group(made.reference)
+    assert group["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 0, "MaxSize": 1}
+    assert _group(made.opened)["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 1, "MaxSize": 2}
+    assert group["NodeRepairConfig"] == {"Enabled": True}
+    assert group["UpdateConfig"] == {"MaxUnavailable": 1, "UpdateStrategy": "MINIMAL"}
+    assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
+    versions = {
+        (one["Version"], one["ReleaseVersion"]) for one in made.later.properties("AWS::EKS::Nodegroup")
+    }
+    assert [one for one in versions if one[0] != "1.36" or not one[1].startswith("1.36.")] == []
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ({"off_at_utc": "00:00"}, ("cron(0 0 * * ? *)", "cron(30 0 * * ? *)")),
+        ({}, ("cron(0 22 * * ? *)", "cron(30 22 * * ? *)")),
         ({"off_at_utc": "23:45"}, ("cron(45 23 * * ? *)", "cron(15 0 * * ? *)")),
         (
             {"capacity": Capacity(kind="capacity-block", ends_at="2026-12-01T00:30:00Z")},
@@ -125,7 +133,7 @@ def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_e
         ),
     ],
 )
-def test_a_daily_hour_is_one_of_the_day_and_a_block_may_end_the_day_before(
+def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_ends(
     experiment: Experiment, said: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     found = off_expressions(replace(experiment, cluster=experiment.cluster.model_copy(update=said)))
@@ -147,51 +155,43 @@ def test_when_the_schedules_act_next(expression: str, now: str, expected: str) -
     assert next_off(expression, now=moment) == wanted
 
 
-def test_eks_accepts_what_the_schedules_say_about_the_group_that_is_deployed(made: Deployments) -> None:
-    eks = boto3.client("eks", region_name="us-east-2", aws_access_key_id="none", aws_secret_access_key="none")
-    group, cluster = _group(made.reference), made.reference.only("AWS::EKS::Cluster").properties
-    for schedule in _schedules(made.reference):
-        assert schedule["Target"]["Arn"] == TARGET
-        said = _as_the_api_spells(json.loads(schedule["Target"]["Input"]))
-        assert said == {
-            "clusterName": cluster["Name"],
-            "nodegroupName": group["NodegroupName"],
-            "scalingConfig": {"minSize": 0, "desiredSize": 0},
-        }
-        with Stubber(eks) as stubber:  # checks the parameters against the model of the service
-            stubber.add_response("update_nodegroup_config", {"update": {}}, said)
-            eks.update_nodegroup_config(**said)
-
-
-def _as_the_api_spells(value: Any) -> Any:
-    """Universal targets capitalize each name of the API."""
-    if isinstance(value, dict):
-        assert all(key[0].isupper() for key in value)
-        return {key[0].lower() + key[1:]: _as_the_api_spells(inner) for key, inner in value.items()}
-    return value
-
-
-def test_schedules_of_this_group_and_account_alone_may_change_the_group_and_keep_what_failed(
-    made: Deployments,
+def test_schedules_of_this_group_and_account_alone_may_change_the_group_as_eks_takes_it_and_keep_what_failed(
+    made: Deployments, experiment: Experiment
 ) -> None:
     name = "qwen3-32b-us-east-2-trn2-off"
     role = made.reference.only("AWS::IAM::Role", "nodes", RoleName=name).properties
-    queue = made.reference.only("AWS::SQS::Queue").logical_id
+    queue = made.reference.only("AWS::SQS::Queue")
+    assert queue.properties["MessageRetentionPeriod"] == 14 * 24 * 3600
     group = "nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand-d2-28/*"
     assert [(one["Action"], resolved(one["Resource"])) for one in made.reference.rights("nodes")[name]] == [
         ("eks:UpdateNodegroupConfig", f"arn:aws:eks:us-east-2:111122223333:{group}"),
-        ("sqs:SendMessage", f"<{queue}.Arn>"),
+        ("sqs:SendMessage", f"<{queue.logical_id}.Arn>"),
     ]
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
-    assert resolved(trust["Condition"]) == {
-        "StringEquals": {
-            "aws:SourceAccount": "111122223333",
-            "aws:SourceArn": "arn:aws:scheduler:us-east-2:111122223333:schedule-group/qwen3-32b-off",
-        }
-    }
+    source = "arn:aws:scheduler:us-east-2:111122223333:schedule-group/qwen3-32b-off"
+    trusted = {"aws:SourceAccount": "111122223333", "aws:SourceArn": source}
+    assert resolved(trust["Condition"]) == {"StringEquals": trusted}
     schedules = made.reference.only("AWS::Scheduler::ScheduleGroup", Name="qwen3-32b-off")
-    for one in made.reference.resources("AWS::Scheduler::Schedule"):
-        assert one.properties["GroupName"] == "qwen3-32b-off"
+    found = made.reference.resources("AWS::Scheduler::Schedule")
+    assert [one.properties.get("Name") for one in found] == [daily_schedule(experiment), None]
+    eks = boto3.client("eks", region_name="us-east-2", aws_access_key_id="none", aws_secret_access_key="none")
+    for one in found:
+        said = one.properties
+        assert (said["GroupName"], said["ScheduleExpressionTimezone"]) == ("qwen3-32b-off", "UTC")
         assert schedules.logical_id in one.waits_for
-        assert one.properties["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue, "Arn"]}
+        assert said["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue.logical_id, "Arn"]}
+        assert said["Target"]["Arn"] == TARGET
+        # Universal targets capitalize each name of the API.
+        spelled = re.sub(
+            r'"([A-Z])(\w+)":', lambda one: f'"{one[1].lower()}{one[2]}":', said["Target"]["Input"]
+        )
+        asked = json.loads(spelled)
+        assert asked == {
+            "clusterName": made.reference.only("AWS::EKS::Cluster").properties["Name"],
+            "nodegroupName": _group(made.reference)["NodegroupName"],
+            "scalingConfig": {"minSize": 0, "desiredSize": 0},
+        }
+        with Stubber(eks) as stubber:  # checks the parameters against the model of the service
+            stubber.add_response("update_nodegroup_config", {"update": {}}, asked)
+            eks.update_nodegroup_config(**asked)

@@ -19,12 +19,11 @@ def test_a_bucket_is_encrypted_and_logged_and_keeps_what_is_in_use_at_a_falling_
 ) -> None:
     name = bucket(experiment, purpose, ACCOUNT)
     found = made.reference.only("AWS::S3::Bucket", "storage", BucketName=name).properties
-    (encryption,) = found["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     key = made.reference.only("AWS::KMS::Key", "storage")
-    assert encryption["ServerSideEncryptionByDefault"] == {
-        "SSEAlgorithm": "aws:kms",
-        "KMSMasterKeyID": {"Fn::GetAtt": [key.logical_id, "Arn"]},
-    }
+    (encryption,) = found["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    own = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": {"Fn::GetAtt": [key.logical_id, "Arn"]}}
+    assert encryption == {"ServerSideEncryptionByDefault": own, "BucketKeyEnabled": True}
+    assert found["VersioningConfiguration"] == {"Status": "Enabled"}
     assert found["LoggingConfiguration"]["LogFilePrefix"] == f"{purpose}/"
     rules = found["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "ExpirationInDays" in rule]
@@ -33,21 +32,30 @@ def test_a_bucket_is_encrypted_and_logged_and_keeps_what_is_in_use_at_a_falling_
         [(marked, 30, "Enabled")] if purpose == "artifacts" else []
     )
     assert 30 in [rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays") for rule in rules]
-    assert [one for rule in rules for one in rule.get("Transitions", [])] == (
-        [] if purpose == "results" else [{"StorageClass": "INTELLIGENT_TIERING", "TransitionInDays": 30}]
-    )
+    cooler = {"StorageClass": "INTELLIGENT_TIERING", "TransitionInDays": 30}
+    transitions = [one for rule in rules for one in rule.get("Transitions", [])]
+    assert transitions == ([] if purpose == "results" else [cooler])
 
 
-def test_every_bucket_refuses_plain_http_and_old_tls_and_drops_unfinished_uploads(made: Deployments) -> None:
+def test_every_bucket_is_closed_and_outlives_its_stack_and_drops_unfinished_uploads(
+    made: Deployments,
+) -> None:
     policies = made.reference.properties("AWS::S3::BucketPolicy")
     statements = {one["Bucket"]["Ref"]: one["PolicyDocument"]["Statement"] for one in policies}
     for found in made.reference.resources("AWS::S3::Bucket"):
         denied = [one["Condition"] for one in statements[found.logical_id] if one["Effect"] == "Deny"]
         assert {"Bool": {"aws:SecureTransport": "false"}} in denied
         assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied
+        assert {*found.properties["PublicAccessBlockConfiguration"].values()} == {True}
         rules = found.properties["LifecycleConfiguration"]["Rules"]
         days = [rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation") for rule in rules]
         assert 7 in days
+    for kept in (
+        *made.reference.resources("AWS::S3::Bucket"),
+        made.reference.only("AWS::KMS::Key", "storage"),
+    ):
+        assert kept.body["DeletionPolicy"] == "RetainExceptOnCreate"
+        assert kept.body["UpdateReplacePolicy"] == "Retain"
 
 
 def test_names_are_those_that_the_manifests_mount_and_write_to(
