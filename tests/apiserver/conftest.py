@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ import pytest
 
 from operations.cloud import access
 from tests.apiserver.control_plane import ControlPlane, started
-from tests.apiserver.fake_nodes import register, remove
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import Remember, erase
-from tests.cdk8s_charts.placement import Node
 
 HOW = "see tests/apiserver/README.md"
 
@@ -27,7 +25,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         if not config:
             pytest.skip(f"USE_EXISTING_CLUSTER is true but KUBECONFIG is not set; {HOW}")
         kubectl = Kubectl(str(access.kubectl()), config)
-        yield ControlPlane(kubectl, frozenset({"default-scheduler"}))
+        yield ControlPlane(kubectl, controllers=True)
         return
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
     missing = [name for name in ("etcd", "kube-apiserver") if not (assets / name).exists()]
@@ -37,27 +35,6 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         yield plane
 
 
-@pytest.fixture(scope="session")
-def scheduling(control_plane: ControlPlane) -> ControlPlane:
-    """The same, where pods are scheduled."""
-    if not control_plane.schedulers:
-        pytest.skip(f"no kube-scheduler and kube-controller-manager beside kube-apiserver; {HOW}")
-    return control_plane
-
-
-@pytest.fixture
-def nodes_of(scheduling: ControlPlane) -> Iterator[Callable[[Sequence[Node]], None]]:
-    """Registers fake nodes; they are gone after the test."""
-    registered: list[Node] = []
-
-    def make(nodes: Sequence[Node]) -> None:
-        registered.extend(nodes)
-        register(scheduling.kubectl, nodes)
-
-    yield make
-    remove(scheduling.kubectl, registered)
-
-
 @pytest.fixture
 def erased(control_plane: ControlPlane) -> Iterator[Remember]:
     """Remembers objects; they, their namespace and everything in it are gone after the test."""
@@ -65,5 +42,5 @@ def erased(control_plane: ControlPlane) -> Iterator[Remember]:
     yield known.append
     for objects in known:
         (namespace,) = (item["metadata"]["name"] for item in objects if item["kind"] == "Namespace")
-        if control_plane.schedulers:  # a server alone never ends a namespace, and is thrown away
+        if control_plane.controllers:  # a server alone never ends a namespace, and is thrown away
             erase(control_plane.kubectl, namespace, objects)

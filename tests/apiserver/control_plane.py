@@ -1,8 +1,4 @@
-"""etcd, kube-apiserver and, where they are, kube-scheduler and kube-controller-manager on loopback, for one session.
-
-The folder is what `setup-envtest use` fills; kube-scheduler and kube-controller-manager of the same version beside what
-it holds turn scheduling on. No kubelet: pods are bound and never started.
-"""
+"""etcd and kube-apiserver on loopback, for one session, from the folder that `setup-envtest use` fills."""
 
 from __future__ import annotations
 
@@ -17,11 +13,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cdk8s_charts.pods import SCHEDULER
 from operations.cloud import access
 from tests.apiserver.kubectl import Kubectl, wait_until
 
-SCHEDULERS = ("default-scheduler", SCHEDULER)
 _TOKEN = "test-only"
 
 
@@ -30,8 +24,8 @@ class ControlPlane:
     """A server to talk to, and what it can do."""
 
     kubectl: Kubectl
-    schedulers: frozenset[str]
-    """Schedulers that bind pods; without any, no controllers run either, and no pods are made from Deployments."""
+    controllers: bool
+    """Whether controllers run, which end a namespace."""
 
 
 class DiedEarly(Exception):
@@ -74,42 +68,7 @@ def started(assets: Path, folder: Path) -> Iterator[ControlPlane]:
         config = _kubeconfig(folder, f"https://127.0.0.1:{api_port}")
         kubectl = Kubectl(str(access.kubectl()), str(config))
         wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
-        yield ControlPlane(kubectl, _start_controllers(stack, assets, folder, config, key))
-
-
-def _start_controllers(
-    stack: ExitStack, assets: Path, folder: Path, config: Path, key: Path
-) -> frozenset[str]:
-    programs = [assets / "kube-scheduler", assets / "kube-controller-manager"]
-    if not all(program.exists() for program in programs):
-        return frozenset()
-    _run(stack, folder, str(programs[0]), f"--config={_scheduler_config(folder, config)}", "--secure-port=0")
-    _run(
-        stack,
-        folder,
-        str(programs[1]),
-        f"--kubeconfig={config}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        f"--service-account-private-key-file={key}",
-        # Nodes here have no kubelet that would go on reporting; they must not be taken for dead.
-        "--node-monitor-grace-period=24h",
-    )
-    return frozenset(SCHEDULERS)
-
-
-def _scheduler_config(folder: Path, config: Path) -> Path:
-    """One scheduler under both names. The Neuron extension, which the second one asks on EKS, is not here."""
-    path = folder / "scheduler.yaml"
-    content = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(config), "qps": 500, "burst": 500},
-        "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": name} for name in SCHEDULERS],
-    }
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
+        yield ControlPlane(kubectl, controllers=False)
 
 
 @dataclass(frozen=True)

@@ -79,11 +79,3 @@ class Kubectl:
         """All objects of a kind in a namespace."""
         found: list[dict[str, Any]] = self.get(kind, "-n", namespace)["items"]
         return found
-
-    def patch_status(self, kind: str, name: str, status: dict[str, Any], *, namespace: str) -> None:
-        """Merge into an object's status; an object that has just gone is fine."""
-        patch = json.dumps({"status": status})
-        result = self.run(
-            "patch", kind, name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
-        )
-        assert result.returncode == 0 or "NotFound" in result.stderr, result.stderr

@@ -75,7 +75,7 @@ def first(control_plane: ControlPlane, reference: Experiment) -> Iterator[Object
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
     yield objects
-    if control_plane.schedulers:
+    if control_plane.controllers:
         erase(control_plane.kubectl, "versions", objects)
 
 
