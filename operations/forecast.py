@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from benchmark.analyse.acceptance.advice import advise, forecast
-from benchmark.analyse.acceptance.samples import Wishes
-from benchmark.analyse.acceptance.windows import SHAPES, StepTimes, step_times
+from benchmark.analyse.acceptance.windows import SHAPES, StepTimes, Wishes, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands.analysis_commands import points, shares
 from benchmark.commands.plan_options import Value

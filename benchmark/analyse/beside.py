@@ -34,11 +34,7 @@ from core.reading import json_of, text_of
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
 CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
 """What an emulated run says instead of a comparison."""
-VERDICTS = {
-    "reproduced": "reproduced",
-    "not reproduced": "not reproduced",
-    "cannot tell": "inconclusive",
-}
+VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
 """The words of each code of the summary."""
 Answers = Mapping[str, bool]
 """By question, whether the answer is right."""

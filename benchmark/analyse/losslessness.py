@@ -68,12 +68,7 @@ def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
         for case, one in known.values()
     ]
     baseline = {"arm": plan.baseline, **itself} if second else None
-    return {
-        "margin_nats": MARGIN_NATS,
-        "baseline": baseline,
-        "treatments": treatments,
-        "cases": described,
-    }
+    return {"margin_nats": MARGIN_NATS, "baseline": baseline, "treatments": treatments, "cases": described}
 
 
 def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:

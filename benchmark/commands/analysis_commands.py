@@ -50,7 +50,7 @@ def shares(text: str) -> dict[str, float]:
 @option("--json", "Print JSON instead of tables.")
 def compare(old: Path, new: Path, json: bool) -> int:
     """Compare two runs of one plan; exit 1 where something became slower."""
-    from benchmark.analyse.two_runs import compare_runs
+    from benchmark.analyse.runs import compare_runs
 
     found = compare_runs(recorded(old), recorded(new))
     _print(found, "compare.txt", as_json=json)
@@ -72,7 +72,7 @@ def compare(old: Path, new: Path, json: bool) -> int:
 @option("--json", "Print JSON instead of text.")
 def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
-    from benchmark.analyse.two_runs import judge
+    from benchmark.analyse.runs import judge
 
     found = judge(recorded(baseline), recorded(run), slower_by=slower_by, more_errors=more_errors)
     _print(found, "gate.txt", as_json=json)
@@ -110,8 +110,7 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from benchmark.analyse.acceptance import advice
-    from benchmark.analyse.acceptance.samples import Wishes
-    from benchmark.analyse.acceptance.windows import step_times
+    from benchmark.analyse.acceptance.windows import Wishes, step_times
     from benchmark.analyse.acceptance.yields import survivals
 
     run, acceptance, times, timed_with = (

@@ -19,7 +19,7 @@ from core import screen
 from core.words import count, listed
 
 if TYPE_CHECKING:
-    from benchmark.analyse.overview import Row
+    from benchmark.analyse.runs import Row
 
 PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
 
 def rows_of(folder: Path) -> list[Row]:
     """Every folder below `folder`, the newest run first. Raises ResultsError where none holds a run, OSError."""
-    from benchmark.analyse.overview import OTHER, row_of
+    from benchmark.analyse.runs import OTHER, row_of
 
     if not folder.is_dir():
         why = "is not a folder" if folder.exists() else "does not exist"
@@ -131,7 +131,7 @@ def _ranks(rows: Sequence[Row], column: Column) -> list[int]:
 
 
 def _lines(folder: Path, found: Sequence[Row], *, everything: bool) -> Iterator[str]:
-    from benchmark.analyse.overview import newest_pair
+    from benchmark.analyse.runs import newest_pair
 
     rows = [row for row in found if not (row.problem if everything else row.kind)]
     if rows:
@@ -193,7 +193,7 @@ def _typed(folder: Path, row: Row) -> str:
 
 def _write(folder: Path, found: Sequence[Row]) -> Path:
     """The page. Raises StorageError."""
-    from benchmark.analyse.overview import newest_pair
+    from benchmark.analyse.runs import newest_pair
     from benchmark.file_access import write_whole
     from benchmark.show.text import filled
 

@@ -30,16 +30,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from benchmark.analyse.acceptance.samples import Subject, Timed, Wishes, subject_of
 from benchmark.analyse.acceptance.windows import (
     FEW_SHAPES,
     SHAPES,
     Sample,
     Shape,
+    Subject,
+    Timed,
     Window,
+    Wishes,
     mixture,
     predict,
     recommended,
+    subject_of,
 )
 from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, sort_out

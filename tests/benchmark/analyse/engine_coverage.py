@@ -23,7 +23,7 @@ from itertools import chain, pairwise, repeat
 from typing import Any, TypeVar
 
 from benchmark.analyse.acceptance.advice import advise
-from benchmark.analyse.acceptance.samples import Wishes
+from benchmark.analyse.acceptance.windows import Wishes
 from benchmark.analyse.frontier import crossovers
 from benchmark.analyse.stats import percentile, wilson
 from benchmark.analyse.summary import summarise

@@ -60,12 +60,7 @@ class _Sent(Asked):
 def plan_of(arms: dict[str, Server], work: Workload, *, prompts: int, **changes: Any) -> Plan:
     """The first arm is the baseline."""
     described = [
-        {
-            "name": name,
-            "url": server.url,
-            "speculative_tokens": server.k,
-            "max_tokens_per_step": server.k + 1,
-        }
+        {"name": name, "url": server.url, "speculative_tokens": server.k, "max_tokens_per_step": server.k + 1}
         for name, server in arms.items()
     ]
     asked = [{"id": f"chat-{i}", "class": "chat", "prompt": f"Question {i}"} for i in range(prompts)]

@@ -57,9 +57,9 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> Reported:
         (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
         ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 value that speculation sets."),
         (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
-        (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
+        (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records.")
     ],
-    ids=["different", "equal", "no baseline", "absent"],
+    ids=["different", "equal", "no baseline", "absent"]
 )  # fmt: skip
 def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_declare(
     folder: Path, reported: Reported, theirs: dict[str, Any] | None, ours: dict[str, Any] | None, said: str

@@ -68,7 +68,7 @@ def trends(runs: int, **known: Any) -> list[dict[str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     "known",
     [{"rounds": 3}, {"rounds": 3, "spread": 0.3}, {"rounds": 6, "shared": 0.15}, {"rounds": 3, "shared": 0.05, "alike": 0.3}],
-    ids=["three passes", "noisy requests", "noisy blocks", "neighbours alike"],
+    ids=["three passes", "noisy requests", "noisy blocks", "neighbours alike"]
 )  # fmt: skip
 def test_runs_without_drift_alarm_in_at_most_five_of_a_hundred(known: dict[str, Any]) -> None:
     found = trends(60, **known)

@@ -14,8 +14,8 @@ import pytest
 
 from benchmark.analyse.decision import AtLoad, decide, question
 from benchmark.analyse.losslessness import judged
+from benchmark.analyse.runs import compare_runs
 from benchmark.analyse.summary import summarise
-from benchmark.analyse.two_runs import compare_runs
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
@@ -164,7 +164,7 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
     (two_batches(BETTER, usd={}), "use", "[1.98, 2.05] (over plain-b8, the baseline of its own batch and the cheapest)"),
     (kept(searched(("json",)), load=1), "use", "qwen-sd-crowded pays at 1 request at once, the only load with enough answers. Cheapest without an objective: qwen-sd-crowded at 1 request at once, $12 [11.2, 12.8] per million output tokens; then qwen-vllm at 1 request at once, $62.2 [61.2, 63.3] per million output tokens. At 1 at a time, use"),
     (searched(("json",), arms=SAME), "none", "nothing is recommended, because arms share an address (A/A): 0.98 times as fast [0.97, 0.99] is noise."),
-    (lost(searched(("json",)), "qwen-vllm"), "unclear", "because of too few answers; at 1 request at once, 8 of 8 requests of qwen-vllm failed (timeout). Cheapest without an objective: qwen-sd-crowded at 1 request at once, $12 [11.2, 12.8] per million output tokens; too few answers of qwen-vllm at any load of the run."),
+    (lost(searched(("json",)), "qwen-vllm"), "unclear", "because of too few answers; at 1 request at once, 8 of 8 requests of qwen-vllm failed (timeout). Cheapest without an objective: qwen-sd-crowded at 1 request at once, $12 [11.2, 12.8] per million output tokens; too few answers of qwen-vllm at any load of the run.")
 ]  # fmt: skip
 """Runs of all kinds, their advice, and a part of the sentence."""
 
@@ -180,8 +180,8 @@ def test_each_kind_of_run_says_what_to_do() -> None:
     [
         (2, 0.0, "use", "use qwen-sd-crowded"),
         (1, 0.0, "unclear", "because it was measured once per class (repeat to confirm)"),
-        (2, 0.2, "unclear", "nothing is recommended from this load alone, because the client was late there"),
-    ],
+        (2, 0.2, "unclear", "nothing is recommended from this load alone, because the client was late there")
+    ]
 )  # fmt: skip
 def test_one_block_of_each_arm_or_a_late_client_is_not_enough_for_advice(
     times: int, lag_s: float, advice: str, why: str

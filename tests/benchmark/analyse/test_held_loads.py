@@ -45,7 +45,7 @@ def blocks_in_turn(
                     answered(
                         arm, prompt, chunk_s=(0.1, 0.1 + step, 0.1 + 2 * step), phase=phase,
                         pair_id=f"{round_}/{set_}/{phase}/{prompt}", prompt_id=f"chat-{prompt}",
-                        started_unix_s=WALL + at_s + sent_s + 0.5 * prompt, **of_block,
+                        started_unix_s=WALL + at_s + sent_s + 0.5 * prompt, **of_block
                     )
                 )  # fmt: skip
         window = {"steady_from_s": 10.0, "steady_until_s": 20.0}

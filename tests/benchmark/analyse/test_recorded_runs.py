@@ -67,11 +67,7 @@ def speed_ups(summary: dict[str, Any]) -> list[dict[str, Any]]:
     ],
 )
 def test_at_four_at_once_the_ratio_is_what_the_servers_counted(
-    recorded: dict[str, RawRun],
-    summaries: dict[str, dict[str, Any]],
-    name: str,
-    counted: float,
-    verdict: str,
+    recorded: dict[str, RawRun], summaries: dict[str, dict[str, Any]], name: str, counted: float, verdict: str
 ) -> None:
     (found,) = speed_ups(summaries[name])
     assert truth(recorded[name], name) == pytest.approx(counted, abs=0.0015)

@@ -114,7 +114,7 @@ def test_intervals_hold_what_blocks_and_starts_do(
 ) -> None:
     cell = Measurement(
         noise=log_normal, prompts=16, requests=64 * starts, speed_up_spread=by_prompt, blocks=blocks,
-        block_spread=by_block, starts=starts, start_spread=by_start,
+        block_spread=by_block, starts=starts, start_spread=by_start
     )  # fmt: skip
     dice, covered, of_prompts = random.Random(5), 0, 0
     for _ in range(RUNS):
@@ -147,8 +147,8 @@ def test_intervals_contain_the_true_speed_up_and_an_arm_hardly_ever_differs_from
     [
         (1.1, 1.3, 8, "faster"), (0.7, 0.9, 8, "slower"), (0.9, 1.2, 8, "not shown"), (0.97, 1.03, 8, "equivalent"),
         (1.01, 1.03, 8, "equivalent"), (0.99, 1.06, 8, "not shown"), (1.1, 1.3, 5, "too few"), (1.1, 1.3, 6, "faster"),
-        (1.051, 1.06, 8, "faster"), (1.049, 1.06, 8, "not shown"), (0.9, 0.949, 8, "slower"), (0.9, 0.951, 8, "not shown"),
-    ],
+        (1.051, 1.06, 8, "faster"), (1.049, 1.06, 8, "not shown"), (0.9, 0.949, 8, "slower"), (0.9, 0.951, 8, "not shown")
+    ]
 )  # fmt: skip
 def test_a_verdict_needs_a_whole_interval_and_agrees_with_its_p_value(
     low: float, high: float, prompts: int, expected: str

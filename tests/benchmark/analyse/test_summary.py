@@ -263,7 +263,7 @@ ARMS = (
 
 @pytest.mark.parametrize(
     ("change", "loads"),
-    [({}, 2), ({"also_changes": ["another kernel"]}, 0), ({"also_changes": []}, 0), ({"speculative_tokens": 3}, 0)],
+    [({}, 2), ({"also_changes": ["another kernel"]}, 0), ({"also_changes": []}, 0), ({"speculative_tokens": 3}, 0)]
 )  # fmt: skip
 def test_the_scheduler_and_drafting_add_up_to_the_step_where_a_plain_arm_shares_it(
     change: dict[str, Any], loads: int

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.two_runs import compare_runs, judge
+from benchmark.analyse.runs import compare_runs, judge
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED

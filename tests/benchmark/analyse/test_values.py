@@ -26,7 +26,7 @@ SAID = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}
         (
             answered(chunk_s=(0.1, 0.145, 0.19, 0.235), chunk_tokens=(1, 4, 5, 3), stream_chunks=5),
             7,
-            {"tpot_s": 0.135 / 12, "tokens_per_step": 4, "output_tokens_per_s": 13 / 0.235, "llmperf_inter_token_latency_s": 0.235 / 5},
+            {"tpot_s": 0.135 / 12, "tokens_per_step": 4, "output_tokens_per_s": 13 / 0.235, "llmperf_inter_token_latency_s": 0.235 / 5}
         ),
         (answered(**TOTAL), 7, {"tpot_s": 0.2 / 8, "tokens_per_step": 4}),
         (answered(**UNTOLD), 1, {"tpot_s": 0.1}),
@@ -35,10 +35,10 @@ SAID = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}
         (answered(chunk_s=(0.1, 0.1)), 1, {"tpot_s": None}),
         (answered(chunk_tokens=(1, 2, 2), spec_stats=SAID), 7, {"tokens_per_step": 3.5, "tpot_s": 0.2 / 4}),
         (answered(chunk_tokens=(1, 9, 9)), 7, {"tokens_per_step": None, "tpot_s": 0.2 / 18}),
-        (failed(), 1, {"ttft_s": None, "e2e_s": None}),
+        (failed(), 1, {"ttft_s": None, "e2e_s": None})
     ],
     ids=["time per token, not per chunk", "a total gives means", "one token a step", "untold", "one chunk", "one piece",
-         "the server's steps", "merged", "failed"],
+         "the server's steps", "merged", "failed"]
 )  # fmt: skip
 def test_what_is_known_of_a_request_is_by_token_and_what_is_not_is_absent_and_never_zero(
     record: RequestRecord, ceiling: int, expected: dict[str, float | None]

@@ -13,8 +13,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
-from benchmark.analyse.acceptance.samples import Subject, Wishes
-from benchmark.analyse.acceptance.windows import Sample, mixture, step_times
+from benchmark.analyse.acceptance.windows import Sample, Subject, Wishes, mixture, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
@@ -311,9 +310,9 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
         (UPSTREAM.run(), Wishes(k_max=8), "beyond k = 7"),
         (UPSTREAM.run(), Wishes(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
         (raw_run(answered(), arms=TWO_PLAIN), Wishes(), "no arm speculates by its plan"),
-        (raw_run(answered(), answered("spec", chunk_tokens=None)), Wishes(), "no cell tells how many tokens its steps yield"),
+        (raw_run(answered(), answered("spec", chunk_tokens=None)), Wishes(), "no cell tells how many tokens its steps yield")
     ],
-    ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"],
+    ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"]
 )  # fmt: skip
 def test_what_cannot_be_advised_is_refused_in_one_line(run: RawRun, wishes: Wishes, message: str) -> None:
     with pytest.raises(ResultsError, match=message):

@@ -54,11 +54,11 @@ ELSEWHERE, NOT_STEPS = "by position: tokens per chunk", "chunks hold 1.00 tokens
         (ARM, [of(9, 2)], [], "unknown", None, None, "1 of 2 chunks hold more than the 4 tokens"),
         (ARM, [answered("spec", chunk_tokens=None, completion_tokens=13)], [], "unknown", None, None, "chunks hold 6.00 tokens, a step yields 1 to 4"),
         (PLAIN, [of(2, 1)], [], "plain decoding", 1.0, None, "1 of 2 chunks hold more than the 1 tokens"),
-        (PLAIN, [answered()], [], "tokens per chunk", 1.0, None, None),
+        (PLAIN, [answered()], [], "tokens per chunk", 1.0, None, None)
     ],
     ids=["server's own", "positions of chunks", "chunks are not steps", "contradicts its sum",
          "two blocks", "restarted", "block without", "counters", "counters, merged", "one without", "chunks",
-         "counts tokens", "unfinished", "steps", "steps, positions of chunks", "merged", "totals", "plain, merged", "plain"],
+         "counts tokens", "unfinished", "steps", "steps, positions of chunks", "merged", "totals", "plain, merged", "plain"]
 )  # fmt: skip
 def test_the_servers_own_statistics_go_first_then_its_counters_then_chunks_where_they_are_steps(
     arm: Arm,
