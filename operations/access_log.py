@@ -36,6 +36,7 @@ _FORMATS = {
 """Two keys by which an entry of each is known."""
 _WORDS = "the of and to in is it you that he was for on are as with at be this from or had by but not what all we can out"
 """Common words, nearly always a token each."""
+_EACH_WORD = _WORDS.split()
 _NUMBERED_BYTES = 60
 """What number and arrival add to a line, at most."""
 _Time = Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
@@ -106,6 +107,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
     """
     format_, arrivals, left_out, size = "", list[tuple[float, str]](), Counter[str](), 0
     problems: list[Finding] = []
+    unnamed = path.stem if is_label(path.stem) else "all"
     try:
         text = whole_text(path, most_bytes=_MOST_BYTES, beginning=True)
         cut = path.stat().st_size > _MOST_BYTES
@@ -118,7 +120,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
                 if (asked := _asked(request, made_up)) is None:
                     left_out["without an answer"] += 1
                     continue
-                line = prompt_files.as_line({"class": _class(entry, class_key, path)} | asked)
+                line = prompt_files.as_line({"class": _class(entry, class_key, unnamed)} | asked)
             except (Unusable, ValidationError) as error:
                 left_out["that cannot be used"] += 1
                 if len(problems) < prompt_files.MOST_WRONG:
@@ -173,31 +175,31 @@ def _format_of(entry: dict[str, Any], path: Path) -> str:
 
 def _asked(request: _Entry, made_up: random.Random | None) -> dict[str, Any] | None:
     """What a request asked, its text made up where there is a source of chance; nothing where it was not answered."""
-    body: _Body = request
+    messages, words, limit, characters = request.asked(), request.given, request.taken, None
     if request.request_body is not None:
         try:
             body = _Body.model_validate_json(str(request.request_body))
         except ValidationError:
             return None
-    messages, limit = body.asked(), request.taken or body.max_tokens
-    characters = len("\n".join(str(one.get("content")) for one in messages if isinstance(one, dict)))
-    words = request.given if body is request else characters
-    if not words or (body is request and not request.taken):
+        messages, limit = body.asked(), body.max_tokens
+        # No tokens were counted, so a text as long as the one that was sent.
+        characters = len("\n".join(str(one.get("content")) for one in messages if isinstance(one, dict)))
+        words = characters
+    if not words or (characters is None and not limit):
         return None
     limits = {"max_tokens": limit} if limit else {}
-    if made_up is None:
-        if not messages:
-            raise Unusable("has no text of its request", "leave --texts out, and texts are made up")
-        return limits | {"messages": messages}
-    content = " ".join(made_up.choices(_WORDS.split(), k=words))
-    content = content if body is request else content[:characters]  # no tokens were counted
-    return limits | {"messages": [{"role": "user", "content": content}], "made_up": True}
+    if made_up is not None:
+        content = " ".join(made_up.choices(_EACH_WORD, k=words))[:characters]
+        return limits | {"messages": [{"role": "user", "content": content}], "made_up": True}
+    if not messages:
+        raise Unusable("has no text of its request", "leave --texts out, and texts are made up")
+    return limits | {"messages": messages}
 
 
-def _class(entry: dict[str, Any], key: str, path: Path) -> str:
+def _class(entry: dict[str, Any], key: str, unnamed: str) -> str:
     """What `key` names, or else what files of prompts name so."""
     if not key:
-        return prompt_files.name_in(entry, prompt_files.CLASSES, path.stem if is_label(path.stem) else "all")
+        return prompt_files.name_in(entry, prompt_files.CLASSES, unnamed)
     value: Any = entry
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -168,6 +168,7 @@ HUGE: dict[str, Callable[[], tuple[int, Iterable[str]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HUGE)
 def test_of_a_huge_log_as_much_is_read_as_a_run_takes(log: Path, name: str) -> None:
     kept, lines = HUGE[name]()
