@@ -97,7 +97,8 @@ def host_and_port(text: str) -> tuple[str, int]:
 @option("--region REGION", "Instead of the configured one.")
 def publish(**given: Any) -> int:
     """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on."""
-    from benchmark.show.publishing import Publisher, aws_client, upload
+    from benchmark.analyse.sentences import money
+    from benchmark.show.publishing import PRICES, Publisher, aws_client, upload
 
     run, namespace, target = given["folder"], given["namespace"], given["upload"]
     if given["listen"] and not given["follow"]:
@@ -118,7 +119,10 @@ def publish(**given: Any) -> int:
         f"{publisher.destination}: {count(done.calls, 'call')}, {done.data} data for {done.requests} {opening.provenance} "
         f"requests; {done.already_there} were there already"
     )
-    print(f"cost: {done.price()}")
+    calls = f"{count(done.calls, 'call')} {money(done.calls * 0.01 / 1000)}"
+    metrics = f"{count(len(done.metrics), 'metric')} {money(len(done.metrics) * 0.30)}"
+    billed = "for a whole month (billed for the hours that hold data)"
+    print(f"cost: {calls}, {metrics} {billed}; quoted list prices: {PRICES}")
     if done.repeated:
         _report(
             f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice"

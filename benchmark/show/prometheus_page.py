@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from threading import Event, Thread
@@ -39,12 +40,14 @@ def load_label(cell: RequestRecord | Load) -> str:
     return str(cell.concurrency or "replay") if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
 
 
+@dataclass
 class _Series:
-    """One metric of one cell: sum and count of all values, and the values of the last period with their times."""
+    """One metric of one cell."""
 
-    def __init__(self) -> None:
-        self.sum, self.count = 0.0, 0
-        self.recent: list[tuple[float, float]] = []
+    sum: float = 0.0
+    count: int = 0
+    recent: list[tuple[float, float]] = field(default_factory=list)
+    """When a request of the last period ended, and a value of it."""
 
     def add(self, end_s: float, values: list[float]) -> None:
         self.sum, self.count = self.sum + sum(values), self.count + len(values)

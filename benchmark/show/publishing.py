@@ -22,11 +22,10 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-from benchmark.analyse.sentences import money
-from benchmark.analyse.values import Records, published_values
+from benchmark.analyse.values import published_values
 from benchmark.errors import PlanError, PublishError, ResultsError, StorageError
 from benchmark.measure.journal import FILE_NAME, RawRun
 from benchmark.measure.records import BlockRecord, Checker, Record, RequestRecord, RunRecord, from_json
@@ -51,9 +50,10 @@ run would make an alarm of its first minute."""
 _REQUESTS_PER_PARCEL = 50
 _DIGITS = 3
 """Significant digits of published values, so that equal ones share an entry; the raw file keeps them all."""
-_CALLS_USD, _METRIC_MONTH_USD = 0.01, 0.30
-"""Prices of 1,000 calls, and of a metric for a month (the first 10,000)."""
-_PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
+PRICES = (
+    "$0.01 per 1,000 PutMetricData calls, $0.30 per custom metric and month, the first 10,000 (as commonly quoted for us-east-1; "
+    "AWS's own page was not read)"
+)
 KEPT = (
     *("requests.jsonl", "divergence.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
     *("report.html", "*.csv", "llmperf/**/*.json"),
@@ -61,12 +61,11 @@ KEPT = (
 """What is copied to S3 where it exists; the ledger of publications belongs to the folder and stays."""
 
 
-@dataclass(frozen=True)
-class Parcel:
+class Parcel(NamedTuple):
     """All data of some requests. It is sent in one call, so that a request is counted whole or not at all."""
 
-    request_ids: tuple[str, ...]
-    data: tuple[dict[str, Any], ...]
+    request_ids: list[str]
+    data: list[dict[str, Any]]
 
     @property
     def size(self) -> int:
@@ -88,16 +87,6 @@ class Published:
     """Attempts beyond the first that calls needed. One that had timed out may have been counted all the same."""
     metrics: set[tuple[str, ...]] = field(default_factory=set)
     """Names with their dimensions, which is what is billed."""
-
-    def price(self) -> str:
-        """What the calls and the metrics cost, at quoted list prices."""
-        metrics = len(self.metrics)
-        return (
-            f"{count(self.calls, 'call')} {money(self.calls / 1000 * _CALLS_USD)}, {count(metrics, 'metric')} "
-            f"{money(metrics * _METRIC_MONTH_USD)} for a whole month (billed for the hours that hold data); quoted list "
-            f"prices: {money(_CALLS_USD)} per 1,000 PutMetricData calls, {money(_METRIC_MONTH_USD)} per custom metric and "
-            f"month, the first 10,000 ({_PRICES_SOURCE})"
-        )
 
 
 class Publisher:
@@ -208,40 +197,34 @@ def aws_client(service: str, endpoint_url: str | None = None, region: str | None
         raise PublishError(f"{service}: {error}; set AWS_REGION or give --region") from error
 
 
-def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> list[Parcel]:
+def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
     """Records as parcels, by cell and minute. Failed ones count as errors only."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
         minute = record.started_unix_s // EVERY_S * EVERY_S
         groups[record.arm, record.class_, load_label(record), minute].append(record)
-    return [
-        _parcel(plan, cell, minute, members[start : start + _REQUESTS_PER_PARCEL])
-        for (*cell, minute), members in groups.items()
-        for start in range(0, len(members), _REQUESTS_PER_PARCEL)
-    ]
-
-
-def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) -> Parcel:
-    """Records of one cell (arm, class, load) and one minute."""
-    names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
-    dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
-    values: dict[str, list[float]] = defaultdict(list)
-    for record in records:
-        for name, found in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():
-            values[name] += found
-    data = [
-        {
-            "MetricName": metric.cloudwatch_name,
-            "Dimensions": dimensions,
-            "Timestamp": datetime.fromtimestamp(minute, UTC),
-            "Unit": metric.cloudwatch_unit,
-            "Values": list(part),
-            "Counts": [float(count) for count in part.values()],
-        }
-        for metric in PUBLISHED
-        for part in _parts(values[metric.name])
-    ]
-    return Parcel(tuple(map(_request_id, records)), tuple(data))
+    for (arm, class_, load, minute), members in groups.items():
+        names = zip(Metric.dimensions, (plan.experiment, arm, class_, load), strict=True)
+        dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
+        for start in range(0, len(members), _REQUESTS_PER_PARCEL):
+            records = members[start : start + _REQUESTS_PER_PARCEL]
+            values: dict[str, list[float]] = defaultdict(list)
+            for record in records:
+                for name, found in published_values(record, plan.arm(arm).max_tokens_per_step).items():
+                    values[name] += found
+            data = [
+                {
+                    "MetricName": metric.cloudwatch_name,
+                    "Dimensions": dimensions,
+                    "Timestamp": datetime.fromtimestamp(minute, UTC),
+                    "Unit": metric.cloudwatch_unit,
+                    "Values": list(part),
+                    "Counts": [float(count) for count in part.values()],
+                }
+                for metric in PUBLISHED
+                for part in _parts(values[metric.name])
+            ]
+            yield Parcel([*map(_request_id, records)], data)
 
 
 def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
@@ -255,9 +238,10 @@ def calls(waiting: Iterable[Parcel]) -> Iterator[list[Parcel]]:
     """Parcels packed into as few calls as the limits allow, in order."""
     batch: list[Parcel] = []
     for parcel in waiting:
-        data = sum(len(one.data) for one in (*batch, parcel))
-        size = sum(one.size for one in (*batch, parcel))
-        if batch and (data > MAX_DATA or size > MAX_BYTES):
+        wanted = [*batch, parcel]
+        if batch and (
+            sum(len(one.data) for one in wanted) > MAX_DATA or sum(one.size for one in wanted) > MAX_BYTES
+        ):
             yield batch
             batch = []
         batch.append(parcel)
