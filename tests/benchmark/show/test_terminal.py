@@ -13,6 +13,7 @@ from benchmark.analyse.summary import summarise
 from benchmark.show.text import render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_verdicts
+from tests.benchmark.show.runs import run_of
 
 Summaries = dict[str, dict[str, Any]]
 SAYS = {
@@ -26,8 +27,14 @@ SAYS = {
     "nothing asked": ["INCOMPLETE (0 of 24 requests): ", "arm spec; window 4; verdict too few prompts"],
     "two endpoints": ["Is b faster than a for Qwen3-32B?", "no clear difference: keep a;"],
     "merged chunks": ["Use qwen-sd-vllm (window 7): 2.93 times faster for repetition [2.75, 3.12]"],
-    "near-ties": ["equal to the baseline's in 34 of 40; of the rest 6 near-ties, 0 faults, 0 cannot tell;", "spec from it more often than that"],
-    "faults": ["of the rest 0 near-ties, 6 faults", "the baseline differs from itself in 4 of 32 [0.05, 0.28]"],
+    "near-ties": [
+        "equal to the baseline's in 34 of 40; of the rest 6 near-ties, 0 faults, 0 cannot tell;",
+        "spec from it more often than that",
+    ],
+    "faults": [
+        "of the rest 0 near-ties, 6 faults",
+        "the baseline differs from itself in 4 of 32 [0.05, 0.28]",
+    ],
 }
 """Of the short report; upper and lower case aside."""
 SAYS_ALL = {
@@ -82,6 +89,14 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(
         text = f"{render(summary)}\n{render_all(summary)}"
         assert max(map(len, text.splitlines())) <= columns, case
         assert Counter(re.findall(r"\d+\.\d+", render_all(summary))) == numbers, case
+
+
+def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
+    loads = tuple({"concurrency": None, "rate_per_s": rate} for rate in (0.1, 4.0, 8.0))
+    search = {"low": 0.1, "high": 8.0, "by": "rate"}
+    text = render(summarise(run_of(classes=("json",), loads=loads, rate=[], concurrency=[], search=search)))
+    bursts = "From 4 requests/s on, a set of requests arrives within the time of 3 answers"
+    assert bursts in " ".join(text.split())
 
 
 def test_of_many_warnings_the_first_are_in_the_short_report_and_another_engine_is_among_them(
