@@ -44,7 +44,7 @@ _Tokens = Annotated[int, Field(ge=0, le=1 << 20)] | None
 _REMEDY = "give times as seconds or as 2026-11-22T18:15:46.68Z, and lengths as whole numbers up to 1,048,576"
 
 
-class _Body(BaseModel):
+class _LoggedBody(BaseModel):
     """What a request asked, as far as the log has it."""
 
     messages: Any = None
@@ -57,7 +57,7 @@ class _Body(BaseModel):
         return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else []
 
 
-class _Entry(_Body):
+class _LoggedRequest(_LoggedBody):
     """One request; nginx logs it at its end, with its body instead of the tokens."""
 
     at: _Time = Field(validation_alias=AliasChoices("startTime", "start_time", "msec"))
@@ -115,7 +115,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
             try:
                 entry = prompt_files.entry_of(entry_text)
                 format_ = format_ or _format_of(entry, path)
-                request = _Entry.model_validate(entry)
+                request = _LoggedRequest.model_validate(entry)
                 made_up = None if texts else random.Random(f"{seed}/{number}")
                 if (asked := _asked(request, made_up)) is None:
                     left_out["without an answer"] += 1
@@ -173,12 +173,12 @@ def _format_of(entry: dict[str, Any], path: Path) -> str:
     raise Misuse(Finding(path.name, None, reason, remedy))
 
 
-def _asked(request: _Entry, made_up: random.Random | None) -> dict[str, Any] | None:
+def _asked(request: _LoggedRequest, made_up: random.Random | None) -> dict[str, Any] | None:
     """What a request asked, its text made up where there is a source of chance; nothing where it was not answered."""
     messages, words, limit, characters = request.asked(), request.given, request.taken, None
     if request.request_body is not None:
         try:
-            body = _Body.model_validate_json(str(request.request_body))
+            body = _LoggedBody.model_validate_json(str(request.request_body))
         except ValidationError:
             return None
         messages, limit = body.asked(), body.max_tokens

@@ -31,7 +31,7 @@ from experiment.expected import as_json as in_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
 
-Advice = Callable[[Wishes], Mapping[str, Any]]
+Evidence = Callable[[Wishes], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
 
 
@@ -114,8 +114,8 @@ def command(
     if run or acceptance:
         try:
             raw = journal.read(run) if run else None
-            advice = partial(advise, raw) if raw else of_file(acceptance or Path())
-            predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
+            evidence = partial(advise, raw) if raw else of_file(acceptance or Path())
+            predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)
         except Refusal as error:
             raise Misuse(str(error)) from None
         plan = raw.plan if raw else None
@@ -239,19 +239,21 @@ def published(one: Expected) -> Steps:
     )
 
 
-def of_file(path: Path) -> Advice:
+def of_file(path: Path) -> Evidence:
     """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
     return partial(forecast, survivals(path), basis=str(path))
 
 
 def predict(
-    experiment: Experiment, arm: Arm, *, steps: Steps, advice: Advice, mix: Mapping[str, float] | None
+    experiment: Experiment, arm: Arm, *, steps: Steps, evidence: Evidence, mix: Mapping[str, float] | None
 ) -> tuple[Prediction, ...]:
     """Every class of the evidence and, last, their mixture as `all classes` where there are several.
 
     Raises `Misuse`, also for a mixture of classes of which nothing is known.
     """
-    likely, slow, fast = (_rows(arm, advice, mix, times) for times in (steps.likely, steps.slow, steps.fast))
+    likely, slow, fast = (
+        _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
+    )
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     weights = mix or dict.fromkeys(likely, 1.0)
     total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
@@ -279,11 +281,11 @@ def predict(
 
 
 def _rows(
-    arm: Arm, advice: Advice, mix: Mapping[str, float] | None, times: StepTimes
+    arm: Arm, evidence: Evidence, mix: Mapping[str, float] | None, times: StepTimes
 ) -> dict[str, Mapping[str, Any]]:
     """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
     k = arm.num_speculative_tokens
-    evidence = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+    advice = evidence(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
 
     def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
@@ -297,8 +299,8 @@ def _rows(
             "forecast an arm with a smaller window"
         )
 
-    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(evidence["cells"])}
-    mixes = one_load(evidence["mixes"])
+    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(advice["cells"])}
+    mixes = one_load(advice["mixes"])
     if mixes and len(rows) > 1:
         # Tokens per step of mixed traffic: steps add up, weighted by tokens.
         weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}

@@ -78,7 +78,7 @@ class Rental:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class RentalDecision:
     """What to do."""
 
     advice: Advice
@@ -90,7 +90,7 @@ class Decision:
     """None also where the tokens of a month are not known."""
 
 
-def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
+def decide(predictions: Sequence[Prediction], rental: Rental) -> RentalDecision:
     """Rent for the classes for which drafting pays, else for those for which it is likely to."""
     own = [one for one in predictions if one.class_name != WHOLE and one.share]
     sure, unsure, lost = (
@@ -101,7 +101,7 @@ def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
     if not chosen:
         more = f"{drafting} more than it saves for {_names(own)} (predicted: {_speed(own)})"
         nothing = f"so nothing would pay back the run, {rental.price}."
-        return Decision(advice="do not rent", sentence=f"Do not rent: {more}, {nothing}")
+        return RentalDecision(advice="do not rent", sentence=f"Do not rent: {more}, {nothing}")
     share = sum(one.share for one in chosen)
     before = chosen[0].baseline_usd_per_million
     saved = sum((before - one.usd_per_million) * one.share for one in chosen) / share
@@ -118,7 +118,7 @@ def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
         sentences.append(f"for {_names(lost)} drafting costs more than it saves")
     if rest := [one for one in unsure if one not in chosen]:
         sentences.append(f"for {_names(rest)} it is open whether drafting pays")
-    return Decision(
+    return RentalDecision(
         advice="rent" if sure else "find out",
         sentence="; ".join(sentences) + ".",
         classes=tuple(one.class_name for one in chosen),
@@ -127,12 +127,14 @@ def decide(predictions: Sequence[Prediction], rental: Rental) -> Decision:
     )
 
 
-def without_acceptance(needed: Sequence[BreakEven], rental: Rental, *, usd_per_million: float) -> Decision:
+def without_acceptance(
+    needed: Sequence[BreakEven], rental: Rental, *, usd_per_million: float
+) -> RentalDecision:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
     first = needed[0]
     best = first.most_tokens_per_step / first.tokens_per_step
     if first.most_tokens_per_step < first.low:
-        return Decision(
+        return RentalDecision(
             advice="do not rent",
             sentence=f"Do not rent: with arm {rental.arm} a step yields {first.most_tokens_per_step} tokens at most and is predicted to "
             f"take as long as {first.low:.1f} plain ones or more, so drafting costs more than it saves whatever is accepted.",
@@ -144,7 +146,7 @@ def without_acceptance(needed: Sequence[BreakEven], rental: Rental, *, usd_per_m
     if best > 1:
         least = rental.usd / (usd_per_million * (1 - 1 / best))
         sentence += f"; a run on Trn2 costs {rental.price}, paid back after {_millions(least)} output tokens at the earliest"
-    return Decision(advice="measure", sentence=f"{sentence}.")
+    return RentalDecision(advice="measure", sentence=f"{sentence}.")
 
 
 def _names(found: Sequence[Prediction]) -> str:

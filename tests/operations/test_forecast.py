@@ -36,7 +36,7 @@ def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
 
 
 def _predict(experiment: Experiment, steps: Steps, path: Path) -> tuple[Prediction, ...]:
-    return predict(experiment, experiment.arms[1], steps=steps, advice=of_file(path), mix=None)
+    return predict(experiment, experiment.arms[1], steps=steps, evidence=of_file(path), mix=None)
 
 
 def test_a_mixture_lies_between_the_ceiling_and_what_cannot_pay(
