@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,22 +16,29 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from moto.kms.models import kms_backends
 
 from core.findings import Finding, Outside, State, fine
-from experiment import Experiment
+from experiment import Experiment, load
+from experiment.catalogue.models import MODELS
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.model import Capacity
+from infra.deployment_file import Lasting
 from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp
-from operations.preflight import account, reach
+from operations.preflight import account as checks
+from operations.preflight import reach
 from operations.preflight.checklist import judge
-from operations.preflight.reach import Web
+from operations.preflight.reach import Web, guarded, licences
+from tests.conftest import ROOT
 from tests.operations import clients
 from tests.operations.clients import shared_client
 from tests.operations.clock import START
+from tests.store.conftest import TOKEN, StandInHub, hub
 
+__all__ = ["hub"]
 RESERVATION = "cr-0123456789abcdef0"
 ENDS = START + timedelta(hours=5)
 BLOCK = {
@@ -43,7 +51,6 @@ BLOCK = {
 }
 STACK = {
     "StackName": "qwen3-32b-cluster",
-    "StackStatus": "UPDATE_ROLLBACK_FAILED",
     "StackStatusReason": "The following resource(s) failed: [Group]. ",
     "CreationTime": START,
 }
@@ -70,7 +77,7 @@ def stubbed(service: str, operation: str, *answers: Any) -> Aws:
 
 
 def quota(value: float) -> Told:
-    told = {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}
+    told = {"ServiceCode": "ec2", "QuotaCode": checks.TRN_QUOTA, "Value": value}
     return "service-quotas", "get_service_quota", {"Quota": told}
 
 
@@ -111,53 +118,49 @@ def with_block(experiment: Experiment, **changes: Any) -> Experiment:
 
 
 def of_block(**changes: Any) -> Check:
-    return lambda experiment, aws: account.reserved(with_block(experiment, **changes), aws, now=START)
+    return lambda experiment, aws: checks.reserved(with_block(experiment, **changes), aws, now=START)
 
 
 def system_quota(_experiment: Experiment, aws: Aws) -> Finding:
-    return account.system_quota(aws)
+    return checks.system_quota(aws)
 
 
 def bootstrap(_experiment: Experiment, aws: Aws) -> Finding:
-    return account.bootstrap(aws)
+    return checks.bootstrap(aws)
 
 
 def bootstrapped(version: str) -> Told:
     return "ssm", "get_parameter", {"Parameter": {"Value": version}}
 
 
-def refused(service: str, operation: str, code: str) -> Told:
-    return service, operation, code
-
-
-WELL: list[tuple[Check, Told, str]] = [
-    (account.quota, quota(192), "192 vCPUs"),
-    (bootstrap, bootstrapped("28"), "version 28"),
-    (account.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0"),
-    (account.addons, addons(), "all pinned versions are offered for 1.35"),
-    (account.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done"),
-    (account.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "standard support until 2027-03-27"),
-    (account.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a"),
-    (of_block(ends_at=stamp(ENDS)), block(), "active until 2026-04-01T17:00:00Z, 5.0 hours from now"),
-]
-NO_QUOTA = refused("service-quotas", "get_service_quota", "NoSuchResourceException")
-NO_BLOCK = refused("ec2", "describe_capacity_reservations", "InvalidCapacityReservationId.NotFound")
+NO_QUOTA = "service-quotas", "get_service_quota", "NoSuchResourceException"
+NO_BLOCK = "ec2", "describe_capacity_reservations", "InvalidCapacityReservationId.NotFound"
 LATER = block(State="scheduled", StartDate=START + timedelta(days=1))
 HALF = "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
 GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2"
 FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the bastion need 10"
-MISSING: list[tuple[Check, Told, str, str]] = [
-    (account.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
-    (account.quota, NO_QUOTA, "0 vCPUs", "192"),
+ACTIVE = "active until 2026-04-01T17:00:00Z, 5.0 hours from now"
+FOUND: list[tuple[Check, Told, str, str]] = [
+    (checks.quota, quota(192), "192 vCPUs", ""),
+    (lambda one, aws: checks.quota(with_block(one), aws), quota(0), "does not count against", ""),
+    (bootstrap, bootstrapped("28"), "version 28", ""),
+    (checks.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
+    (checks.addons, addons(), "all pinned versions are offered for 1.35", ""),
+    (checks.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
+    (checks.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
+    (checks.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
+    (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
+    (checks.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
+    (checks.quota, NO_QUOTA, "0 vCPUs", "192"),
     (system_quota, quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
     (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://111122223333/us"),
-    (account.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
-    (account.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
-    (account.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
-    (account.kubernetes_version, version("1.35", "EXTENDED_SUPPORT"), "costs $0.60 an hour", "standard"),
-    (account.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
-    (account.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
-    (account.offered, zones(), "not offered in us-east-2", "change cluster.region"),
+    (checks.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
+    (checks.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
+    (checks.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
+    (checks.kubernetes_version, version("1.35", "EXTENDED_SUPPORT"), "costs $0.60 an hour", "standard"),
+    (checks.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
+    (checks.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
+    (checks.offered, zones(), "not offered in us-east-2", "change cluster.region"),
     (of_block(), LATER, "is scheduled and starts at 2026-04-02", "after that"),
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),
@@ -170,21 +173,11 @@ MISSING: list[tuple[Check, Told, str, str]] = [
 
 
 def test_what_is_there_is_fine_and_what_is_missing_a_finding_with_what_to_do(experiment: Experiment) -> None:
-    for check, told, says in WELL:
+    for check, told, says, remedy in FOUND:
         found = check(experiment, stubbed(*told))
-        assert (found.state, says in found.said()) == (State.FINE, True), found
-    for check, told, says, remedy in MISSING:
-        found = check(experiment, stubbed(*told))
-        assert (found.state, says in found.said()) == (State.FINDING, True), found
-        assert remedy in found.remedy
-
-
-def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
-    assert account.quota(with_block(experiment), aws).state is State.FINE
-
-
-def test_a_system_node_has_the_four_vcpus_that_the_quota_counts() -> None:
-    assert SYSTEM_INSTANCE_TYPE.endswith(".xlarge")
+        state = State.FINDING if remedy else State.FINE
+        assert (found.state, says in found.said(), remedy in found.remedy) == (state, True, True), found
+    assert SYSTEM_INSTANCE_TYPE.endswith(".xlarge"), "the four vCPUs that the quota counts"
 
 
 class _Registry(BaseHTTPRequestHandler):
@@ -218,15 +211,14 @@ class _Registry(BaseHTTPRequestHandler):
 
     def _send(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for name, value in (headers or {}).items():
+        for name, value in {**(headers or {}), "Content-Length": str(len(text))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(text.encode())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
     """Host and port of a registry without a certificate."""
     http = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
@@ -238,7 +230,7 @@ def registry() -> Iterator[str]:
     thread.join()
 
 
-def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
+def test_an_image_is_asked_for_as_a_kubelet_would(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(image: str) -> Finding:
         return reach.reachable(f"{registry}/{image}", Web(scheme="http"))
 
@@ -256,34 +248,100 @@ def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
             found(image)
     with pytest.raises(Outside, match="does not answer"):
         reach.reachable("127.0.0.1:1/neuron/vllm:1.0", Web(scheme="http"))
-
-
-def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operations.preflight.reach._PATIENCE_S", 0.3)
+    monkeypatch.setattr(reach, "_PATIENCE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Outside, match="no whole answer"):
         Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
-def test_this_machine_must_be_among_the_admin_cidrs(experiment: Experiment, registry: str) -> None:
-    web = Web(address_service=f"http://{registry}/ip")
-
+def test_this_machine_must_be_among_the_admin_cidrs_and_a_private_endpoint_needs_the_plugin(
+    experiment: Experiment, registry: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def judged(*cidrs: str) -> Finding:
         cluster = experiment.cluster.model_copy(update={"admin_cidrs": cidrs})
+        web = Web(address_service=f"http://{registry}/ip")
         return reach.admin_cidrs(replace(experiment, cluster=cluster), web)
 
     assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE
-    outside = judged("198.51.100.0/24")
-    assert outside.remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
-
-
-def test_a_private_endpoint_needs_the_plugin(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    assert judged("198.51.100.0/24").remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "session-manager-plugin is not installed" in reach.admin_cidrs(experiment, Web()).said()
+    assert "session-manager-plugin is not installed" in judged().said()
     (tmp_path / "session-manager-plugin").write_text("")
     (tmp_path / "session-manager-plugin").chmod(0o755)
-    assert reach.admin_cidrs(experiment, Web()).state is State.FINE
+    assert judged().state is State.FINE
+
+
+ACCOUNT = "123456789012"
+
+
+def documented() -> list[dict[str, Any]]:
+    """The statements of the guide, for moto's account."""
+    guide = (ROOT / "docs" / "what-you-have.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```json\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    return list(json.loads(text.replace("111122223333", ACCOUNT)))
+
+
+def key(*statements: dict[str, Any], **more: str) -> Lasting:
+    policy = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+    made = shared_client("kms").create_key(Policy=policy, **more)["KeyMetadata"]
+    return Lasting(kms_key=made["Arn"])
+
+
+NEEDED = [
+    f"arn:aws:iam::{ACCOUNT}:root kms:CreateGrant",
+    "logs.us-east-2.amazonaws.com kms:Encrypt",
+    "cloudwatch.amazonaws.com kms:Decrypt, cloudwatch.amazonaws.com kms:GenerateDataKey",
+]
+
+
+def test_an_imported_key_needs_each_statement_of_the_guide_and_must_be_usable(aws: Aws) -> None:
+    assert checks.imported_key(aws, Lasting()).state is State.FINE
+    assert checks.imported_key(aws, key(*documented())).state is State.FINE
+    for statement, says in zip(documented(), NEEDED, strict=True):
+        found = checks.imported_key(aws, key(*(one for one in documented() if one != statement)))
+        assert (found.state, says in found.why) == (State.FINDING, True), found
+        assert "docs/what-you-have.md" in found.remedy
+    gone = f"arn:aws:kms:us-east-2:{ACCOUNT}:key/0a1b2c3d-0000-4000-8000-000000000000"
+    assert checks.imported_key(aws, Lasting(kms_key=gone)).why.endswith("no such key")
+    disabled = key(*documented())
+    kms_backends[ACCOUNT]["us-east-2"].disable_key(disabled.kms_key.rpartition("/")[2])
+    assert "is Disabled" in checks.imported_key(aws, disabled).why
+    signing = key(*documented(), KeySpec="HMAC_256", KeyUsage="GENERATE_VERIFY_MAC")
+    assert "of kind HMAC_256; a symmetric key" in checks.imported_key(aws, signing).why
+
+
+def test_models_that_hugging_face_gives_to_accepted_users_only_are_asked_for_before_anything_is_rented(
+    experiment: Experiment, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(token: str | None, *, model: str = "org/model", revision: str | None = None) -> Finding:
+        monkeypatch.setenv("HF_TOKEN", token or "")
+        known = replace(MODELS["Qwen/Qwen3-0.6B"], name=model, gated=True)
+        weights = replace(experiment.baseline.target, model=known, revision=revision)
+        arms = (replace(experiment.baseline, target=weights),)
+        return licences(replace(experiment, arms=arms, token_secret="hf-token"), endpoint=hub.url)
+
+    unseen = "org/other does not exist on Hugging Face, or HF_TOKEN may not see it"
+    assert ask(TOKEN, model="org/other").why == unseen
+    assert ask(TOKEN, revision="b" * 40).why == f"org/model has no revision {'b' * 40}"
+    hub.gated = True
+    found = ask(TOKEN)
+    there = "HF_TOKEN may read org/model; Secret hf-token must hold the same token"
+    assert (found.state, found.why) == (State.FINE, there)
+    found = ask("hf_somebody-else")
+    assert found.why == "org/model is gated, and the account of HF_TOKEN has no access"
+    assert "accept its licence on https://huggingface.co/org/model" in found.remedy
+    assert (found.state, hub.downloaded) == (State.FINDING, [])
+    del hub.files["config.json"]
+    assert ask(TOKEN).state is State.FINE, "a head without that file is given out as well"
+    with pytest.raises(Outside, match="HF_TOKEN is not set, so it is not known whether org/model can be"):
+        ask(None)
+    hub.url = "http://127.0.0.1:1"
+    with pytest.raises(Outside, match="Hugging Face could not be asked"):
+        ask(TOKEN)
+    assert guarded(experiment) == ()
+    llama = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
+    assert [one.model.name for one in guarded(llama)] == [one.model.name for one in llama.weights]
+    elsewhere = replace(llama.baseline, target=replace(llama.baseline.target, address="s3://mine/llama"))
+    assert guarded(replace(llama, arms=(elsewhere,))) == ()
 
 
 def test_preflight_as_it_is_called(
@@ -297,17 +355,17 @@ def test_preflight_as_it_is_called(
     with Stubber(eks) as stub:
         stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
         assert main(["preflight", "--json"]) == 1
-    checks = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
-    assert checks["image"]["why"] == "public.ecr.aws/neuron/neuron-helm-chart:1.10.0", (
+    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["image"]["why"] == "public.ecr.aws/neuron/neuron-helm-chart:1.10.0", (
         "asked for as images are"
     )
-    assert next(iter(checks)) == "credentials"
-    assert checks["credentials"]["state"] == "fine"
-    assert checks["bootstrap"]["state"] == "finding"
-    assert checks["bootstrap"]["remedy"] == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
-    assert checks["kubernetes"]["state"] == "unknown"
-    assert "eks:DescribeClusterVersions" in checks["kubernetes"]["where"]
-    assert all(one["remedy"] for one in checks.values() if one["state"] != "fine")
+    assert next(iter(found)) == "credentials"
+    assert found["credentials"]["state"] == "fine"
+    assert found["bootstrap"]["state"] == "finding"
+    assert found["bootstrap"]["remedy"] == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
+    assert found["kubernetes"]["state"] == "unknown"
+    assert "eks:DescribeClusterVersions" in found["kubernetes"]["where"]
+    assert all(one["remedy"] for one in found.values() if one["state"] != "fine")
     assert main(["preflight", "--account", "111122223333"]) == 1
     out = capsys.readouterr().out
     assert "these credentials are not of 111122223333" in " ".join(out.split())
@@ -315,13 +373,20 @@ def test_preflight_as_it_is_called(
 
 
 def test_without_credentials_only_what_needs_none_is_checked(
-    experiment: Experiment, credentials: None, monkeypatch: pytest.MonkeyPatch
+    credentials: None, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(reach, "reachable", lambda *_: fine(""))
-    findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
+    web = Web()
+    web.hub = hub.url
+    llama = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
+    findings = list(judge(llama, Aws("us-east-2"), web, now=START))
     others = [one.check for one in findings if one.check != "image"]
-    assert others == ["credentials", "account", "admin_cidrs"]
+    assert others == ["credentials", "account", "licences", "admin_cidrs"]
     assert {one.state for one in findings[:2]} == {State.UNKNOWN}
     assert "versions, bootstrap and stacks were not asked about" in findings[1].said()
+    (found,) = (one for one in findings if one.check == "licences")
+    assert found.state is State.FINDING
+    assert found.why.startswith("meta-llama/Llama-3.1-8B-Instruct does not exist")
