@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import cycle
+from subprocess import PIPE, Popen
 from time import perf_counter
 from typing import Any, Self
 
 from aiohttp import web
+
+from tests.conftest import ROOT
 
 MODEL = "Qwen/Qwen3-32B"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -44,6 +50,15 @@ class Seen:
     """Its connection's other end."""
     ended: float = 0.0
     """Before the client can know of it."""
+    sent_s: list[float] = field(default_factory=list)
+    """When each chunk with output left, seconds since the request's arrival."""
+    tokens: list[int] = field(default_factory=list)
+    """How many it held."""
+
+    @property
+    def nonce(self) -> str:
+        text = self.body["messages"][-1]["content"] if self.body.get("messages") else self.body["prompt"]
+        return str(text)[1:7]
 
 
 class Endpoint:
@@ -81,6 +96,7 @@ class Endpoint:
         app.router.add_get("/{arm}/v1/models", self._models)
         app.router.add_get("/{arm}/metrics", self._metrics)
         app.router.add_get("/{arm}/version", self._version)
+        app.router.add_get("/truth", self._truth)
         app.router.add_post("/{arm}/v1/completions", self._answer)
         app.router.add_post("/{arm}/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
@@ -109,6 +125,12 @@ class Endpoint:
             raise web.HTTPNotFound
         return web.json_response({"version": self.versions[request.match_info["arm"]]})
 
+    async def _truth(self, request: web.Request) -> web.Response:
+        """What was answered since this was last asked."""
+        seen, self.seen[:] = [*self.seen], []
+        answers = [{"key": s.nonce, "arm": s.arm, "sent_s": s.sent_s, "tokens": s.tokens} for s in seen]
+        return web.json_response(answers)
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         arm = request.match_info["arm"]
         seen = Seen(arm, await request.json(), perf_counter(), request.get_extra_info("peername"))
@@ -121,6 +143,27 @@ class Endpoint:
         await response.prepare(request)
         await _stream(response, self.arms[arm], seen)
         return response
+
+
+@contextmanager
+def in_a_process(module: str, *arguments: object) -> Iterator[str]:
+    """The address of a server that a module serves until its standard input ends: it does not share the client's event loop."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with Popen(
+        command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as server:
+        try:
+            assert server.stdout
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def serve(server: Endpoint) -> None:
+    """Be such a module."""
+    with server:
+        print(f"http://127.0.0.1:{server.port}", flush=True)
+        sys.stdin.read()
 
 
 async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> None:
@@ -140,6 +183,8 @@ async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> N
         content = choice({"content": text}) if chat else {"index": 0, "text": text, "finish_reason": None}
         if done == total:
             content["finish_reason"] = "length"
+        seen.sent_s.append(perf_counter() - seen.began)
+        seen.tokens.append(size)
         await response.write(event(content, done))
     await response.write(sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": done}}))
     seen.ended = perf_counter()

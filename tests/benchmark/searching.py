@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tests.benchmark.analyse.searches import (
     figures,
 )
 from tests.benchmark.conftest import plan_content
-from tests.benchmark.endpoint import Endpoint, sse
+from tests.benchmark.endpoint import Endpoint, in_a_process, serve, sse
 from tests.conftest import ROOT
 
 TOKENS = 37
@@ -91,18 +91,9 @@ def _event(choice: dict[str, Any] | None, done: int) -> bytes:
     return sse({"choices": choices, "usage": {"prompt_tokens": 9, "completion_tokens": done}})
 
 
-@contextlib.contextmanager
-def served(speed: float = 1.0) -> Iterator[str]:
-    """The address of the servers, so many times as fast, in a process of their own that ends with the block."""
-    command = [sys.executable, "-m", "tests.benchmark.searching", "--serve", str(speed)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as server:
-        try:
-            assert server.stdout
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
+def served(speed: float = 1.0) -> AbstractContextManager[str]:
+    """The address of the servers, so many times as fast."""
+    return in_a_process("tests.benchmark.searching", "--serve", speed)
 
 
 def plan(address: str, arms: tuple[str, ...], requests: int, **more: Any) -> dict[str, Any]:
@@ -141,9 +132,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.serve:
-        with Loaded(options.serve) as server:
-            print(f"http://127.0.0.1:{server.port}", flush=True)
-            sys.stdin.read()
+        serve(Loaded(options.serve))
         return 0
     return shown(figures(options.runs, options.seed))
 

@@ -78,18 +78,6 @@ def test_a_run_is_a_row_of_the_terminal_and_of_the_page(tmp_path: Path, listed: 
     assert list(page.texts("td"))[1:9] == values[2:]
 
 
-@pytest.mark.parametrize("columns", [100, 80, 60])
-def test_the_table_fits_the_terminal(
-    tmp_path: Path, listed: Listed, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    stored(tmp_path / "demo-20261123T153300Z", 22, "a name that is longer than a column may be")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    table = listed()[:-2]
-    assert max(map(len, table)) <= columns
-    for words in ("1.", "[", "2026-11-22", "measured", "demo-20261123T153300Z", "8 chips of trn2.48xlarge"):
-        assert words in "\n".join(table)
-
-
 def test_rows_are_sorted_by_any_column_with_the_unknown_last(tmp_path: Path, listed: Listed) -> None:
     stored(tmp_path / "b", 20, "x", loads=at_once(8))
     stored(tmp_path / "c", 21, "z", classes=("open-ended",))

@@ -16,7 +16,7 @@ import aiohttp
 async def one(http: aiohttp.ClientSession, url: str, nonce: str, tokens: int) -> dict[str, object]:
     """Ask once; when each chunk with output came, and how many tokens there were with it."""
     body = {
-        "model": "known-schedule",
+        "model": "Qwen/Qwen3-32B",
         "messages": [{"role": "user", "content": f"[{nonce}] Count."}],
         "max_tokens": tokens,
         "stream": True,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmark.known_server import served
+from tests.benchmark.known_server import MODEL, served
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 20
@@ -94,9 +94,7 @@ def our_client(url: str, requests: int, concurrency: int, out: Path, tokens: int
     prompts = out.with_suffix(".jsonl")
     content = {"id": "any", "class": "any", "messages": [{"role": "user", "content": "Count."}]}
     prompts.write_text(json.dumps(content) + "\n")
-    words = (
-        f"-m benchmark run --prompts {prompts} --model known-schedule --arm known={url} --max-tokens {tokens}"
-    )
+    words = f"-m benchmark run --prompts {prompts} --model {MODEL} --arm known={url} --max-tokens {tokens}"
     words += f" --requests {requests} --concurrency {concurrency} --warmup 0 --out {out}"
     return run([sys.executable, *words.split()], output=out.with_suffix(".out"))
 

@@ -131,14 +131,6 @@ def test_failures_make_no_block_endless_and_flood_no_server(answer_s: float | No
     assert len(sent) <= 32 + 5 * 8, "not as many as can be refused meanwhile"
 
 
-def test_where_some_are_refused_at_once_the_others_are_measured_and_refusals_are_few() -> None:
-    """Of every three requests one is refused within a millisecond."""
-    held = HeldLoad(at_once=6, counted=24, answer_s=1.0)
-    sent = driven(held, lambda n: 1.0 if n % 3 else 0.001, ok=lambda n: bool(n % 3))
-    assert held.steady_until_s
-    assert len(sent) <= 6 * (held.steady_until_s + 3)
-
-
 def test_a_window_of_limited_length_has_fewer_requests_and_at_least_one() -> None:
     held = HeldLoad(at_once=4, counted=400, answer_s=1.0, most_s=3.0)
     sent = of(driven(held, lambda _: 1.0), "measured")

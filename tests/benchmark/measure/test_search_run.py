@@ -183,30 +183,3 @@ def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], 
     assert from_dict(content).search is not None
     with pytest.raises(PlanError, match=told):
         from_dict(content | changes)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ("--search 64:1", "'64:1' is an empty range; LOW must be below HIGH"),
-        (
-            "--search 1:99999999",
-            "run: search.high: 99999999; must be above 0, up to 4,096 requests at once or",
-        ),
-        ("--search 1:8 --search-budget cells=1", "'1' must be a whole number from 2 to 64"),
-        ("--objective tpot_s.p49=1", "{'p49': '1'}} must be an object of seconds above 0"),
-        ("--objective speed=1", "{'speed': {'p95': '1'}} must be an object of seconds above 0 to 1,000,000"),
-        ("--objective tpot_s.p99=1e8", "or by percentile, p50 to p99.9"),
-        ("--slo tpot_s.p95=1", "{'tpot_s.p95': '1'} must be an object of seconds"),
-        ("--search 1:64 --concurrency 4", "--search: not allowed with --concurrency"),
-        ("--search 1:64 --duration 5m", "leave --duration out"),
-        ("--search-budget cells=4", "there is no search; add --search LOW:HIGH"),
-    ],
-)
-def test_options_that_do_not_go_with_a_search_are_refused(
-    options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps(plan("http://a/v1", ("plain", "always"), 8)))
-    words = ["run", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path), *options.split()]
-    assert main(words) == 2
-    assert told in capsys.readouterr().err
