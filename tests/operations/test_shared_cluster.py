@@ -25,7 +25,7 @@ from tests.operations.conftest import Say
 pytestmark = pytest.mark.usefixtures("direct")
 ROLE = "arn:aws:iam::123456789012:role"
 Lists = dict[str, list[Any]]
-_MADE = shared.made
+CONFIRMED = ("teardown", "--confirm", "joined")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def joined(joining: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def lists(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
+def lists(team: ApiServer) -> Iterator[Lists]:
     """What the cluster has, as EKS and its server list it: ours and that of others."""
     web = {"namespace": "shop", "serviceAccount": "web", "clusterName": "team"}
     serving = {"namespace": "joined", "serviceAccount": "serving", "clusterName": "team"}
@@ -47,15 +47,7 @@ def lists(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
         "accessEntries": [f"{ROLE}/team-admin", f"{ROLE}/joined-workloads-Access1"],
         "associations": [{**serving, "associationArn": "arn:joined"}, web],
     }
-    for name in ("shop", "joined"):
-        team.put("namespaces", name, {})
-    team.put("priorityclasses", "joined-jobs-1", {})
-    ids = {("node group", name) for name in found["nodegroups"][1:]}
-    ids |= {("add-on", "aws-mountpoint-s3-csi-driver"), ("access entry", f"{ROLE}/joined-workloads-Access1")}
-    ids.add(("pod identity", "arn:joined"))
-    objects = frozenset({"namespaces: joined", "priorityclasses: joined-jobs-1"})
-    by_stacks = Made(ids=frozenset(ids), objects=objects, releases=frozenset())
-    monkeypatch.setattr(shared, "made", lambda *_: by_stacks)
+    team.put("namespaces", "shop", {})
     with eks_says(
         ListNodegroups=lambda: {"nodegroups": found["nodegroups"]},
         ListAddons=lambda: {"addons": found["addons"]},
@@ -65,125 +57,108 @@ def lists(team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
         yield found
 
 
-def take_away(lists: Lists, api: ApiServer, *names: str) -> Callable[..., Any]:
-    """In place of CloudFormation: everything whose name begins so goes from the cluster."""
+@pytest.fixture
+def made(lists: Lists, team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours is deployed: what its stacks made is known."""
+    team.put("namespaces", "joined", {})
+    team.put("priorityclasses", "joined-jobs-1", {})
+    ids = {("node group", name) for name in lists["nodegroups"][1:]} | {("pod identity", "arn:joined")}
+    ids |= {("add-on", "aws-mountpoint-s3-csi-driver"), ("access entry", f"{ROLE}/joined-workloads-Access1")}
+    objects = frozenset({"namespaces: joined", "priorityclasses: joined-jobs-1"})
+    by_stacks = Made(ids=frozenset(ids), objects=objects, releases=frozenset())
+    monkeypatch.setattr(shared, "made", lambda *_: by_stacks)
 
-    def gone(*_: Any) -> list[tuple[str, str]]:
+
+@pytest.mark.parametrize(
+    ("gone", "code", "says"),
+    [
+        (
+            ("joined", "aws-mountpoint"),
+            0,
+            (
+                "cluster team, which does not belong to this experiment: 13 things before, 6 after",
+                "ours and left: nothing",
+                "gone though not ours: nothing",
+                "add-on: aws-mountpoint-s3-csi-driver",
+            ),
+        ),
+        (
+            ("joined-system", "shop", "eks-pod"),
+            1,
+            (
+                "ours and left: access entry: ",
+                "gone though not ours: add-on: eks-pod-identity-agent, namespaces: shop, pod identity: shop/web",
+            ),
+        ),
+    ],
+)
+@pytest.mark.usefixtures("joined", "made")
+def test_the_list_shows_what_of_ours_went_and_what_of_others(
+    lists: Lists,
+    api: ApiServer,
+    say: Say,
+    monkeypatch: pytest.MonkeyPatch,
+    gone: tuple[str, ...],
+    code: int,
+    says: tuple[str, ...],
+) -> None:
+    def take_away(*_: Any) -> list[tuple[str, str]]:
+        """In place of CloudFormation: everything whose name begins so goes from the cluster."""
         for key, entries in lists.items():
-            told = [one if isinstance(one, str) else one["namespace"] for one in entries]
-            pairs = zip(entries, told, strict=True)
-            lists[key] = [one for one, name in pairs if not name.rpartition("/")[2].startswith(names)]
-        for there in [there for there in api.objects if there[2].startswith(names)]:
+            names = [one if isinstance(one, str) else one["namespace"] for one in entries]
+            pairs = zip(entries, names, strict=True)
+            lists[key] = [one for one, name in pairs if not name.rpartition("/")[2].startswith(gone)]
+        for there in [there for there in api.objects if there[2].startswith(gone)]:
             del api.objects[there]
         return []
 
-    return gone
-
-
-def test_ours_goes_and_the_list_shows_that_nothing_else_did(
-    joined: Experiment, lists: Lists, api: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined", "aws-mountpoint"))
+    monkeypatch.setattr(teardown, "take_down", take_away)
     with monkeypatch.context() as patch:
         patch.delattr(teardown, "listed")  # which nobody reads when it is tried only
         assert say("teardown", "--dry-run")[0] == 0
-    code, out, _ = say("teardown", "--confirm", "joined")
-    assert code == 0, out
-    assert "cluster team, which does not belong to this experiment: 13 things before, 6 after" in out
-    assert "ours and left: nothing" in out
-    assert "gone though not ours: nothing" in out
-    assert "add-on: aws-mountpoint-s3-csi-driver" in " ".join(out.split())
+    found, out, _ = say(*CONFIRMED)
+    assert found == code, out
+    for words in says:
+        assert words in " ".join(out.split())
 
 
-def test_what_is_left_of_ours_and_what_went_of_others_is_told(
-    joined: Experiment, lists: Lists, api: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined-system", "shop", "eks-pod"))
-    code, out, _ = say("teardown", "--confirm", "joined")
-    assert (code, "ours and left: access entry: " in out) == (1, True)
-    gone = "add-on: eks-pod-identity-agent, namespaces: shop, pod identity: shop/web"
-    assert f"gone though not ours: {gone}" in out
-
-
-def test_a_name_that_begins_with_ours_is_another_s(
+@pytest.mark.usefixtures("made")
+def test_a_name_that_begins_with_ours_is_another_s_and_what_cannot_be_listed_is_told(
     joined: Experiment, aws: Aws, lists: Lists, api: ApiServer
 ) -> None:
     lists["nodegroups"].append("joined-team-workers")
     api.put("namespaces", "joined-shop", {})
-    told = listed(joined, aws)
-    assert {"node group: joined-team-workers", "namespaces: joined-shop"} <= told.names.keys() - told.ours
-    assert {"node group: joined-system", "namespaces: joined", "priorityclasses: joined-jobs-1"} <= told.ours
-    assert f"access entry: {ROLE}/joined-workloads-Access1" in told.ours
+    found = listed(joined, aws)
+    assert {"node group: joined-team-workers", "namespaces: joined-shop"} <= found.names.keys() - found.ours
+    assert {"node group: joined-system", "namespaces: joined", "priorityclasses: joined-jobs-1"} <= found.ours
+    assert f"access entry: {ROLE}/joined-workloads-Access1" in found.ours
+    api.refusal = (401, "Unauthorized", "Unauthorized")
+    found = listed(joined, aws)
+    assert "node group: team-workers" in found.names
+    assert any("the cluster does not know this identity" in line for line in found.unknown)
 
 
+@pytest.mark.usefixtures("made")
 def test_what_an_add_on_or_a_chart_of_ours_brought_goes_with_it(
     joined: Experiment, aws: Aws, lists: Lists, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = "arn:aws:eks:us-east-2:123456789012:addon/team/amazon-cloudwatch-observability/1a"
     agent = {"namespace": "amazon-cloudwatch", "serviceAccount": "cloudwatch-agent", "ownerArn": owner}
     lists["associations"].append({**agent, "associationArn": "arn:a", "clusterName": "team"})
-    of_chart = {"annotations": {"meta.helm.sh/release-name": "neuron-1"}}
-    api.put("deviceclasses", "neuron.aws.com", {"metadata": of_chart})
+    chart = {"annotations": {"meta.helm.sh/release-name": "neuron-1"}}
+    api.put("deviceclasses", "neuron.aws.com", {"metadata": chart})
     api.put("namespaces", "amazon-cloudwatch", {})
     brought = {
         "pod identity: amazon-cloudwatch/cloudwatch-agent",
         "deviceclasses: neuron.aws.com",
         "namespaces: amazon-cloudwatch",
     }
-    told = listed(joined, aws)
-    assert brought <= told.names.keys() - told.ours, "its owner's"
+    found = listed(joined, aws)
+    assert brought <= found.names.keys() - found.ours, "its owner's"
     ids = frozenset({("add-on", "amazon-cloudwatch-observability")})
     own = Made(ids=ids, objects=frozenset(), releases=frozenset({"neuron-1"}))
     monkeypatch.setattr(shared, "made", lambda *_: own)
     assert listed(joined, aws).ours == brought
-
-
-def test_what_the_stacks_made_is_read_from_their_resources_and_templates(
-    joined: Experiment, aws: Aws, lists: Lists
-) -> None:
-    objects = [{"kind": kind, "metadata": {"name": "joined-1"}} for kind in ("PriorityClass", "ConfigMap")]
-    manifest = {"Fn::Join": ["", [json.dumps(objects)[:-1], *[", ", json.dumps(objects[0]), "]"]]]}
-    logs = "/aws/containerinsights/team/host"
-    # moto makes no custom resource without its function
-    resources: dict[str, Any] = {
-        name: {"Condition": "Never", "Type": f"Custom::AWSCDK-EKS-{name}", "Properties": properties}
-        for name, properties in (
-            ("KubernetesResource", {"Manifest": manifest}),
-            ("HelmChart", {"Release": "neuron-1"}),
-        )
-    }
-    resources["Logs"] = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": logs}}
-    body = json.dumps({"Conditions": {"Never": {"Fn::Equals": ["a", "b"]}}, "Resources": resources})
-    tags = [{"Key": "experiment", "Value": "joined"}]
-    shared_client("cloudformation").create_stack(StackName="joined-workloads", TemplateBody=body, Tags=tags)
-    found = _MADE(joined, aws)
-    assert found.owns("log group", logs)
-    assert found.objects == {"namespaces: joined", "priorityclasses: joined-1"}
-    assert found.releases == {"neuron-1"}
-
-
-def test_what_cannot_be_listed_is_told(joined: Experiment, lists: Lists, aws: Aws, api: ApiServer) -> None:
-    api.refusal = (401, "Unauthorized", "Unauthorized")
-    told = listed(joined, aws)
-    assert "node group: team-workers" in told.names
-    assert any("the cluster does not know this identity" in line for line in told.unknown)
-
-
-TEAM_LOGS = "/aws/containerinsights/team/performance"
-
-
-def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised(
-    joined: Experiment, lists: Lists, aws: Aws, say: Say
-) -> None:
-    """Neither the experiment nor the agent is deployed: whoever made the groups, no stack of the experiment did."""
-    logs = shared_client("logs")
-    logs.create_log_group(logGroupName=TEAM_LOGS)
-    _, _, err = say("teardown", "--confirm", "joined")
-    assert [one["logGroupName"] for one in logs.describe_log_groups()["logGroups"]] == [TEAM_LOGS], err
-    found = what_was_left(joined, aws)
-    assert found.state == "finding"
-    assert "add amazon-cloudwatch-observability to cluster.provided" in found.remedy
-    assert "delete-log-group" not in found.said()
 
 
 def stacked(part: str, **resources: Any) -> None:
@@ -202,6 +177,35 @@ def driver(release: str) -> dict[str, Any]:
 TOPIC = {"Type": "AWS::SNS::Topic"}
 
 
+def test_what_the_stacks_made_is_read_from_their_resources_and_templates(
+    joined: Experiment, aws: Aws
+) -> None:
+    objects = [{"kind": kind, "metadata": {"name": "joined-1"}} for kind in ("PriorityClass", "ConfigMap")]
+    manifest = {"Fn::Join": ["", [json.dumps(objects)[:-1], *[", ", json.dumps(objects[0]), "]"]]]}
+    applied = {"Type": "Custom::AWSCDK-EKS-KubernetesResource", "Properties": {"Manifest": manifest}}
+    logs = "/aws/containerinsights/team/host"
+    group = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": logs}}
+    stacked("workloads", Objects=applied, Chart=driver("neuron-1"), Logs=group)
+    found = shared.made(joined, aws)
+    assert found.owns("log group", logs)
+    assert found.objects == {"namespaces: joined", "priorityclasses: joined-1"}
+    assert found.releases == {"neuron-1"}
+
+
+def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised(
+    joined: Experiment, lists: Lists, aws: Aws, say: Say
+) -> None:
+    """Neither the experiment nor the agent is deployed: whoever made the groups, no stack of the experiment did."""
+    name, logs = "/aws/containerinsights/team/performance", shared_client("logs")
+    logs.create_log_group(logGroupName=name)
+    _, _, err = say(*CONFIRMED)
+    assert [one["logGroupName"] for one in logs.describe_log_groups()["logGroups"]] == [name], err
+    found = what_was_left(joined, aws)
+    assert found.state == "finding"
+    assert "add amazon-cloudwatch-observability to cluster.provided" in found.remedy
+    assert "delete-log-group" not in found.said()
+
+
 @pytest.mark.parametrize(
     ("provided", "nodes_of", "said"),
     [
@@ -215,7 +219,6 @@ def test_what_another_experiment_uses_is_not_removed_under_it(
     joined: Experiment,
     joining: Callable[..., Experiment],
     lists: Lists,
-    team: ApiServer,
     aws: Aws,
     say: Say,
     monkeypatch: pytest.MonkeyPatch,
@@ -226,14 +229,12 @@ def test_what_another_experiment_uses_is_not_removed_under_it(
     """Driver and add-ons are there once for a whole cluster: whoever lists them in `provided` has ours."""
     beside = replace(joining(provided=provided, nodes_of=nodes_of), name="beside")
     monkeypatch.setattr(cloudformation, "neighbours", lambda _: [beside])
-    monkeypatch.setattr(shared, "made", _MADE)
-    del team.objects["namespaces", "", "joined"]  # which no server of ours would remove with the stack
     stacked("workloads", Topic=TOPIC, Driver=driver("joined-neuron"))
     assert shared.used_by_others(joined, aws) == "", "nothing of the other is deployed"
     make_stacks("beside", "identity")
     code, _, err = say("teardown", "--dry-run")
     assert (code, said in err) == (0, True)
-    code, _, err = say("teardown", "--confirm", "joined")
+    code, _, err = say(*CONFIRMED)
     assert (code, said in err) == ((1, True) if said else (0, True)), err
     assert ("joined-workloads" in stack_names()) is bool(said)
 
@@ -252,63 +253,55 @@ def test_who_uses_our_add_ons_without_a_file_here_is_known_by_its_roles(
         {"namespace": name, "serviceAccount": "serving", "clusterName": "team"}
         for name in ("elsewhere", "team")
     ]
-    brought = ("add-on", "aws-mountpoint-s3-csi-driver")
     expected = "joined: elsewhere in cluster team uses aws-mountpoint-s3-csi-driver, which this would remove"
-    assert said(brought).startswith(expected)
+    assert said(("add-on", "aws-mountpoint-s3-csi-driver")).startswith(expected)
     assert said() == "", "nothing that others could use"
 
 
 def test_a_release_without_our_name_is_not_removed(
-    joined: Experiment, lists: Lists, team: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
+    joined: Experiment, lists: Lists, team: ApiServer, say: Say
 ) -> None:
     """Version 0.2 called it as a team might have called its own, which it would then have upgraded."""
-    monkeypatch.setattr(shared, "made", _MADE)
     stacked("workloads", Topic=TOPIC, Driver=driver("neuron"))
     mark = {"metadata": {"annotations": {"meta.helm.sh/release-name": "neuron"}}}
     team.put("deviceclasses", "neuron.aws.com", mark)
-    code, _, err = say("teardown", "--confirm", "joined")
+    code, _, err = say(*CONFIRMED)
     assert (code, stack_names()) == (1, ["joined-workloads"])
     assert "would uninstall Helm release neuron of namespace kube-system" in err
     assert "run helm uninstall neuron --namespace kube-system if it is not used" in err
     del team.objects["deviceclasses", "", "neuron.aws.com"]
-    say("teardown", "--confirm", "joined")
+    say(*CONFIRMED)
     assert stack_names() == []
 
 
 TRUST = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Version": "2012-10-17"}}}
 
 
+def _roles() -> list[str]:
+    return [one["RoleName"] for one in shared_client("iam").list_roles()["Roles"]]
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_the_access_entries_of_our_nodes_go_or_are_told(
-    joined: Experiment,
-    lists: Lists,
-    team: ApiServer,
-    say: Say,
-    monkeypatch: pytest.MonkeyPatch,
-    allowed: bool,
+    joined: Experiment, lists: Lists, say: Say, allowed: bool
 ) -> None:
     """EKS makes them with a node group, and keeps them when the group and its role are gone."""
-    monkeypatch.setattr(shared, "made", _MADE)
-    del team.objects["namespaces", "", "joined"]
     stacked("nodes", Topic=TOPIC, Nodes=dict(TRUST))
-    (role,) = (
-        one["RoleName"] for one in shared_client("iam").list_roles()["Roles"] if "joined" in one["RoleName"]
-    )
+    (role,) = (name for name in _roles() if "joined" in name)
     others = [f"{ROLE}/team-admin", f"{ROLE}/joined-nodes-of-somebody"]
     lists["accessEntries"][:] = [*others, f"{ROLE}/{role}"]
 
     def delete(params: dict[str, Any], **_: Any) -> Any:
         if not allowed:
-            raise ClientError(
-                {"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DeleteAccessEntry"
-            )
-        assert role not in [one["RoleName"] for one in shared_client("iam").list_roles()["Roles"]]
+            refused = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+            raise ClientError(refused, "DeleteAccessEntry")
+        assert role not in _roles()
         lists["accessEntries"].remove(unquote(params["url_path"].partition("/access-entries/")[2]))
         return SimpleNamespace(status_code=200, headers={}, raw=None), {}
 
     events = shared_client("eks").meta.events
     events.register("before-call.eks.DeleteAccessEntry", delete)
-    code, out, err = say("teardown", "--confirm", "joined")
+    code, out, err = say(*CONFIRMED)
     events.unregister("before-call.eks.DeleteAccessEntry", delete)
     left = [] if allowed else [f"{ROLE}/{role}"]
     assert (code, lists["accessEntries"]) == (0 if allowed else 1, [*others, *left]), err
