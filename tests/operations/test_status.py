@@ -1,23 +1,225 @@
-"""`status`: what there is, what is well, what to do about what is not."""
+"""`scale`: nodes up with a time to live, down whatever happens; `status`: what there is, and what to do about what is not well."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from cdk8s_charts.manifests import output_of
+from core.findings import Refusal
 from experiment import Experiment
+from experiment.naming import neuron_nodegroup
 from operations import status
-from operations.cloud import cloudformation
+from operations.cloud import cloudformation, nodegroup
 from operations.cloud.aws import Aws
 from tests.conftest import NODE_USD
 from tests.operations.clients import make_stacks, stubbed
 from tests.operations.conftest import Say
 from tests.operations.world import World
+
+pytestmark = pytest.mark.usefixtures("direct")
+
+
+def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--hours", "2")
+    assert code == 0
+    set_to_1 = f"set from 0 to 1 node; ${NODE_USD:.2f} an hour (list price) until they are set to 0 at 20"
+    assert set_to_1 in " ".join(out.split())
+    assert world.nodes == 1
+    schedule = world.client("scheduler").get_schedule(
+        Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"
+    )
+    assert schedule["ScheduleExpression"].startswith("at(20")
+    assert schedule["ActionAfterCompletion"] == "DELETE"
+    assert schedule["Target"]["RoleArn"] == world.off_role()
+    assert schedule["Target"]["DeadLetterConfig"]["Arn"].endswith(":failures")
+    assert json.loads(schedule["Target"]["Input"]) == {
+        "ClusterName": "qwen3-32b",
+        "NodegroupName": "qwen3-32b-trn2-a-on-demand-d2-28",
+        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
+    }
+    assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
+    code, out, _ = say("scale", "0", "--json")
+    assert (code, json.loads(out)["nodes"], world.nodes) == (0, 0, 0)
+    assert world.rentals() == []
+
+
+def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told_and_made_good(
+    world: World, say: Say
+) -> None:
+    say("scale", "1", "--hours", "2")
+    scheduler, role = world.client("scheduler"), world.off_role()
+    found = scheduler.get_schedule(Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off")
+    kept = ("ScheduleExpression", "FlexibleTimeWindow", "Target", "Name", "GroupName")
+    found["Target"]["RoleArn"] = role.replace("qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off")
+    scheduler.update_schedule(**{key: found[key] for key in kept})
+    code, _, err = say("status")
+    assert code == 1
+    assert "has role qwen3-32b-trn2-off, and the deployment's is qwen3-32b-us-east-2-trn2-off" in err
+    assert say("scale", "1", "--hours", "2")[0] == 0
+    assert say("status")[0] == 0
+
+
+def test_what_is_tried_only_or_refused_changes_nothing(world: World, say: Say) -> None:
+    allowed = "trnspec scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
+    code, out, _ = say("scale", "1", "--dry-run")
+    assert (code, "would be set" in out) == (0, True)
+    assert say("scale", "2") == (2, "", allowed)
+    code, _, err = say("scale", "1", "--account", "111122223333")
+    assert (code, "these credentials are not of 111122223333" in err) == (1, True)
+    assert (world.nodes, world.rentals()) == (0, [])
+    world.client("eks").delete_nodegroup(
+        clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment)
+    )
+    code, _, err = say("scale", "1")
+    absent = "node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; run ./trnspec deploy "
+    assert (code, err.startswith(f"trnspec scale: {absent}")) == (1, True)
+
+
+def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
+    world: World, say: Say
+) -> None:
+    """The file was changed and not deployed: what stands must not bill on because its name is another."""
+    eks, standing = world.client("eks"), "qwen3-32b-trn2-b-reservation-9abcdef0"
+    role, subnets = "arn:aws:iam::123456789012:role/nodes", ["subnet-0a"]
+    sizes = {"minSize": 0, "desiredSize": 1, "maxSize": 1}
+    eks.delete_nodegroup(clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment))
+    for name in (standing, "qwen3-32b-system"):
+        eks.create_nodegroup(
+            clusterName="qwen3-32b", nodegroupName=name, scalingConfig=sizes, subnets=subnets, nodeRole=role
+        )
+    for dry in ((), ("--dry-run",)):
+        code, _, err = say("scale", "1", *dry)
+        assert code == 1
+        assert err.startswith(
+            f"trnspec scale: node group {standing}: exists, and the experiment now describes "
+        )
+        assert "take the change of cluster.capacity and cluster.availability_zones back" in err
+    assert world.rentals() == []
+    code, out, _ = say("scale", "0")
+    assert (code, f"{standing}: set from 1 to 0 nodes" in out) == (0, True)
+    found = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName=standing)["nodegroup"]
+    assert found["scalingConfig"]["desiredSize"] == 0
+    system = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName="qwen3-32b-system")["nodegroup"]
+    assert system["scalingConfig"]["desiredSize"] == 1
+
+
+DAILY = {"Name": "qwen3-32b-daily", "GroupName": "qwen3-32b-off"}
+
+
+def _without_schedule(world: World) -> None:
+    world.client("scheduler").delete_schedule(**DAILY)
+
+
+def _with_schedule(**changes: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        scheduler = world.client("scheduler")
+        kept = scheduler.get_schedule(**DAILY)
+        names = ("ScheduleExpression", "FlexibleTimeWindow", "State", "Target")
+        scheduler.update_schedule(**DAILY, **({name: kept[name] for name in names} | changes))
+
+    return change
+
+
+def _of_another_group(world: World) -> None:
+    target = world.client("scheduler").get_schedule(**DAILY)["Target"]
+    told = json.loads(target["Input"]) | {"NodegroupName": "qwen3-32b-trn2-b-on-demand"}
+    _with_schedule(Target={**target, "Input": json.dumps(told)})(world)
+
+
+def _without_role(world: World) -> None:
+    iam = world.client("iam")
+    iam.delete_role_policy(RoleName="qwen3-32b-us-east-2-trn2-off", PolicyName="off")
+    iam.delete_role(RoleName="qwen3-32b-us-east-2-trn2-off")
+
+
+def test_a_rental_ends_with_the_daily_hour_where_that_comes_first_and_says_so(world: World, say: Say) -> None:
+    daily = (datetime.now(UTC) + timedelta(hours=1)).replace(second=0, microsecond=0)
+    _with_schedule(ScheduleExpression=f"cron({daily.minute} {daily.hour} * * ? *)")(world)
+    for dry in (["--dry-run"], []):
+        code, out, err = say("scale", "1", "--hours", "3", *dry)
+        assert (code, f"set to 0 at {daily:%Y-%m-%dT%H:%M:%SZ}" in " ".join(out.split())) == (0, True)
+        assert "is before 3 hours are over: nodes are set to 0 every day at 22:00 UTC" in err
+    (rental,) = world.rentals()
+    found = world.client("scheduler").get_schedule(Name=rental["Name"], GroupName=rental["GroupName"])
+    assert found["ScheduleExpression"] == f"at({daily:%Y-%m-%dT%H:%M:%S})"
+    assert json.loads(say("status", "--json")[1])["trn2"]["off_at"] == f"{daily:%Y-%m-%dT%H:%M:%SZ}"
+    assert "before" not in say("scale", "1", "--hours", "0.5")[2]
+    _with_schedule(ScheduleExpression="rate(1 day)")(world)
+    code, _, err = say("scale", "1", "--hours", "3")
+    assert (code, "qwen3-32b-daily: acts at rate(1 day), which no deployment set" in err) == (1, True)
+
+
+ROLE = "role qwen3-32b-us-east-2-trn2-off: "
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (_without_schedule, "schedule qwen3-32b-daily: does not exist"),
+        (_with_schedule(State="DISABLED"), "schedule qwen3-32b-daily: is DISABLED"),
+        (_of_another_group, "schedule qwen3-32b-daily: is about node group qwen3-32b-trn2-b-on-demand"),
+        (_without_role, f"{ROLE}does not exist"),
+        (lambda world: world.allow_off("Deny"), f"{ROLE}may not do eks:UpdateNodegroupConfig"),
+    ],
+)
+def test_no_node_starts_where_the_schedule_could_not_act_and_one_that_stands_goes_down(
+    broken: Callable[[World], None], words: str, world: World, say: Say
+) -> None:
+    broken(world)
+    code, _, err = say("scale", "1")
+    assert (code, world.nodes, world.rentals()) == (1, 0, [])
+    assert words in err
+    assert "so nothing would set the nodes back to 0; no nodes are started" in err
+    assert len(err.splitlines()) == 1
+    world.group.scaling_config["desiredSize"] = 1
+    assert (say("scale", "0")[0], world.nodes) == (0, 0)
+
+
+def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
+    group = nodegroup.read(world.experiment, aws)
+    eks, stub = stubbed("eks")
+    stub.add_client_error("update_nodegroup_config", "ResourceInUseException")
+    busy, says = (
+        Aws("us-east-2", make_client=lambda _: eks),
+        f"{group.name}: EKS is changing it .*run this again",
+    )
+    with pytest.raises(Refusal, match=says):
+        nodegroup.set_size(world.experiment, busy, nodes=1, group=group)
+
+
+@pytest.mark.parametrize(
+    "refused", [("describe_nodegroup",), ("describe_nodegroup", "update_nodegroup_config")]
+)
+def test_nodes_are_said_to_be_at_0_only_once_they_were_set(
+    refused: tuple[str, ...], world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eks, stub = stubbed("eks")
+    for call in refused:
+        stub.add_client_error(call, "AccessDeniedException", "not you")
+    if len(refused) == 1:
+        stub.add_response("update_nodegroup_config", {"update": {"id": "1"}})
+    theirs = Aws._boto_client
+    monkeypatch.setattr(
+        Aws, "_boto_client", lambda own, service: eks if service == "eks" else theirs(own, service)
+    )
+    code, out, err = say("scale", "0")
+    _, *lines = err.splitlines()  # the first says what is asked
+    (line,) = lines
+    assert code == 3
+    if len(refused) == 1:
+        assert "to 0 nodes" in out
+        assert line.endswith("the nodes are set to 0 without it")
+    else:
+        assert out == ""
+        assert "the nodes were not set to 0 and may still bill: set qwen3-32b-trn2-a-on-demand-d2-28" in line
+
 
 pytestmark = pytest.mark.usefixtures("direct")
 
