@@ -1,11 +1,10 @@
-"""What lies beside the records reaches summary, page and table; what does not is said to be absent.
-
-The answers are what lm-eval 0.4.13 itself wrote, the comparison of engines what `store` writes.
-"""
+"""What lies beside the records reaches summary, page and table, and what does not is said to be absent; published results against what a run
+measured. The answers are what lm-eval 0.4.13 itself wrote, the comparison of engines what `store` writes."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,17 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
+from benchmark.analyse.beside import EXPECTED, against_published
+from benchmark.analyse.decision import decide
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
+from benchmark.show.page import render as render_page
+from benchmark.show.pictures import forecast
+from benchmark.show.text import render, render_all, said
 from store.artifact import comparison
-from tests.benchmark.records import store
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.records import answered, emulated, raw_run, store
 from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
@@ -29,6 +37,7 @@ FUSED_CONFIG = {
 DECLARED = ("speculation_length", "fused_spec_config")
 ADDRESS = "s3://x-artifacts-123456789012-us-east-2/0123456789abcdef"
 OFF = "asynchronous scheduling is off"
+SAMPLES = "lmeval/qwen-vllm/samples_gsm8k_1.jsonl"
 
 Reported = Callable[[], tuple[str, str, dict[str, Any]]]
 
@@ -52,24 +61,24 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> Reported:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "said"),
+    ("theirs", "ours", "words"),
     [
         (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
         ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 value that speculation sets."),
         (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
-        (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records.")
+        (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
     ],
-    ids=["different", "equal", "no baseline", "absent"]
+    ids=["different", "equal", "no baseline", "absent"],
 )  # fmt: skip
 def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_declare(
-    folder: Path, reported: Reported, theirs: dict[str, Any] | None, ours: dict[str, Any] | None, said: str
+    folder: Path, reported: Reported, theirs: dict[str, Any] | None, ours: dict[str, Any] | None, words: str
 ) -> None:
     if ours:
         (folder / "engines").mkdir()
         (folder / "engines" / "qwen-sd-vllm.json").write_text(comparison(ADDRESS, theirs, ours, DECLARED))
     table, page, summary = reported()
     for text in (table, page):
-        assert f"Engine of qwen-sd-vllm against qwen-vllm: {said}" in text
+        assert f"Engine of qwen-sd-vllm against qwen-vllm: {words}" in text
         assert f"Engine of qwen-sd-vllm, declared beside speculation: {OFF}." in text
         assert "Engine of qwen-vllm, declared" not in text
     assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [OFF]]
@@ -106,21 +115,211 @@ def test_answers_are_compared_question_by_question_and_of_two_tries_the_later_co
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("engines/qwen-sd-vllm.json", "{"),
-        ("engines/qwen-sd-vllm.json", '{"differences": []}'),
-        ("engines/qwen-sd-vllm.json", "[]"),
-        ("lmeval/qwen-vllm/samples_gsm8k_1.jsonl", "no"),
-        ("lmeval/qwen-vllm/samples_gsm8k_1.jsonl", '{"filter": "x"}'),
-        ("lmeval/qwen-vllm/samples_gsm8k_1.jsonl", "3"),
+        *(("engines/qwen-sd-vllm.json", text) for text in ("{", '{"differences": []}', "[]")),
+        *((SAMPLES, text) for text in ("no", '{"filter": "x"}', "3")),
+        *((EXPECTED, text) for text in ("{", "[]", '{"arms": [{"arm": "a", "plain_tpot_s": -1}]}')),
     ],
 )
 def test_a_file_that_is_something_else_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str, content: str
 ) -> None:
     path = folder / name
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     assert main(["report", str(folder), "--all"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
     assert "bring it again, or remove it" in line
+
+
+QUOTED = [{"text": "as published", "source": "a blog"}]
+NOTHING: dict[str, Any] = {
+    "expectations": [],
+    "quoted": [],
+    "drafts": {},
+    "hardware": {},
+    "predicted_cost": {},
+}
+
+
+def of_arms(*plain: float | None) -> dict[str, Any]:
+    """A file that expects so much time per token of `steady`: the value, and from what to what."""
+    names = ("plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s")
+    steady = {"arm": "steady", **dict(zip(names, plain, strict=True))}
+    step = {"step_over_plain": 1.2, "step_over_plain_low": 0.9, "step_over_plain_high": 1.5}
+    return {"schema": 1, "arms": [steady, {**steady, "arm": "spec", "drafted": step}], "quoted": QUOTED}
+
+
+def figure(**changes: Any) -> dict[str, Any]:
+    plain = {"arm": "steady", "metric": "tpot_s", "classes": [], "concurrency": 2}
+    return {**plain, "value": 0.1, "tolerance": 0.1, "source": "a table", **changes}
+
+
+def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6, **plan: Any) -> RawRun:
+    """Time per output token of about 100 ms plain, of about 50 ms drafted at 2 tokens a step."""
+    records = list(more)
+    for pair in range(prompts):
+        step = 0.1 * (1 + spread * (pair - 2.5))
+        records.append(answered("steady", pair, chunk_s=(0.1, 0.1 + step, 0.1 + 2 * step)))
+        records.append(answered("spec", pair, chunk_s=(0.1, 0.1 + step), chunk_tokens=(1, 2)))
+    return raw_run(*records, **plan)
+
+
+def compared(folder: Path, raw: RawRun, content: dict[str, Any]) -> dict[str, Any]:
+    """The summary with what was expected."""
+    (folder / EXPECTED).write_text(json.dumps(content))
+    summary = summarise(raw)
+    return summary | against_published(folder, summary, raw)
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        ((0.05, 0.04, 0.06), "range 40 to 60: above the range, by a factor of 4.0 from the forecast"),
+        ((0.21, 0.15, 0.25), "forecast from published results 210, range 150 to 250: within the range"),
+        ((0.4, 0.3, 0.5), "below the range, by a factor of 2.0 from the forecast"),
+    ],
+)
+def test_an_arm_is_held_against_its_range_over_the_classes_of_the_largest_load(
+    tmp_path: Path, expected: tuple[float, ...], words: str
+) -> None:
+    other_class = answered("steady", class_="raw", prompt_id="raw-0", pair_id="raw", chunk_s=(0.1, 0.5, 0.9))
+    other_load = answered("steady", concurrency=1, chunk_s=(0.1, 4.5, 9.1))
+    raw = answers(other_class, other_load, concurrency=[1, 2])
+    plain, drafted = compared(tmp_path, raw, of_arms(*expected))["expectations"]
+    assert words in plain["text"]
+    assert plain["measured"] == pytest.approx(0.2, rel=0.01)
+    assert plain["text"].startswith("steady: time per output token, ms, lower is better: measured 2")
+    step = "spec: decode step with drafts, plain steps, lower is better: measured 1; "
+    assert drafted["text"].startswith(step)
+    assert drafted["text"].endswith("within the range")
+
+
+def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    plain = raw_run(*(answered("steady", pair) for pair in range(6)))
+    found = compared(tmp_path, plain, of_arms(None, 0.1, None))
+    assert {key: found[key] for key in NOTHING} == {**NOTHING, "quoted": QUOTED}
+    (tmp_path / EXPECTED).unlink()
+    assert against_published(tmp_path, summarise(plain), plain) == NOTHING
+
+
+SPEED_UP: dict[str, Any] = {"arm": "spec", "metric": "speed_up"}
+STEPS: dict[str, Any] = {"arm": "spec", "metric": "tokens_per_step"}
+EMULATED = emulated(answers(), made_up={"steady": ["chat"]})
+
+
+@pytest.mark.parametrize(
+    ("raw", "changes", "expected", "words"),
+    [
+        (answers(), {}, "reproduced", ""),
+        (answers(), {"value": 0.12}, "not reproduced", ""),
+        (answers(), {"value": 0.105, "tolerance": 0.05}, "cannot tell", ""),
+        (answers(), {"arm": "spec", "value": 0.05}, "reproduced", ""),
+        (answers(), {**SPEED_UP, "value": 2.0}, "reproduced", ""),
+        (answers(), {**SPEED_UP, "value": 3.0}, "not reproduced", ""),
+        (answers(), {**STEPS, "value": 2.0, "classes": ["chat"]}, "reproduced", ""),
+        (answers(), {**STEPS, "value": 3.2}, "not reproduced", ""),
+        (answers(), {"arm": "nobody"}, "cannot tell", "the arm was not measured"),
+        (answers(), {"concurrency": 8}, "cannot tell", "it was not measured"),
+        (answers(), {"classes": ["raw"]}, "cannot tell", "it was not measured"),
+        (EMULATED, {}, "cannot tell", "makes up the acceptance of chat"),
+        (answers(prompts=3), {}, "cannot tell", "too few prompts"),
+        (answers(spread=0.2), {}, "cannot tell", ""),
+    ],
+)
+def test_a_published_figure_is_met_where_the_interval_lies_within_its_tolerance(
+    tmp_path: Path, raw: RawRun, changes: dict[str, Any], expected: str, words: str
+) -> None:
+    content = {"arms": [], "figures": [figure(**changes)]}
+    (found,) = compared(tmp_path, raw, content)["expectations"]
+    assert found["verdict"] == expected
+    assert found["text"].startswith({"cannot tell": "inconclusive"}.get(expected, expected) + ": ")
+    assert found["text"].endswith("% (a table)")
+    assert words in found["text"]
+    if not words:
+        assert found["origin"] == "measured"
+        assert found["ci_low"] <= found["measured"] <= found["ci_high"]
+
+
+FIGURES = [
+    figure(),
+    figure(arm="spec", metric="speed_up", value=3.0),
+    figure(arm="spec", metric="speed_up", value=1.0),
+    figure(classes=["raw"]),
+]
+AT_2, UP = ": all classes, 2 at a time", "speed-up, higher is better"
+TPOT = "time per output token, ms, lower is better"
+ROWS = {
+    ("steady", TPOT + AT_2, "100", "90 to 110 (tolerance)", "reproduced"): "equivalent",
+    ("spec", UP + AT_2, "3", "2.7 to 3.3 (tolerance)", "not reproduced, worse"): "slower",
+    ("spec", UP + AT_2, "1", "0.9 to 1.1 (tolerance)", "not reproduced, better"): "faster",
+    ("steady", f"{TPOT}: raw, 2 at a time", "100", "90 to 110 (tolerance)", "inconclusive"): "not-shown",
+    ("steady", TPOT, "50", "40 to 60 (forecast range)", "worse"): "slower",
+    ("spec", "decode step with drafts, plain steps, lower is better", "1.2", "0.9 to 1.5 (forecast range)", "within the range"): "equivalent",
+}  # fmt: skip
+"""With the colour of each."""
+
+
+def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds(tmp_path: Path) -> None:
+    raw = answers()
+    summary = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
+    drawn = forecast(summary["expectations"])
+    assert drawn
+    rows = [tuple(field.replace("\N{NO-BREAK SPACE}", " ") for field in row) for row in drawn.table.rows]
+    assert [(arm, quantity, *rest) for arm, quantity, _, *rest in rows] == list(ROWS)
+    assert [lane.kind for lane in drawn.lanes] == list(ROWS.values())
+    (values,) = {row[2] for row in rows[1:3]}
+    assert re.fullmatch(r"(1\.99|2) \[\S+, \S+\]", values)
+    met = "1 of 4 published figures reproduced, 2 not reproduced, 1 inconclusive"
+    assert met in " ".join(render(summary).split())
+    assert render_all(summary).count("Expected: ") == 6
+    page = render_page(raw, summary)
+    for word in ("within the bounds", "better", "worse", "inconclusive"):
+        assert re.search(rf'style="--c: var\(--\w+\)"><svg[^>]*><path[^>]*/></svg> {word}</span>', page), word
+    assert "cost of a step" not in page.partition('id="forecast"')[2]
+
+
+def test_an_emulated_run_is_not_held_against_what_the_emulator_is_made_from(tmp_path: Path) -> None:
+    raw = emulated(answers())
+    summary = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
+    section = render_page(raw, summary).partition('id="forecast"')[2].partition("</section>")[0]
+    assert "the comparison would be circular." in section
+    assert not re.search(r"svg|<table|measured|reproduced", section)
+    for text in (render(summary), render_all(summary)):
+        assert "the comparison would be circular." in " ".join(text.split())
+        assert "reproduced" not in text
+
+
+def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_when(tmp_path: Path) -> None:
+    raw, content = answers(max_tokens=7), of_arms(0.05, 0.04, 0.06)
+    for arm in content["arms"]:
+        arm |= {"instance": "trn2.48xlarge", "chips": 8}
+    header = render_page(raw, compared(tmp_path, raw, content)).partition("</header>")[0]
+    hardware = "trn2.48xlarge, 8 chips for each arm"
+    known = {"Hardware": hardware, "Load": "2 at a time", "Answers": "median 3, at most 7 tokens"}
+    for name, text in {**known, "Date": "2026-09-21"}.items():
+        assert f"<strong>{name}</strong> {text}" in header
+    content["arms"][1] |= {"chips": 1}
+    unlike = "emulated trn2.48xlarge, 8 chips for steady; trn2.48xlarge, 1 chip for spec"
+    assert said("hardware", compared(tmp_path, emulated(raw), content)) == unlike
+    assert said("hardware", summarise(raw)) == "", "an older run"
+
+
+@pytest.mark.parametrize("origin", ["measured", "emulated"])
+def test_the_page_says_why_a_token_costs_otherwise_than_the_forecast_says(
+    tmp_path: Path, origin: str
+) -> None:
+    """An hour costs $3.6: at 25 ms and two at a time 80 tokens a second, $12.50 a million."""
+    raw = answers(arms=[{**arm, "usd_per_hour": 3.6} for arm in plan_content()["arms"]])
+    raw = emulated(raw) if origin == "emulated" else raw
+    expected = of_arms(0.025, 0.02, 0.03)
+    expected["arms"][0] |= {"plain_usd_per_million": 12.5, "at_once": 2}
+    summary = compared(tmp_path, raw, expected)
+    mix = decide(summary).at.mix
+    assert mix
+    page, took = render_page(raw, summary), "the emulator takes" if origin == "emulated" else "here it took"
+    forecast_usd = "check says $12.50 per million tokens for steady"
+    assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page
+    ms = f"25.0 ms a token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included."
+    assert ms in page
+    assert "check says" not in render_page(raw, summary | {"predicted_cost": {}})
