@@ -128,12 +128,8 @@ def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_n
 
 def measured_in(name: str, folder: Path) -> float:
     """The speed-up that a run at that window measured."""
-    (found,) = (
-        one["ratio"]
-        for one in summarise(recorded_run(name, folder))["comparisons"]
-        if one["metric"] == "tpot_s"
-    )
-    return float(found)
+    rows = summarise(recorded_run(name, folder))["comparisons"]
+    return float(next(row["ratio"] for row in rows if row["metric"] == "tpot_s"))
 
 
 def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured_to_give(
@@ -148,9 +144,8 @@ def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured
         assert rows[k]["verdict"] == "not shown", "a narrow interval around one price would say slower"
     measured = summarise(read(tmp_path / "e1-mid"))["comparisons"][0]["ratio"]
     assert rows[7]["speed_up"] == pytest.approx(measured, rel=0.01)
-    assert found["text"].startswith(
-        "cannot choose between plain decoding and window 1. Time window 1 next (--timed-with). "
-    )
+    both = "plain decoding and window 1"
+    assert found["text"].startswith(f"cannot choose between {both}. Time window 1 next (--timed-with). ")
 
 
 @pytest.mark.parametrize("how", ["step times", "run", "run and arm"])
@@ -170,29 +165,21 @@ def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how:
     assert rows[3]["speed_up"] == pytest.approx(middle, rel=0.04)
     assert rows[3]["low"] < middle < rows[3]["high"]
     assert rows[1]["ci_low"] < rows[1]["speed_up"] < rows[1]["ci_high"], "prompts differ, whatever the times"
-
     all_three = cell(run, timed_in=[(read(tmp_path / name), None) for name in ("e4-k1", "e4-k3")])
-    assert (list(all_three["timed_s"]), all_three["recommended_k"], all_three["not_told_apart"]) == (
-        [1, 3, 7],
-        1,
-        [],
-    )
+    assert (list(all_three["timed_s"]), all_three["not_told_apart"]) == ([1, 3, 7], [])
+    assert all_three["recommended_k"] == 1
 
 
-def test_step_times_of_another_run_gowindows_by_load_and_what_cannot_be_used_is_named(
+def test_what_cannot_be_used_of_another_run_or_needs_a_word_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = recorded_run("e1-mid", tmp_path)
-    found = advise(run, Wishes(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]
-    assert found["notes"] == [
-        "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
-    ]
+    (note,) = advise(run, Wishes(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
+    assert note == "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
     store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
     assert main(["advise", str(tmp_path / "both")]) == 0
-    assert (
-        "to use those of arms with the same draft too: --timed-with ARM, of spec (window 7), narrow (window 1)"
-        in (" ".join(capsys.readouterr().out.split()))
-    )
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "same draft too: --timed-with ARM, of spec (window 7), narrow (window 1)" in shown
 
 
 @pytest.mark.parametrize("fixed", [0.0, 0.4, 1.0], ids=["from the first draft on", "a fixed part", "flat"])
