@@ -8,6 +8,7 @@ and a time per chunk would hide the whole gain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 DIMENSIONS = ("Experiment", "Arm", "Class", "Concurrency")
@@ -57,42 +58,31 @@ class Metric:
         )
 
 
-TTFT = Metric(
+_Time = partial(Metric, unit="s", better="lower", statistic="p50")
+TTFT = _Time(
     name="ttft_s",
     title="Time to first token",
-    unit="s",
-    better="lower",
     formula="time from sending the request (open loop: from when it was due) to the first chunk that carries an output token",
     cloudwatch_name="TimeToFirstToken",
-    statistic="p50",
 )
-TPOT = Metric(
+TPOT = _Time(
     name="tpot_s",
     title="Time per output token",
-    unit="s",
-    better="lower",
     formula="(t_last - t_first_chunk) / (n_tokens - tokens_in_first_chunk)",
     cloudwatch_name="TimePerOutputToken",
-    statistic="p50",
 )
-INTER_CHUNK_LATENCY = Metric(
+INTER_CHUNK_LATENCY = _Time(
     name="inter_chunk_latency_s",
     title="Inter-chunk latency",
-    unit="s",
-    better="lower",
     formula="time between two successive chunks of a request that carry output",
     scope="chunk",
     cloudwatch_name="InterChunkLatency",
-    statistic="p50",
 )
-E2E = Metric(
+E2E = _Time(
     name="e2e_s",
     title="End-to-end latency",
-    unit="s",
-    better="lower",
     formula="time from sending the request (open loop: from when it was due) to the last chunk that carries output",
     cloudwatch_name="EndToEndLatency",
-    statistic="p50",
 )
 OUTPUT_TOKENS_PER_S = Metric(
     name="output_tokens_per_s",
@@ -166,14 +156,11 @@ COST = Metric(
     scope="cell",
     cloudwatch_name="",
 )
-LLMPERF_INTER_TOKEN_LATENCY = Metric(
+LLMPERF_INTER_TOKEN_LATENCY = _Time(
     name="llmperf_inter_token_latency_s",
     title="Inter-token latency as llmperf counts it",
-    unit="s",
-    better="lower",
     formula="e2e_s / stream chunks, role-only and empty ones included: for comparison with old figures only",
     cloudwatch_name="LlmperfInterTokenLatency",
-    statistic="p50",
 )
 RUN_ACTIVE = Metric(
     name="run_active",

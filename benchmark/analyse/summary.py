@@ -112,9 +112,8 @@ from benchmark.analyse.values import (
     server_counts,
     tokens_per_chunk,
 )
-from benchmark.file_access import write_whole
 from benchmark.measure import sense
-from benchmark.measure.journal import RawRun, extent
+from benchmark.measure.journal import RawRun, extent, write_whole
 from benchmark.measure.records import REPEATED
 from benchmark.metrics import (
     ACCEPTANCE_LENGTH,

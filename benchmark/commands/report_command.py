@@ -35,7 +35,7 @@ def report(**given: Any) -> int:
 
 def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
     """Write all that is made of the records, print the answer, then say where it is; the exit code is that of `show`."""
-    from benchmark.file_access import write_whole
+    from benchmark.measure.journal import write_whole
     from benchmark.show import exports, page
 
     summary = summarised(folder, raw)

@@ -194,7 +194,7 @@ def _typed(folder: Path, row: Row) -> str:
 def _write(folder: Path, found: Sequence[Row]) -> Path:
     """The page. Raises StorageError."""
     from benchmark.analyse.runs import newest_pair
-    from benchmark.file_access import write_whole
+    from benchmark.measure.journal import write_whole
     from benchmark.show.text import filled
 
     rows = [row for row in found if not row.kind]

@@ -33,6 +33,7 @@ from benchmark.measure.records import (
 )
 from benchmark.measure.schedule import Block, measured_turns
 from benchmark.plan import MIXED, Arm, Load, Plan
+from core import files
 from core.json_text import json_text
 from core.reading import MOST_LINE_BYTES, json_of, lines_of
 
@@ -279,6 +280,20 @@ class Journal:
                 end = whole.rfind(b"\n") + 1
             if end < size:
                 os.ftruncate(self._fd, end)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Store another file of a results folder, making the folder; an earlier file stays until the new one is whole.
+
+    Half a surrogate pair, which a server's JSON can hold, becomes a question mark. Raises StorageError.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_whole(path, text)
+    except OSError as error:
+        remedy = "the raw file is kept, `report` makes the rest again from it"
+        raise StorageError(f"{path}: {error.strerror}; {remedy}") from error
+    return path
 
 
 def extent(raw: RawRun) -> tuple[int, bool]:

@@ -21,8 +21,7 @@ from benchmark import metrics
 from benchmark.analyse.cells import Place, covered, sort_out
 from benchmark.analyse.stats import PERCENTILES, percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
-from benchmark.file_access import write_whole
-from benchmark.measure.journal import RawRun
+from benchmark.measure.journal import RawRun, write_whole
 from benchmark.measure.records import RequestRecord, to_json
 from benchmark.plan import Arm
 

@@ -15,8 +15,7 @@ import pytest
 
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
-from benchmark.file_access import write_whole
-from benchmark.measure.journal import RawRun
+from benchmark.measure.journal import RawRun, write_whole
 from benchmark.measure.sense import QUESTIONS, Answer
 from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
