@@ -33,13 +33,14 @@ from moto.cloudformation.parsing import ResourceMap, get_model_map
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.common_models import CloudFormationModel
 from moto.core.config import default_user_config
-from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
 from moto.ec2.models.amis import AmiBackend
 from moto.eks.models import eks_backends
 from moto.iam.models import iam_backends
 from moto.utilities.utils import get_partition
 
+ACCOUNT = DEFAULT_ACCOUNT_ID
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 RECORDED_TYPES = frozenset(
     {

@@ -1,4 +1,4 @@
-"""moto's server on loopback, clients that can reach nothing else, and what became of the resources of its stacks.
+"""moto's server on loopback, and clients that can reach nothing else.
 
 Nothing here reads or writes the caller's environment, profile or credentials: a client is made for one address, with
 made-up keys, without proxies. moto keeps its state in this process, so only one server may run at a time.
@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import boto3
 import botocore.session
 from botocore.config import Config
-from moto.cloudformation.models import cloudformation_backends
-from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
-from core.findings import Refusal
-from lab.aws.moto_models import RECORDED_TYPES, Modelled, extended_moto
+from lab.aws.moto_models import extended_moto
 
-ACCOUNT = DEFAULT_ACCOUNT_ID
 _MADE_UP_KEY = "rehearsal"
-Outcome = Literal["created", "recorded", "not modelled", "skipped"]
-"""`recorded`: its properties are kept, nothing acted on them; `skipped`: its condition is false, so CloudFormation would not
-create it either."""
 
 
 @contextmanager
@@ -98,42 +90,3 @@ def child_environment(*, endpoint: str, region: str) -> dict[str, str]:
         "NO_PROXY": "localhost,127.0.0.1",
         "no_proxy": "localhost,127.0.0.1",
     }
-
-
-@dataclass(frozen=True)
-class RehearsedResource:
-    """One resource of one template."""
-
-    stack: str
-    logical_id: str
-    type: str
-    outcome: Outcome
-    physical_id: str
-    """Of created resources, where moto's model has one; empty for all others."""
-    properties: Mapping[str, Any] | None = None
-    """Resolved, of recorded resources."""
-
-
-def resources_of(stack: str, *, region: str) -> list[RehearsedResource]:
-    """What became of every resource of the stack's template; raises `Refusal` where one is missing.
-
-    moto skips what it cannot make and reports CREATE_COMPLETE, so this looks at what the server, which runs in this
-    process, really holds.
-    """
-    made = cloudformation_backends[ACCOUNT][region].get_stack(stack)
-    if made.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
-        raise Refusal(f"stack {stack}: ended as {made.status}, not CREATE_COMPLETE")
-    resources, found = made.resource_map, list[RehearsedResource]()
-    for name, entry in resources._template["Resources"].items():
-        kind, resource = entry["Type"], resources._parsed_resources.get(name)
-        outcome: Outcome = "created"
-        if resource is None:
-            if resources.lazy_condition_map.get(entry.get("Condition"), True):
-                raise Refusal(f"stack {stack}: not created: {name} ({kind})")
-            outcome = "skipped"
-        elif isinstance(resource, Modelled) and resource.attributes is None:
-            outcome = "recorded" if kind in RECORDED_TYPES else "not modelled"
-        physical_id = getattr(resource, "physical_resource_id", None) if outcome == "created" else None
-        properties = getattr(resource, "properties", None) if outcome == "recorded" else None
-        found.append(RehearsedResource(stack, name, kind, outcome, str(physical_id or ""), properties))
-    return found

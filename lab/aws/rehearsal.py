@@ -21,18 +21,21 @@ from cdk8s_charts.manifests import read as read_manifests
 from core.differences import differences
 from core.findings import Outside
 from experiment import load
-from lab.aws.assembly import read_assembly, stand_in_for_bootstrap
-from lab.aws.moto_models import KUBERNETES_RESOURCE
-from lab.aws.moto_server import (
-    ACCOUNT,
+from lab.aws.deployment import (
+    BOOTSTRAP_STACK,
+    POLICIES_STACK,
+    Cdk,
     Outcome,
     RehearsedResource,
-    client,
-    rehearsal_server,
+    check_roles,
+    deploy_policies,
+    read_assembly,
     resources_of,
+    stand_in_for_bootstrap,
 )
+from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
+from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.surroundings import Remains, listed, put_there, remains, take_down
-from lab.aws.toolkit import BOOTSTRAP_STACK, POLICIES_STACK, Cdk, check_roles, deploy_policies
 
 Object = Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")

@@ -15,8 +15,8 @@ import yaml
 
 from core.findings import Refusal
 from experiment import load
-from lab.aws.moto_models import make_cluster
-from lab.aws.moto_server import ACCOUNT, child_environment
+from lab.aws.moto_models import ACCOUNT, make_cluster
+from lab.aws.moto_server import child_environment
 from lab.programs import ROOT
 from lab.rendered import rendered
 

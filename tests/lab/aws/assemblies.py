@@ -54,7 +54,12 @@ CLUSTER: Resource = resource(
     ResourcesVpcConfig={"SubnetIds": [{"Ref": "Subnet"}], "EndpointPublicAccess": True},
     Tags=[{"Key": "team", "Value": "llm"}],
 )
-_BUCKET = {"Fn::Sub": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}"}
+_BUCKET = "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}"
+_IMAGE = {"repositoryName": "container-assets", "imageTag": "c0ffee"}
+ASSETS = {
+    "files": {"f": {"destinations": {"here": {"bucketName": _BUCKET, "objectKey": "0123.zip"}}}},
+    "dockerImages": {"i": {"destinations": {"here": _IMAGE}}},
+}
 _LATER = ['[{"kind":"ConfigMap","data":{"on":"', {"Fn::ImportValue": "network:Subnet"}, '"}}]']
 WORKLOADS: Template = {
     "Parameters": {
@@ -67,7 +72,7 @@ WORKLOADS: Template = {
         "Role": role("lambda.amazonaws.com"),
         "Kubectl": resource(
             "Lambda::Function",
-            Code={"S3Bucket": _BUCKET, "S3Key": "0123.zip"},
+            Code={"S3Bucket": {"Fn::Sub": _BUCKET}, "S3Key": "0123.zip"},
             Handler="index.handler",
             Runtime="python3.13",
             Role={"Fn::GetAtt": ["Role", "Arn"]},
@@ -82,19 +87,18 @@ WORKLOADS: Template = {
 }
 
 
-def write_assembly(folder: Path, stacks: Mapping[str, tuple[Template, tuple[str, ...]]], **more: Any) -> Path:
-    """Write name -> (template, what it depends on) as the CDK would; `more` are further artifacts."""
-    artifacts: dict[str, Any] = dict(more)
+def write_assembly(folder: Path, stacks: Mapping[str, tuple[Template, tuple[str, ...]]]) -> Path:
+    """Write name -> (template, what it depends on) as the CDK would, with `ASSETS`."""
+    (folder / "assets.json").write_text(json.dumps(ASSETS), encoding="utf-8")
+    artifacts: dict[str, Any] = {
+        "some.assets": {"type": "cdk:asset-manifest", "properties": {"file": "assets.json"}}
+    }
     for name, (template, dependencies) in stacks.items():
         (folder / f"{name}.template.json").write_text(json.dumps(template, indent=1), encoding="utf-8")
         artifacts[name] = {
             "type": "aws:cloudformation:stack",
-            "properties": {
-                "templateFile": f"{name}.template.json",
-                "requiresBootstrapStackVersion": 6,
-                "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/hnb659fds/version",
-            },
-            "dependencies": [*dependencies, f"{name}.assets"],
+            "properties": {"templateFile": f"{name}.template.json"},
+            "dependencies": [*dependencies, "some.assets"],
         }
     (folder / "manifest.json").write_text(json.dumps({"artifacts": artifacts}), encoding="utf-8")
     return folder

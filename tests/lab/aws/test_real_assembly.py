@@ -19,8 +19,8 @@ from moto.cloudformation.parsing import ResourceMap
 from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.assembly import read_assembly
-from lab.aws.moto_server import child_environment, client, rehearsal_server, resources_of
+from lab.aws.deployment import read_assembly, resources_of
+from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws

@@ -13,12 +13,20 @@ from moto.cloudformation import parsing
 
 from core.findings import Outside, Refusal
 from experiment import load
-from lab.aws import toolkit
-from lab.aws.assembly import StackTemplate, read_assembly
-from lab.aws.moto_server import child_environment, client, rehearsal_server, resources_of
+from lab.aws import deployment
+from lab.aws.deployment import (
+    BOOTSTRAP_STACK,
+    EXECUTION_ROLE,
+    Cdk,
+    StackTemplate,
+    check_roles,
+    deploy_policies,
+    read_assembly,
+    resources_of,
+)
+from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.rehearsal import not_as_reviewed, rehearse
 from lab.aws.surroundings import listed, put_there, remains
-from lab.aws.toolkit import BOOTSTRAP_STACK, EXECUTION_ROLE, Cdk, check_roles, deploy_policies
 from lab.rehearse import account_lines, in_one_line
 from tests.conftest import REFERENCE
 from tests.lab.aws.assemblies import (
@@ -36,16 +44,15 @@ from tests.lab.aws.assemblies import (
 from tests.lab.aws.conftest import ClientOf
 
 
-def test_an_assembly_is_read_in_order_byte_for_byte_with_the_images_that_it_needs(tmp_path: Path) -> None:
-    images = '{"a": {"destinations": {"here": {"repositoryName": "container-assets", "imageTag": "c0ffee"}}}}'
-    (tmp_path / "n.assets.json").write_text(f'{{"dockerImages": {images}}}', encoding="utf-8")
-    assets = {"type": "cdk:asset-manifest", "properties": {"file": "n.assets.json"}}
-    assembly = read_assembly(write_assembly(tmp_path, STACKS, assets=assets))
+def test_an_assembly_is_read_in_order_byte_for_byte_with_the_images_and_files_that_it_needs(
+    tmp_path: Path,
+) -> None:
+    assembly = read_assembly(write_assembly(tmp_path, STACKS))
     assert [stack.name for stack in assembly.stacks] == ["network", "workloads"]
     for stack in assembly.stacks:
         assert stack.body == (tmp_path / f"{stack.name}.template.json").read_text(encoding="utf-8")
-    assert assembly.versions == {"/cdk-bootstrap/hnb659fds/version": 6}
     assert assembly.images == ("container-assets:c0ffee",)
+    assert assembly.files == (("cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "0123.zip"),)
 
 
 def test_every_resource_of_every_template_is_created_recorded_or_skipped_and_exports_are_resolved(
@@ -257,17 +264,17 @@ def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "of-the-user")
-    monkeypatch.setattr(toolkit, "CDK", tmp_path / "cdk")
+    monkeypatch.setattr(deployment, "CDK", tmp_path / "cdk")
     reported: list[str] = []
     cdk = Cdk(folder=tmp_path, endpoint="http://localhost:1", region=REGION, report=reported.append)
 
     def run(script: str) -> str:
-        toolkit.CDK.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-        toolkit.CDK.chmod(0o755)
+        deployment.CDK.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        deployment.CDK.chmod(0o755)
         return cdk.run("deploy", "--all", app=["--app", "x"], log="deploy.log")
 
     said = run('echo "$@" "$AWS_ENDPOINT_URL" "profile $AWS_PROFILE" "$CDK_DOCKER"')
-    stand_in = Path(toolkit.__file__).with_name("docker_stand_in")
+    stand_in = Path(deployment.__file__).with_name("docker_stand_in")
     assert said == f"deploy --all --ci --no-notices --app x http://localhost:1 profile  {stand_in}\n"
     assert (tmp_path / "deploy.log").read_text(encoding="utf-8") == said
     assert reported == ["cdk deploy --all"]
@@ -275,7 +282,7 @@ def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_
         Refusal, match=r"cdk deploy: exit 1: .*no such subnet; --keep DIR keeps the whole log$"
     ):
         run("echo fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1")
-    toolkit.CDK.unlink()
+    deployment.CDK.unlink()
     with pytest.raises(Refusal, match="run scripts/setup"):
         cdk.run("deploy", log="deploy.log")
 
