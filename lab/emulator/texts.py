@@ -9,10 +9,10 @@ their class and mean nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -98,25 +98,18 @@ def write_answer(prompt: str, prompt_class: str, *, max_tokens: int, ignore_eos:
 
 
 def _pieces(prompt: str, prompt_class: str) -> Iterator[str]:
-    for line in _LINES.get(prompt_class, _prose)(prompt):
-        yield from _PIECE.findall(line)
+    line_of = _LINES.get(prompt_class)
+    lines = (line_of(prompt, number) for number in count(1)) if line_of else _prose(prompt)
+    return chain.from_iterable(map(_PIECE.findall, lines))
 
 
-def _repetition(prompt: str) -> Iterator[str]:
-    line = prompt.partition(":")[2].strip() or prompt.strip() or "again"
-    return (f"\n{line}" for _ in count())
-
-
-def _numeric(prompt: str) -> Iterator[str]:
-    return (f" {number}," for number in count(1))
-
-
-def _json(prompt: str) -> Iterator[str]:
-    return (f'\n{{"id": {number}, "name": "item-{number}", "ready": true}},' for number in count(1))
-
-
-def _code(prompt: str) -> Iterator[str]:
-    return (f"\ndef step_{number}(value):\n    return value + {number}" for number in count(1))
+_LINES: Mapping[str, Callable[[str, int], str]] = {
+    "repetition": lambda prompt, _: f"\n{prompt.partition(':')[2].strip() or prompt.strip() or 'again'}",
+    "numeric": lambda _, number: f" {number},",
+    "json": lambda _, number: f'\n{{"id": {number}, "name": "item-{number}", "ready": true}},',
+    "code": lambda _, number: f"\ndef step_{number}(value):\n    return value + {number}",
+}
+"""By class, a line of an answer; other classes get prose."""
 
 
 def _prose(prompt: str) -> Iterator[str]:
@@ -125,6 +118,3 @@ def _prose(prompt: str) -> Iterator[str]:
     while True:
         words = [random.choice(_WORDS) for _ in range(random.randint(6, 14))]
         yield f" {words[0].capitalize()} {' '.join(words[1:])}."
-
-
-_LINES = {"repetition": _repetition, "numeric": _numeric, "json": _json, "code": _code}

@@ -19,16 +19,9 @@ little, no table that has the rest reproduces: here 5 tokens reach most of the g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-from experiment.catalogue.published import DRAFT, SEQUENCES, TARGET, TENSOR_PARALLEL, WINDOW
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
-
 
 UNKNOWN_CLASS = "open-ended"
 """For a prompt that the table was not fitted to: the class that promises least."""
@@ -100,10 +93,6 @@ class StepCosts:
             return self.decode_step_s
         return k * self.draft_pass_s + self.verify_s + (k - 1) * self.verify_position_s
 
-    def scaled(self, time_scale: float) -> StepCosts:
-        """The same machine with time running slower (above 1) or faster (below 1)."""
-        return StepCosts(**{field.name: getattr(self, field.name) * time_scale for field in fields(self)})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Timed(StepCosts):
@@ -122,10 +111,6 @@ class Timed(StepCosts):
         return self.steps_s[
             min((most for most in self.steps_s if most >= at_once), default=max(self.steps_s))
         ]
-
-    def scaled(self, time_scale: float) -> Timed:
-        steps_s = {most: seconds * time_scale for most, seconds in self.steps_s.items()}
-        return replace(self, prefill_s=self.prefill_s * time_scale, steps_s=steps_s)
 
     def acceptance(self, prompt_class: str, draft: str) -> tuple[float, ...]:
         """The same at every position where tokens per step are published, which is all that follows from their mean."""
@@ -175,40 +160,3 @@ def tokens_in_step(acceptance: tuple[float, ...], draws: Draws, position: int) -
             break
         accepted += 1
     return accepted + 1
-
-
-def cautions(experiment: Experiment) -> dict[str, str]:
-    """By arm without steps of its own, in what they are borrowed from another configuration; nothing for the others.
-
-    Classes without a known acceptance the emulator names itself.
-    """
-    return {
-        arm.name: (
-            f"{arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP {TENSOR_PARALLEL}, "
-            f"{SEQUENCES} sequences, drafted by {DRAFT}, k = {WINDOW}"
-        )
-        for arm in experiment.arms
-        if (other := _beyond(arm))
-    }
-
-
-def _beyond(arm: Arm) -> str:
-    """What is not as it was published; the 0.6B draft and other windows have rows of their own."""
-    found = []
-    if arm.target.model.name != TARGET:
-        found.append(arm.target.model.name)
-    if arm.serving.tensor_parallel != TENSOR_PARALLEL:
-        found.append(f"TP {arm.serving.tensor_parallel}")
-    if arm.serving.max_num_seqs != SEQUENCES:
-        found.append(f"{arm.serving.max_num_seqs} sequences")
-    if arm.speculation is not None:
-        draft = arm.speculation.draft.model.name
-        if draft != DRAFT and WEAK_DRAFT_MARK not in draft.lower():
-            found.append(draft)
-        if arm.speculation.num_speculative_tokens != WINDOW:
-            found.append(f"k = {arm.speculation.num_speculative_tokens}")
-    if arm.engine:
-        found.append(f"an engine of its own ({', '.join(arm.engine)})")
-    if arm.scheduler:
-        found.append("a scheduler of its own")
-    return ", ".join(found)
