@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -169,33 +170,15 @@ _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
 """The property that names the resource, for which CloudFormation makes a name up; and what creates the resource."""
 
 
+@dataclass(eq=False)
 class Modelled(CloudFormationModel):
     """A resource of which moto has no model: created by a call, or kept as its resolved properties."""
 
-    def __init__(
-        self,
-        resource_type: str,
-        physical_id: str,
-        properties: Properties,
-        attributes: Mapping[str, str] | None,
-    ) -> None:
-        self.resource_type = resource_type
-        self.physical_resource_id = physical_id
-        self.properties = properties
-        self.attributes = attributes
-        """What `Fn::GetAtt` may ask for; `None` where the resource was not created."""
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return ""
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "AWS::Lab::Modelled"
-
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return True
+    resource_type: str
+    physical_resource_id: str
+    properties: Properties
+    attributes: Mapping[str, str] | None
+    """What `Fn::GetAtt` may ask for; `None` where the resource was not created."""
 
     @classmethod
     def create_from_cloudformation_json(
@@ -220,10 +203,9 @@ class Modelled(CloudFormationModel):
         return self.attributes[attribute]
 
 
-def _model_for(resource_type: str) -> type[CloudFormationModel]:
+def _model_for(resource_type: str) -> Any:
     """Takes the place of moto's choice, which runs a Lambda function in Docker for every `Custom::` type."""
-    model: type[CloudFormationModel] | None = get_model_map().get(resource_type)
-    return model or Modelled
+    return get_model_map().get(resource_type) or Modelled
 
 
 def _delete_cluster(name: str, api: Api) -> None:

@@ -21,7 +21,9 @@ from cdk8s_charts.manifests import read as read_manifests
 from core.differences import differences
 from core.findings import Outside
 from experiment import load
-from lab.aws.deployment import (
+from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
+from lab.aws.moto_server import client, rehearsal_server
+from lab.aws.stacks import (
     BOOTSTRAP_STACK,
     POLICIES_STACK,
     Cdk,
@@ -33,8 +35,6 @@ from lab.aws.deployment import (
     resources_of,
     stand_in_for_bootstrap,
 )
-from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
-from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.surroundings import Remains, listed, put_there, remains, take_down
 
 Object = Mapping[str, Any]

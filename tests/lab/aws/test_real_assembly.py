@@ -19,9 +19,9 @@ from moto.cloudformation.parsing import ResourceMap
 from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.deployment import read_assembly, resources_of
 from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
+from lab.aws.stacks import read_assembly, resources_of
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from operations.teardown import take_down

@@ -13,8 +13,10 @@ from moto.cloudformation import parsing
 
 from core.findings import Outside, Refusal
 from experiment import load
-from lab.aws import deployment
-from lab.aws.deployment import (
+from lab.aws import stacks
+from lab.aws.moto_server import child_environment, client, rehearsal_server
+from lab.aws.rehearsal import not_as_reviewed, rehearse
+from lab.aws.stacks import (
     BOOTSTRAP_STACK,
     EXECUTION_ROLE,
     Cdk,
@@ -24,8 +26,6 @@ from lab.aws.deployment import (
     read_assembly,
     resources_of,
 )
-from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.rehearsal import not_as_reviewed, rehearse
 from lab.aws.surroundings import listed, put_there, remains
 from lab.rehearse import account_lines, in_one_line
 from tests.conftest import REFERENCE
@@ -264,17 +264,17 @@ def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "of-the-user")
-    monkeypatch.setattr(deployment, "CDK", tmp_path / "cdk")
+    monkeypatch.setattr(stacks, "CDK", tmp_path / "cdk")
     reported: list[str] = []
     cdk = Cdk(folder=tmp_path, endpoint="http://localhost:1", region=REGION, report=reported.append)
 
     def run(script: str) -> str:
-        deployment.CDK.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-        deployment.CDK.chmod(0o755)
+        stacks.CDK.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        stacks.CDK.chmod(0o755)
         return cdk.run("deploy", "--all", app=["--app", "x"], log="deploy.log")
 
     said = run('echo "$@" "$AWS_ENDPOINT_URL" "profile $AWS_PROFILE" "$CDK_DOCKER"')
-    stand_in = Path(deployment.__file__).with_name("docker_stand_in")
+    stand_in = Path(stacks.__file__).with_name("docker_stand_in")
     assert said == f"deploy --all --ci --no-notices --app x http://localhost:1 profile  {stand_in}\n"
     assert (tmp_path / "deploy.log").read_text(encoding="utf-8") == said
     assert reported == ["cdk deploy --all"]
@@ -282,7 +282,7 @@ def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_
         Refusal, match=r"cdk deploy: exit 1: .*no such subnet; --keep DIR keeps the whole log$"
     ):
         run("echo fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1")
-    deployment.CDK.unlink()
+    stacks.CDK.unlink()
     with pytest.raises(Refusal, match="run scripts/setup"):
         cdk.run("deploy", log="deploy.log")
 
