@@ -47,14 +47,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             "arms_up": round(cost.per_hour(items), 2),
             "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
             "prices": [
-                {
-                    "item": item.price.item,
-                    "units": item.units,
-                    "usd_per_hour": item.price.usd_per_hour,
-                    "as_of": item.price.as_of,
-                    "source": item.price.source,
-                }
-                for item in items
+                {"item": item.price.item, "units": item.units, **asdict(item.price)} for item in items
             ],
         },
         "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)} if neuron else None,

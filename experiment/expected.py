@@ -161,17 +161,8 @@ def should_meet(experiment: Experiment) -> list[dict[str, Any]]:
     found = []
     for one in experiment.expect.figures if experiment.expect else ():
         value, source = (figure(one.row, one.metric) if one.row else None) or (one.value, one.source)
-        found.append(
-            {
-                "arm": one.arm,
-                "metric": one.metric,
-                "classes": list(one.classes),
-                "concurrency": one.concurrency,
-                "tolerance": one.tolerance,
-                "value": value,
-                "source": source,
-            }
-        )
+        written = one.model_dump(exclude={"row", "value", "source"})
+        found.append(written | {"value": value, "source": source})
     return found
 
 

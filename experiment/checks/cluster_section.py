@@ -15,6 +15,7 @@ from experiment.catalogue.instances import INSTANCES, OFFERED_ON, REGION, ZONES
 from experiment.catalogue.node_images import images_of, serving_image, versions_serving
 from experiment.checks.treatments import known_runtimes, treated
 from experiment.model import Serve
+from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile
 
 OLDEST_KUBERNETES = (1, 35)
@@ -40,17 +41,15 @@ _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:cer
 
 def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
     """Resource claims need a version that EKS still supports."""
-    path, version = "cluster.kubernetes", file.cluster.kubernetes
+    version = file.cluster.kubernetes
     match = re.fullmatch(r"([1-9]\d?)\.(0|[1-9]\d{0,2})", version, re.ASCII)
     floor, top = (".".join(map(str, pair)) for pair in (OLDEST_KUBERNETES, NEWEST_KUBERNETES))
-    either = f'use "{floor}" or "{top}"'
     if match is None:
-        yield Finding(path, version, "is not a valid Kubernetes version", either)
+        yield refused("cluster.kubernetes malformed", version, floor=floor, top=top)
     elif (parsed := (int(match[1]), int(match[2]))) < OLDEST_KUBERNETES:
-        why = f"is below {floor}: Neuron resource claims need the GA API and a supported version"
-        yield Finding(path, version, why, f'use "{floor}" or later')
+        yield refused("cluster.kubernetes too-old", version, floor=floor)
     elif parsed > NEWEST_KUBERNETES:
-        yield Finding(path, version, "has no Neuron AMI and no kubectl layer known to this release", either)
+        yield refused("cluster.kubernetes too-new", version, floor=floor, top=top)
 
 
 def node_driver(file: ExpandedFile) -> Iterator[Finding]:
@@ -61,14 +60,18 @@ def node_driver(file: ExpandedFile) -> Iterator[Finding]:
     if instance is None or not instance.neuron or not images or serving_image(version, runtimes):
         return
     last = next(n for n in range(len(runtimes)) if serving_image(version, runtimes[: n + 1]) is None)
-    bounds = ", ".join(f"{runtime.name} takes driver {runtime.drivers}" for runtime in runtimes[: last + 1])
     newer = [f'set cluster.kubernetes to "{other}"' for other in versions_serving(runtimes)]
-    why = (
-        f"no node image for Kubernetes {version} serves {'these runtimes' if last else 'it'}: {bounds}, the images have "
-        f"{', '.join(image.neuron_driver for image in images)}"
-    )
     otherwise = "give each runtime an experiment of its own" if last else "use another runtime"
-    yield Finding(paths[last], runtimes[last].name, why, ", or ".join([*newer, otherwise]))
+    yield refused(
+        "runtime without-image",
+        runtimes[last].name,
+        at=paths[last],
+        version=version,
+        what="these runtimes" if last else "it",
+        bounds=", ".join(f"{one.name} takes driver {one.drivers}" for one in runtimes[: last + 1]),
+        drivers=", ".join(image.neuron_driver for image in images),
+        remedy=", or ".join([*newer, otherwise]),
+    )
 
 
 def zones(file: ExpandedFile) -> Iterator[Finding]:
@@ -78,9 +81,9 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
     if instance is not None and not instance.neuron:
         return
     if region not in regions and (region in ZONES or not REGION.fullmatch(region)):
-        why = f"EC2 does not offer {instance.name if instance else 'Trn2'} there (read {OFFERED_ON})"
-        why = why if region in ZONES else "is not the name of a region in the partition aws"
-        yield Finding("cluster.region", region, why, f"use one of {', '.join(regions)}")
+        name = f"cluster.region {'not-offered' if region in ZONES else 'unknown'}"
+        what = instance.name if instance else "Trn2"
+        yield refused(name, region, what=what, date=OFFERED_ON, regions=", ".join(regions))
         return
     chosen, path = names[0], "cluster.availability_zones[0]"
     for number, zone in enumerate(names):
@@ -88,17 +91,15 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
         if not _is_in(region, zone):
             yield _foreign(where, zone, region)
         elif zone in names[:number]:
-            yield Finding(where, zone, "appears twice", "EKS needs two different zones")
+            yield refused("zone twice", zone, at=where)
     if (reserved := file.cluster.capacity.availability_zone) is not None:
         chosen, path = reserved, "cluster.capacity.availability_zone"
         if not _is_in(region, reserved):
             yield _foreign(path, reserved, region)
-    if instance is None or region not in regions:
-        return
-    offers = instance.zones[region]
-    if chosen in ZONES[region] and chosen not in offers:
-        why = f"EC2 offers {instance.name} in {', '.join(offers)} only (read {OFFERED_ON}), and the Trn2 nodes start here"
-        yield Finding(path, chosen, why, f"use {offers[0]} here, or another region")
+    offers = instance.zones.get(region, ()) if instance is not None else ()
+    if offers and chosen in ZONES[region] and chosen not in offers:
+        words = {"offered": ", ".join(offers), "first": offers[0], "date": OFFERED_ON}
+        yield refused("zone not-offered", chosen, at=path, instance=instance, **words)
 
 
 def _is_in(region: str, zone: str) -> bool:
@@ -109,60 +110,53 @@ def _is_in(region: str, zone: str) -> bool:
 def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone") -> Finding:
     known = ZONES.get(region)
     remedy = f"use one of {', '.join(known)}" if known else f"write it as {region}a"
-    return Finding(path, value, f"{what} of {region}", remedy)
+    return refused("zone foreign", value, at=path, what=what, region=region, remedy=remedy)
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
     """The public endpoint is for named networks only, and only for such as EKS takes."""
-    path, cidrs = "cluster.admin_cidrs", file.cluster.admin_cidrs
+    cidrs = file.cluster.admin_cidrs
     if len(cidrs) > _MOST_PUBLIC:
-        why = f"has {len(cidrs)} networks, and EKS takes {_MOST_PUBLIC}"
-        yield Finding(path, list(cidrs), why, "join neighbours, or list none for a private endpoint")
-    yield from own_networks(path, cidrs, opens="the cluster's endpoint", public=True)
+        yield refused("cluster.admin_cidrs too-many", list(cidrs), number=len(cidrs), most=_MOST_PUBLIC)
+    yield from own_networks("cluster.admin_cidrs", cidrs, opens="the cluster's endpoint", public=True)
 
 
 def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = False) -> Iterator[Finding]:
     """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together; at a `public`
     endpoint, none that EKS refuses there."""
-    wide = f"opens {opens} to everybody, or to more than a /{_WIDEST_PREFIX}"
-    instead = "list your own networks, or none for a private endpoint"
     seen: list[ipaddress.IPv4Network] = []
     for number, cidr in enumerate(cidrs):
         where = f"{path}[{number}]"
         try:
             network = ipaddress.IPv4Network(cidr)
         except ValueError as error:
-            yield Finding(where, cidr, *_no_network(cidr, error))
+            yield _no_network(where, cidr, error)
             continue
         if network.prefixlen < _WIDEST_PREFIX:
-            yield Finding(where, cidr, wide, instead)
+            yield refused("network too-wide", cidr, at=where, opens=opens, widest=_WIDEST_PREFIX)
             continue
         if str(network) != cidr:
-            why = "is not the network's own address, which EKS requires"
-            yield Finding(where, cidr, why, f"write it as {network}")
+            yield refused("network host-bits", cidr, at=where, network=network)
         elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
-            why = f"overlaps {other}, which is listed before it"
-            yield Finding(where, cidr, why, "keep the wider of the two")
+            yield refused("network overlap", cidr, at=where, other=other)
         seen.append(network)
         reserved = next((one for one in _NOT_PUBLIC if one.overlaps(network)), None)
         if public and reserved is not None:
-            why = f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint"
-            remedy = "name the public addresses that your users connect from, or none for a private endpoint"
-            yield Finding(where, cidr, why, remedy)
+            yield refused("network reserved", cidr, at=where, reserved=reserved)
     together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
     if together > 2 ** (32 - _WIDEST_PREFIX):
-        yield Finding(path, list(cidrs), wide, instead)
+        yield refused("network too-wide", list(cidrs), at=path, opens=opens, widest=_WIDEST_PREFIX)
 
 
-def _no_network(cidr: str, error: ValueError) -> tuple[str, str]:
-    """Why, and what to do."""
+def _no_network(where: str, cidr: str, error: ValueError) -> Finding:
     try:
         meant = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
-        return f"is not a valid IPv4 network ({error})", "write ADDRESS/PREFIX, and one address with /32"
+        remedy = "write ADDRESS/PREFIX, and one address with /32"
+        return refused("network malformed", cidr, at=where, error=error, remedy=remedy)
     if meant.version == 6:
-        return "is IPv6, and only IPv4 is supported here", "name the IPv4 networks"
-    return f"is not a valid IPv4 network ({error})", f"write it as {meant}"
+        return refused("network ipv6", cidr, at=where)
+    return refused("network malformed", cidr, at=where, error=error, remedy=f"write it as {meant}")
 
 
 _INSTANT = re.compile(
@@ -178,25 +172,19 @@ _EXAMPLES = {
     "availability_zone": "its zone, because a reservation belongs to one zone",
     "ends_at": 'its end in UTC, as in "2026-12-05T11:30:00Z", so that the nodes stop before EC2 takes them',
 }
-_FORBIDDEN_WHY = {
-    "on-demand": "on-demand capacity has none",
-    "reservation": "a reservation ends when it is cancelled; only a capacity block has an end",
-}
 
 
 def purchase(file: ExpandedFile) -> Iterator[Finding]:
     """Each way of buying has its own fields, all of them and no other."""
     capacity = file.cluster.capacity
-    for name, example in _EXAMPLES.items():
-        value, path = getattr(capacity, name), f"cluster.capacity.{name}"
-        needed = name in _NEEDS[capacity.kind]
+    for key, example in _EXAMPLES.items():
+        value, path = getattr(capacity, key), f"cluster.capacity.{key}"
+        needed = key in _NEEDS[capacity.kind]
         if needed and value is None:
-            why = f"is missing: capacity of kind {capacity.kind} needs it"
-            yield Finding(path, None, why, f"give {example}")
+            yield refused("capacity missing", None, at=path, kind=capacity.kind, example=example)
         elif value is not None and not needed:
-            kinds = " or ".join(kind for kind in _NEEDS if name in _NEEDS[kind])
-            remedy = f"remove it, or say `kind: {kinds}`"
-            yield Finding(path, value, _FORBIDDEN_WHY[capacity.kind], remedy)
+            kinds = " or ".join(kind for kind in _NEEDS if key in _NEEDS[kind])
+            yield refused(f"capacity {capacity.kind}", value, at=path, kinds=kinds)
 
 
 def end(file: ExpandedFile) -> Iterator[Finding]:
@@ -205,38 +193,29 @@ def end(file: ExpandedFile) -> Iterator[Finding]:
     found = None if value is None else _INSTANT.fullmatch(value)
     real = found and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
     if value is not None and not real:
-        remedy = 'write it as "2026-12-05T11:30:00Z"'
-        yield Finding("cluster.capacity.ends_at", value, "is not a time in UTC", remedy)
+        yield refused("cluster.capacity.ends_at malformed", value)
 
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:
     """What starts at deploy time stays within what may ever run."""
-    cluster, instance = file.cluster, file.instance
-    if instance is not None and not instance.neuron and cluster.nodes:
-        why = f"{instance.name} is the lab's own machine; no nodes are started for it"
-        yield Finding("cluster.nodes", cluster.nodes, why, "use 0")
-    elif cluster.nodes > cluster.max_nodes:
-        why = f"is above cluster.max_nodes {cluster.max_nodes}"
-        yield Finding(
-            "cluster.nodes", cluster.nodes, why, f"use {cluster.max_nodes} or less, or raise max_nodes"
-        )
+    nodes, most, instance = file.cluster.nodes, file.cluster.max_nodes, file.instance
+    if instance is not None and not instance.neuron and nodes:
+        yield refused("cluster.nodes in-the-lab", nodes, instance=instance)
+    elif nodes > most:
+        yield refused("cluster.nodes too-many", nodes, most=most)
 
 
 def own_network(file: ExpandedFile) -> Iterator[Finding]:
     """Ways out are made in the experiment's own network alone."""
-    network, path, most = file.cluster.network, "cluster.network", len(file.cluster.availability_zones)
+    network, most = file.cluster.network, len(file.cluster.availability_zones)
     if network.vpc:
         for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
-            why = "applies only to a network that this deployment creates"
-            remedy = "remove it, or remove cluster.network.vpc and private_subnets"
-            yield Finding(f"{path}.{name}", getattr(network, name), why, remedy)
+            yield refused("network not-created", getattr(network, name), at=f"cluster.network.{name}")
         return
     if network.nat_gateways > most:
-        why = f"there are {most} zones, so at most one gateway in each"
-        yield Finding(f"{path}.nat_gateways", network.nat_gateways, why, f"use 1 to {most}")
+        yield refused("cluster.network.nat_gateways too-many", network.nat_gateways, most=most)
     if network.private_subnets:
-        remedy = "write its id as cluster.network.vpc, or remove the subnets"
-        yield Finding(f"{path}.private_subnets", None, "needs cluster.network.vpc", remedy)
+        yield refused("cluster.network.private_subnets without-vpc", None)
 
 
 def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
@@ -249,20 +228,16 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
         if not _is_in(cluster.region, zone):
             yield _foreign(f"{path}.{zone}", subnet, cluster.region, what=f"{zone} is not a zone")
         elif subnet in list(subnets.values())[:place]:
-            why = "appears twice, and a subnet is in one zone"
-            yield Finding(f"{path}.{zone}", subnet, why, f"write the subnet of {zone}")
+            yield refused("subnet twice", subnet, at=f"{path}.{zone}", zone=zone)
     if len(subnets) < 2:
-        why = f"has a subnet in {', '.join(subnets) or 'no zone'}, and EKS needs subnets in two zones"
-        remedy = "write a private subnet for each of cluster.availability_zones"
-        yield Finding(path, subnets or None, why, remedy)
+        yield refused(f"{path} too-few", subnets or None, zones=", ".join(subnets) or "no zone")
         return
     needed = dict.fromkeys(cluster.availability_zones, "cluster.availability_zones")
     if cluster.capacity.availability_zone:
         needed[cluster.capacity.availability_zone] = "cluster.capacity.availability_zone"
     for zone, key in needed.items():
         if zone not in subnets and _is_in(cluster.region, zone):
-            why = f"has no subnet in {zone}, which {key} names"
-            yield Finding(path, None, why, f"add the private subnet of {zone}, or change {key}")
+            yield refused(f"{path} incomplete", None, zone=zone, key=key)
 
 
 def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
@@ -271,21 +246,16 @@ def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
     if not cluster.existing:
         for name in ("security_group", "provided", "nodes_of"):
             if value := getattr(cluster, name):
-                remedy = "write its name as cluster.existing, or remove this"
                 shown = list(value) if isinstance(value, tuple) else value
-                yield Finding(f"cluster.{name}", shown, "needs cluster.existing", remedy)
+                yield refused("cluster of-nobody", shown, at=f"cluster.{name}")
         return
-    why = "is missing: an existing cluster is joined in its own VPC"
-    remedy = "`aws eks describe-cluster --query cluster.resourcesVpcConfig` and ./trnspec preflight name it"
     for path, value in (("network.vpc", cluster.network.vpc), ("security_group", cluster.security_group)):
         if value is None:
-            yield Finding(f"cluster.{path}", None, why, remedy)
+            yield refused("cluster incomplete", None, at=f"cluster.{path}")
     if cluster.admin_cidrs:
-        why = "applies only to a cluster that this deployment creates"
-        yield Finding("cluster.admin_cidrs", list(cluster.admin_cidrs), why, "remove it")
+        yield refused("cluster.admin_cidrs not-created", list(cluster.admin_cidrs))
     if cluster.existing == file.name:
-        why = "is the experiment's own name, which the cluster of its own would have"
-        yield Finding("cluster.existing", file.name, why, "give the experiment another name")
+        yield refused("cluster.existing own-name", file.name)
 
 
 def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
@@ -294,18 +264,13 @@ def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
     if owner is None or not cluster.existing:
         return
     if owner == file.name:
-        remedy = "write the name of the one whose nodes it uses, or remove this"
-        yield Finding("cluster.nodes_of", owner, "is this experiment", remedy)
+        yield refused("cluster.nodes_of itself", owner)
     if cluster.nodes:
-        why = f"the nodes belong to {owner} and are started with its stacks"
-        yield Finding("cluster.nodes", cluster.nodes, why, "remove it")
+        yield refused("cluster.nodes of-others", cluster.nodes, owner=owner)
     if "off_at_utc" in cluster.model_fields_set:
-        why = f"{owner} turns its nodes off every day, at the hour that its file sets"
-        yield Finding("cluster.off_at_utc", cluster.off_at_utc, why, "remove it")
+        yield refused("cluster.off_at_utc of-others", cluster.off_at_utc, owner=owner)
     if file.serving.allocation == "device-plugin":
-        why = "the size of a logical core was then set when the node's owner started it"
-        remedy = "use allocation: dra, or remove cluster.nodes_of"
-        yield Finding("serving.allocation", "device-plugin", why, remedy)
+        yield refused("serving.allocation of-others", "device-plugin")
 
 
 def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
@@ -315,8 +280,7 @@ def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     if serve.arm not in served:
         close = difflib.get_close_matches(serve.arm, served, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-        why = "is not an arm of this experiment that serves requests"
-        yield Finding("serve.arm", serve.arm, why, hint)
+        yield refused("serve.arm unknown", serve.arm, hint=hint)
 
 
 def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
@@ -325,61 +289,47 @@ def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     if instance is None or not instance.neuron or not devices:
         return
     most = instance.devices // devices * nodes
-    for name in ("replicas", "max_replicas"):
-        value = getattr(serve, name)
-        if value > most and (name == "replicas" or name in serve.model_fields_set):
-            why = f"{nodes} x {instance.name} hold {count(most, 'arm')} of {count(devices, 'device')}, the others at 0"
-            yield Finding(f"serve.{name}", value, why, f"use {most} or less, or raise cluster.max_nodes")
+    words = {"arms": count(most, "arm"), "devices": count(devices, "device"), "most": most, "nodes": nodes}
+    for key in ("replicas", "max_replicas"):
+        value = getattr(serve, key)
+        if value > most and (key == "replicas" or key in serve.model_fields_set):
+            yield refused("serve too-many", value, at=f"serve.{key}", instance=instance, **words)
 
 
 def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """`replicas` is the least, `max_replicas` the most."""
     if serve.max_replicas < serve.replicas:
-        why = f"is below serve.replicas {serve.replicas}, the minimum"
-        remedy = f"use {serve.replicas} or more, or leave it out"
-        yield Finding("serve.max_replicas", serve.max_replicas, why, remedy)
+        yield refused("serve.max_replicas below", serve.max_replicas, least=serve.replicas)
 
 
 def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """KEDA serves the external metrics of a whole cluster, so it runs there once: an existing cluster has its owner's."""
     if serve.scales and file.cluster.existing and "keda" not in file.cluster.provided:
-        why = (
-            "needs KEDA, which runs once in a cluster, so a deployment does not install it in an existing one"
-        )
-        install = "let the cluster's owner install KEDA and write keda into cluster.provided"
-        yield Finding("serve.max_replicas", serve.max_replicas, why, f"{install}, or remove max_replicas")
+        yield refused("serve.max_replicas without-keda", serve.max_replicas)
 
 
 def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """A load balancer takes certificates of its own region only."""
-    path, arn, region = "serve.certificate_arn", serve.certificate_arn, file.cluster.region
-    if arn is None:
-        return
-    match = _CERTIFICATE.fullmatch(arn)
-    if match is None:
-        remedy = f"write it as arn:aws:acm:{region}:123456789012:certificate/..."
-        yield Finding(path, arn, "is not a valid ARN of a certificate in ACM", remedy)
-    elif match["region"] != region:
-        why = f"is in {match['region']}; a load balancer in {region} needs a certificate in {region}"
-        yield Finding(path, arn, why, f"request or import one in {region}")
+    arn, region = serve.certificate_arn, file.cluster.region
+    match = None if arn is None else _CERTIFICATE.fullmatch(arn)
+    if arn is not None and match is None:
+        yield refused("serve.certificate_arn malformed", arn, region=region)
+    elif match and match["region"] != region:
+        yield refused("serve.certificate_arn elsewhere", arn, other=match["region"], region=region)
 
 
 def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """Beyond the cluster only named networks call it, with TLS and a key."""
-    path, cidrs = "serve.client_cidrs", serve.client_cidrs
-    yield from own_networks(path, cidrs, opens="the load balancer")
+    cidrs = serve.client_cidrs
+    yield from own_networks("serve.client_cidrs", cidrs, opens="the load balancer")
     if serve.certificate_arn in (None, ""):
         if cidrs:
-            why = "lists callers outside the cluster; they need a load balancer, which needs a certificate"
-            yield Finding(path, list(cidrs), why, "give serve.certificate_arn, or remove it")
+            yield refused("serve.client_cidrs without-certificate", list(cidrs))
         return
     if not cidrs:
-        why = "is missing: the load balancer would admit nobody"
-        yield Finding(path, None, why, 'list the networks of its callers, as in ["10.20.0.0/16"]')
+        yield refused("serve.client_cidrs missing", None)
     if file.serving.api_key_secret is None:
-        why = "is missing: behind a load balancer `/v1` would answer anybody on those networks"
-        remedy = "name a Secret of the namespace whose key `api-key` holds the key"
-        yield Finding("serving.api_key_secret", None, why, remedy)
+        yield refused("serving.api_key_secret missing", None)
 
 
 RULES = (

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from core.findings import Finding
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import FETCHED, HEADS, MODELS, Model
+from experiment.catalogue.models import FETCHED, HEADS, MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
+from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -47,39 +48,35 @@ def models(file: ExpandedFile) -> Iterator[Finding]:
         shapes = {"like": one.like, "config": one.config, "head_for": getattr(one, "head_for", None)}
         first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
         if more:
-            why = f"already has its shape from `{first}`"
-            yield Finding(f"{path}.{more[0]}", shapes[more[0]], why, "keep one of them")
+            yield refused("shape twice", shapes[more[0]], at=f"{path}.{more[0]}", first=first)
         elif first == "like":
             yield from known(f"{path}.like", str(one.like), FETCHED, "model")
         elif first == "head_for":
             yield from known(f"{path}.head_for", shapes[first] or "", file.models, "model")
         elif first == "model" and one is not file.target and one.model in HEADS:
-            remedy = f"write `head_for: {HEADS[one.model].target}` beside it"
-            yield Finding(f"{path}.model", one.model, "is a head, which needs its target", remedy)
+            yield refused("model head-alone", one.model, at=f"{path}.model", target=HEADS[one.model].target)
         elif first == "model":
             never = "" if one is file.target else file.target.model
             yield from known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL, never=never)
 
 
 def known(
-    path: str, name: str, catalogue: Iterable[str], what: str, own: str = "", *, never: str = ""
+    path: str, name: str, catalogue: Collection[str], what: str, own: str = "", *, never: str = ""
 ) -> Iterator[Finding]:
     """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one, or NAME.
 
     `never` is not offered in its place: the target of a draft.
     """
-    names = list(catalogue)
-    if name in names:
+    if name in catalogue:
         return
     if what == "model" and _EXPERTS.search(name):
-        why = "is a mixture of experts by its name, and no runtime here serves one"
-        yield Finding(path, name, why, "choose a dense model: docs/adding-a-model.md")
+        yield refused("catalogue experts", name, at=path)
         return
-    names = [one for one in names if one != never]
+    names = [one for one in catalogue if one != never]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}{'.' if own else ''}"
     hint += own.format(close[0] if close else "NAME")
-    yield Finding(path, name, f"is not in the catalogue of {what}s", hint)
+    yield refused("catalogue unknown", name, at=path, what=what, hint=hint)
 
 
 def repositories(file: ExpandedFile) -> Iterator[Finding]:
@@ -87,35 +84,29 @@ def repositories(file: ExpandedFile) -> Iterator[Finding]:
     commits; what was in it is recorded when it is fetched."""
     for path, one in file.references:
         if one.model not in MODELS and file.described(one) and not REPOSITORY.fullmatch(one.model):
-            why = "is not the name of a repository"
-            yield Finding(f"{path}.model", one.model, why, "write it as owner/name")
+            yield refused("model no-repository", one.model, at=f"{path}.model")
         if one.weights is not None and one.revision is not None:
-            why = "is a commit of Hugging Face, and these weights come from a bucket"
-            remedy = "remove it; give changed weights another folder"
-            yield Finding(f"{path}.revision", one.revision, why, remedy)
+            yield refused("model commit-of-a-bucket", one.revision, at=f"{path}.revision")
 
 
 def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
-    """Names become Kubernetes names, and the beginning of bucket names; some of both are taken."""
+    """Names become Kubernetes names."""
     arms = [(f"{arm.at}.name", arm.name) for arm in file.arms]
     for path, name in [("name", file.name), *arms]:
         if not DNS_LABEL.fullmatch(name):
-            why = "is not a DNS label, which Kubernetes requires for the name of a Service"
-            remedy = "use lower-case letters, digits and hyphens, starting with a letter, 63 at most"
-            yield Finding(path, name, why, remedy)
+            yield refused("name no-label", name, at=path)
     for path, name in arms:
         if DNS_LABEL.fullmatch(name) and len(name) > MAX_ARM_NAME:
-            why = f"has {len(name)} characters, and names of Jobs made from it would pass 63"
-            yield Finding(path, name, why, f"use {MAX_ARM_NAME} at most, with what a sweep adds")
+            yield refused("arm too-long", name, at=path, length=len(name), most=MAX_ARM_NAME)
 
 
 def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
     """The name becomes a namespace and the beginning of bucket names, which have a limit, and some of both are taken."""
-    if file.name == "default" or file.name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
-        yield Finding("name", file.name, "is reserved by Kubernetes or S3", "choose another")
-    if len(file.name) > (most := longest_name(file.cluster.region)):
-        why = f"has {len(file.name)} characters, and S3 bucket names made from it would pass 63"
-        yield Finding("name", file.name, why, f"use {most} at most in {file.cluster.region}")
+    name, region = file.name, file.cluster.region
+    if name == "default" or name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
+        yield refused("name reserved", name)
+    if len(name) > (most := longest_name(region)):
+        yield refused("name too-long", name, length=len(name), most=most, region=region)
 
 
 def longest_name(region: str) -> int:
@@ -129,10 +120,7 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
     seen: dict[str, SingleArm] = {}
     for arm in file.arms:
         if seen.setdefault(arm.name, arm) is not arm:
-            remedy = (
-                "give each arm its own name; a sweep adds its values to it, a further size of the batch -b8"
-            )
-            yield Finding(f"{arm.at}.name", arm.name, "is also the name of another arm", remedy)
+            yield refused("arm twice", arm.name, at=f"{arm.at}.name")
     reserved = {
         BENCHMARK_NAME: "benchmark",
         LMEVAL_NAME: "quality check",
@@ -141,30 +129,22 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
     }
     for taken, what in reserved.items():
         if taken in seen:
-            yield Finding(f"{seen[taken].at}.name", taken, f"is the {what}'s name", "choose another")
+            yield refused("arm reserved", taken, at=f"{seen[taken].at}.name", what=what)
 
 
 def tokens(file: ExpandedFile) -> Iterator[Finding]:
     """Hugging Face hands gated models to accepted users only."""
     if file.weights.token_secret is not None:
         return
-    bucket = {f"{path}.model" for path, one in file.references if one.weights is not None}
-    for path, model in _needed_models(file):
-        if model.gated and path not in bucket:
-            why = "is gated on Hugging Face, and there is no `weights.token_secret`"
-            remedy = "accept its licence, put a token into a Secret (key `token`) and name that Secret there"
-            yield Finding(path, model.name, why, remedy)
-            return
-
-
-def _needed_models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
-    """Path and model of the target and of every draft that it could have; another will be exchanged anyway."""
     target = file.described(file.target)
-    if target is not None:
-        yield "target.model", target
-    for one in treated(file):
+    needed = [("target", target)] if target is not None else []
+    for one in treated(file):  # a draft with another tokenizer will be exchanged anyway
         if one.draft is not None and (target is None or one.draft.tokenizer == target.tokenizer):
-            yield f"{one.arm.draft_at}.model", one.draft
+            needed.append((one.arm.draft_at, one.draft))
+    bucket = {path for path, one in file.references if one.weights is not None}
+    gated = ((path, model.name) for path, model in needed if model.gated and path not in bucket)
+    for path, name in list(gated)[:1]:
+        yield refused("model gated", name, at=f"{path}.model")
 
 
 RULES = (catalogue_names, models, repositories, dns_labels, distinct_arms, own_namespace, tokens)

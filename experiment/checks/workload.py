@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from benchmark.objectives import need, prompts_needed
 from core.findings import Finding
@@ -15,6 +16,7 @@ from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.model import Benchmark, ExpectedFigure
 from experiment.prompts import Prompt, fewest_prompts, replayed, timed
+from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
 NONCE_TOKENS = 16
@@ -53,41 +55,40 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     if len({prompt.class_name for prompt in common}) > 1 or 2 * len(common) > len(prompts):
         longest = max(common, key=needed.__getitem__)
         most = answer - (needed[longest] - limit)
-        why = (
-            f"{len(common)} of {count(len(prompts), 'prompt')} do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
-            f"up to {_bound(longest)} + {_room(longest)} for nonce and template{last}"
+        yield refused(
+            "benchmark.max_tokens too-long",
+            answer,
+            number=len(common),
+            prompts=count(len(prompts), "prompt"),
+            first=f"use {most} or less" if most > 0 else "shorten the prompts",
+            longest=longest,
+            **_length(longest) | {"limit": limit, "last": last},
         )
-        first = f"use {most} or less" if most > 0 else "shorten the prompts"
-        remedy = f"{first}, {_counted(longest)}or raise serving.max_model_len"
-        yield Finding("benchmark.max_tokens", answer, why, remedy)
         too_long = [prompt for prompt in too_long if prompt not in common]
     for name in dict.fromkeys(prompt.class_name for prompt in too_long):
         group = [prompt for prompt in too_long if prompt.class_name == name]
         prompt = max(group, key=needed.__getitem__)
-        others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
         own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
-        turns = f" + {needed[prompt] - own} in the turns before it" if needed[prompt] > own else ""
-        why = (
-            f"up to {_bound(prompt)} of the prompt + {_room(prompt)} for nonce and template + "
-            f"{prompt.max_tokens or answer} to generate{turns}{last} = {needed[prompt]}, above max_model_len {limit}{others}"
+        earlier = needed[prompt] - own
+        yield refused(
+            "prompt too-long",
+            prompt.id,
+            at="prompts.file" if file.prompts.file else f"prompts.classes.{name}",
+            answer=prompt.max_tokens or answer,
+            turns=f" + {earlier} in the turns before it" if earlier else "",
+            needed=needed[prompt],
+            others=f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else "",
+            **_length(prompt) | {"limit": limit, "last": last},
         )
-        remedy = (
-            f"shorten the prompt, {_counted(prompt)}lower benchmark.max_tokens or raise serving.max_model_len"
-        )
-        path = "prompts.file" if file.prompts.file else f"prompts.classes.{name}"
-        yield Finding(path, prompt.id, why, remedy)
 
 
-def _bound(prompt: Prompt) -> str:
-    """The most tokens that it has, and how that is known."""
-    how = "its UTF-8 bytes" if prompt.tokens is None else "as its line states"
-    return f"{prompt.most_tokens} tokens ({how})"
-
-
-def _counted(prompt: Prompt) -> str:
-    """A remedy where nobody counted."""
-    how = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json), "
-    return how if prompt.tokens is None else ""
+def _length(prompt: Prompt) -> dict[str, Any]:
+    """The most tokens that a prompt has and how that is known, what comes on top, and what to do where nobody counted."""
+    how, counted = "as its line states", ""
+    if prompt.tokens is None:
+        how = "its UTF-8 bytes"
+        counted = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json), "
+    return {"bound": f"{prompt.most_tokens} tokens ({how})", "room": _room(prompt), "counted": counted}
 
 
 def _room(prompt: Prompt) -> int:
@@ -102,21 +103,18 @@ def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator
         listed = arm.engine.get(CONTEXT_BUCKETS)
         if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
             continue
-        need, most = longest.most_tokens + _room(longest), longest_prompt(arm.engine)
-        if most is not None and need > most:
-            why = f"{longest.id} has up to {_bound(longest)} + {_room(longest)} for nonce and template, above the last bucket"
-            where = f"{arm.at}.engine.{CONTEXT_BUCKETS}"
-            yield Finding(where, listed, why, f"let the last be {need} or more, or shorten the prompt")
+        needed, most = longest.most_tokens + _room(longest), longest_prompt(arm.engine)
+        if most is not None and needed > most:
+            where, words = f"{arm.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
+            yield refused("prompt above-bucket", listed, at=where, prompt=longest, **words)
 
 
-def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def plan_size(_: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
-        why = f"{count(len(prompts), 'prompt')} make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB"
-        fit = len(prompts) * PLAN_BYTES // size
-        remedy = f"keep it below {PLAN_BYTES}, which is about {fit} of these prompts"
-        yield Finding("prompts", None, why, remedy)
+        number, fit = count(len(prompts), "prompt"), len(prompts) * PLAN_BYTES // size
+        yield refused("prompts too-large", None, prompts=number, size=size, most=PLAN_BYTES, fit=fit)
 
 
 def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -124,22 +122,16 @@ def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     temperature = file.benchmark.temperature
     for one in treated(file):
         if one.runtime and one.runtime.greedy_speculation_only and temperature > 0:
-            greedily = "speculates greedily whatever a request asks for, so the arms would answer differently"
-            why = f"runtime {one.runtime.name} {greedily}"
-            yield Finding("benchmark.temperature", temperature, why, "use 0")
+            yield refused("benchmark.temperature greedy", temperature, runtime=one.runtime)
 
 
 def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Reasoning is a switch of the chat template."""
-    path, target = "benchmark.thinking", file.described(file.target)
-    if not file.benchmark.thinking:
-        return
-    if file.benchmark.endpoint != "chat":
-        why = "only the chat template can switch it"
-        yield Finding(path, True, why, "use `endpoint: chat`")
-    elif target is not None and not target.can_think:
-        why = f"{target.name} has no such switch"
-        yield Finding(path, True, why, "use false")
+    target = file.described(file.target)
+    if file.benchmark.thinking and file.benchmark.endpoint != "chat":
+        yield refused("benchmark.thinking no-chat", True)
+    elif file.benchmark.thinking and target is not None and not target.can_think:
+        yield refused("benchmark.thinking no-switch", True, target=target)
 
 
 def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -147,22 +139,19 @@ def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Itera
     asked = file.benchmark.requests
     if replayed(prompts):
         if "requests" in file.benchmark.model_fields_set and asked != len(prompts):
-            why = f"cannot be chosen in a replay, where each of the {count(len(prompts), 'prompt')} is asked once in a round"
-            remedy = "remove it; benchmark.rounds repeats all"
-            yield Finding("benchmark.requests", asked, why, remedy)
+            yield refused("benchmark.requests of-a-replay", asked, prompts=count(len(prompts), "prompt"))
         return
     for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
         if asked < largest:
-            why = f"is fewer than the {count(largest, 'prompt')} of class {name!r}, so some would never be asked"
-            remedy = f"use {largest} or more; multiples of it ask each prompt equally often"
-            yield Finding("benchmark.requests", asked, why, remedy)
+            words = {"prompts": count(largest, "prompt"), "name": name}
+            yield refused("benchmark.requests too-few", asked, least=largest, **words)
 
 
 def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Each level of concurrency is a cell of its own."""
     levels = file.benchmark.known_concurrency
     if len(set(levels)) < len(levels):
-        yield Finding("benchmark.concurrency", list(levels), "names a level twice", "name each once")
+        yield refused("benchmark.concurrency twice", list(levels))
 
 
 def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -171,22 +160,19 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     of_prompts = ("concurrency", "load") if timed(prompts) else ("load",) if replayed(prompts) else ()
     for key in of_prompts:
         if key in asked.model_fields_set:
-            why = "does not go with prompts that have arrival times (at_s) or conversations"
-            yield Finding(f"benchmark.{key}", None, why, "remove it, or these keys of the prompts")
+            yield refused("load of-a-replay", None, at=f"benchmark.{key}")
     for key in ("starts", "cell_minutes") if replayed(prompts) else ():
         if key in asked.model_fields_set:
-            why = "applies to loads that are held, and these prompts are replayed as recorded"
-            yield Finding(f"benchmark.{key}", getattr(asked, key), why, "remove it")
+            yield refused("load not-held", getattr(asked, key), at=f"benchmark.{key}")
 
 
 def durations(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A run has a number of passes or a duration."""
-    asked, path = file.benchmark, "benchmark.duration"
+    asked = file.benchmark
     if asked.rounds and asked.duration:
-        yield Finding(path, asked.duration, "cannot be combined with benchmark.rounds", "keep one of the two")
+        yield refused("benchmark.duration rounds", asked.duration)
     if (asked.duration_s or 0) > MOST_HOURS * 3600:
-        why = f"is longer than nodes of a run live, {MOST_HOURS} hours"
-        yield Finding(path, asked.duration, why, f"use {MOST_HOURS}h or less")
+        yield refused("benchmark.duration too-long", asked.duration, most=MOST_HOURS)
 
 
 def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -198,31 +184,27 @@ def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
         ("benchmark.load.objective", asked.load and asked.load.objective),
     ):
         if objective and not any(value for _, value in objective):
-            remedy = "write seconds for ttft_s, tpot_s or e2e_s, or remove it"
-            yield Finding(path, None, "names no objective", remedy)
+            yield refused("objective empty", None, at=path)
 
 
 def searched_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A search chooses the loads itself, in one range, and compares arms that run together."""
-    asked, load, path = file.benchmark, file.benchmark.load, "benchmark.load"
+    asked, load = file.benchmark, file.benchmark.load
     if load is None:
         return
-    chosen = [key for key in ("concurrency", "rounds", "duration") if key in asked.model_fields_set]
-    if chosen:
-        named = " and ".join(f"benchmark.{key}" for key in chosen)
-        yield Finding(path, None, f"chooses the loads itself, so {named} cannot be set as well", "keep one")
+    keys = ("concurrency", "rounds", "duration")
+    if chosen := [f"benchmark.{key}" for key in keys if key in asked.model_fields_set]:
+        yield refused("benchmark.load chosen", None, keys=" and ".join(chosen))
     if asked.objective:
-        why = "is not read where loads are searched, and benchmark.load.objective is"
-        yield Finding("benchmark.objective", None, why, "move it there, or remove it")
+        yield refused("benchmark.objective of-a-search", None)
     if (load.search is None) == (load.search_rate is None):
-        yield Finding(path, None, "needs either `search` or `search_rate`, and only one", "keep one of them")
+        yield refused("benchmark.load one-range", None)
     for key, ends in (("search", load.search), ("search_rate", load.search_rate)):
         if ends and not ends[0] < ends[1]:
-            yield Finding(f"{path}.{key}", list(ends), "is an empty range", "write the lower end first")
+            yield refused("range empty", list(ends), at=f"benchmark.load.{key}")
     instance, devices = file.instance, file.serving.devices
     if instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
-        why = "compares arms that run together, and cluster.max_nodes holds one arm"
-        yield Finding(path, None, why, "raise cluster.max_nodes or list benchmark.concurrency")
+        yield refused("benchmark.load one-arm", None)
 
 
 def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -230,36 +212,31 @@ def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterat
     asked = file.benchmark
     if not asked.limits or not prompts:
         return
-    known, needed = fewest_prompts(asked, prompts), prompts_needed(asked.limits)
-    if math.floor(known + 0.5) < needed:
+    known, least = fewest_prompts(asked, prompts), prompts_needed(asked.limits)
+    if math.floor(known + 0.5) < least:
         path = "benchmark.load.objective" if asked.load else "benchmark.objective"
-        why = f"{need(asked.limits, known)} for an arm, so it could never be met"
-        more = f"ask {needed} or more in all classes together (prompts, benchmark.requests)"
-        yield Finding(path, None, why, f"{more}, or name a lower percentile")
+        words = {"need": need(asked.limits, known), "least": least}
+        yield refused("objective too-few-prompts", None, at=path, **words)
 
 
-def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A figure is expected of an arm, and has one source."""
     arms = [arm.name for arm in file.arms]
     baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
     for path, one in _figures(file):
         of_baseline = one.metric == "speed_up" and one.arm in baselines
         if one.arm not in arms:
-            why = "is not an arm of this experiment"
-            yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}")
+            yield refused("figure no-arm", one.arm, at=f"{path}.arm", arms=", ".join(arms))
         elif of_baseline:
-            why = "is measured against the baseline, which this arm is"
-            yield Finding(f"{path}.metric", one.metric, why, "name another arm")
+            yield refused("figure of-the-baseline", one.metric, at=f"{path}.metric")
         if [one.row, one.value].count(None) != 1:
-            yield Finding(path, None, "needs either `row` or `value`, and only one", "keep one of them")
+            yield refused("figure one-value", None, at=path)
         elif one.row is not None and figure(one.row, one.metric) is None:
-            why = f"is not a row of the published results with {one.metric}"
-            yield Finding(f"{path}.row", one.row, why, "see `./trnspec published`, or give `value`")
+            yield refused("figure no-row", one.row, at=f"{path}.row", metric=one.metric)
         elif one.row is not None and one.arm in arms and not of_baseline:
             yield from _other_conditions(file, one.row, f"{path}.row", file.arms[arms.index(one.arm)])
         elif one.value is not None and not one.source:
-            why = "is missing, so nobody can look the value up"
-            yield Finding(f"{path}.source", None, why, "say where it was published")
+            yield refused("figure without-source", None, at=f"{path}.source")
 
 
 def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -268,13 +245,12 @@ def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     for path, one in _figures(file):
         for name in dict.fromkeys(one.classes) if prompts else ():
             if name not in classes:
-                known = f"known: {', '.join(classes)}"
-                yield Finding(f"{path}.classes", name, "is not a class of the prompts", known)
+                yield refused("figure no-class", name, at=f"{path}.classes", classes=", ".join(classes))
         loads = () if timed(prompts) else _measured_at(file.benchmark)
         if one.concurrency not in loads:
             some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
             remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
-            yield Finding(f"{path}.concurrency", one.concurrency, "is not measured", remedy)
+            yield refused("figure no-load", one.concurrency, at=f"{path}.concurrency", remedy=remedy)
 
 
 def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
@@ -298,9 +274,7 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
             )
             for known in (published, own)
         )
-        why = f"was measured with {of_row}, and {arm.name} has {of_arm}"
-        remedy = f"name a row with {of_arm}, give `value` and `source` instead, or remove the figure"
-        yield Finding(path, row, why, remedy)
+        yield refused("figure of-others", row, at=path, arm=arm, of_row=of_row, of_arm=of_arm)
 
 
 def _measured_at(benchmark: Benchmark) -> Sequence[int]:
@@ -315,8 +289,7 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
     """lm-eval runs as a pod."""
     runtime = RUNTIMES.get(file.runtime)
     if file.benchmark.lm_eval and runtime is not None and runtime.lab_only:
-        why = f"runs as a pod, and runtime {runtime.name} runs in the lab only"
-        yield Finding("benchmark.lm_eval", None, why, "remove the section")
+        yield refused("benchmark.lm_eval in-the-lab", None, runtime=runtime)
 
 
 RULES = (
