@@ -13,7 +13,7 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +28,23 @@ from benchmark.plan import Arm
 Json = dict[str, Any]
 _OF_REQUEST = tuple(m.name for m in metrics.METRICS if m.scope == "request" and m.unit != "requests")
 _OF_CELL = tuple(m.name for m in metrics.METRICS if m.name in _OF_REQUEST or m.scope == "chunk")
-_PLACE = "class concurrency rate_per_s"
+_PLACE = ("class", "concurrency", "rate_per_s")
 _STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 REQUEST_COLUMNS = (
-    *f"run arm {_PLACE} round start block phase counts pair_id prompt_id started_unix_s".split(),
-    *_OF_REQUEST,
-    *["prompt_tokens", "cached_tokens", "completion_tokens", "token_source", "finish_reason", "error"],
+    *("run", "arm", *_PLACE, "round", "start", "block", "phase", "counts", "pair_id", "prompt_id"),
+    *("started_unix_s", *_OF_REQUEST, "prompt_tokens", "cached_tokens", "completion_tokens"),
+    *("token_source", "finish_reason", "error"),
 )
 CELL_COLUMNS = (
-    *f"arm {_PLACE} n errors error_rate".split(),
+    *("arm", *_PLACE, "n", "errors", "error_rate"),
     *(f"{name}_{statistic}" for name in _OF_CELL for statistic in _STATISTICS),
-    *[
-        "acceptance_tokens_per_step",
-        "acceptance_source",
-        "equal_outputs",
-        "paired_outputs",
-        "goodput_per_s",
-        "goodput_share",
-    ],
-    *["usd_per_hour", "usd_per_million_output_tokens", "objective"],
+    *("acceptance_tokens_per_step", "acceptance_source", "equal_outputs", "paired_outputs"),
+    *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens", "objective"),
 )
-COMPARISON_COLUMNS = tuple(
-    f"{_PLACE} baseline treatment metric ratio ci_low ci_high n_pairs n_prompts verdict p_value p_holm detectable_ratio "
-    "error_rate_baseline error_rate_treatment warning".split()
+COMPARISON_COLUMNS = (
+    *(*_PLACE, "baseline", "treatment", "metric", "ratio", "ci_low", "ci_high", "n_pairs", "n_prompts"),
+    *("verdict", "p_value", "p_holm", "detectable_ratio"),
+    *("error_rate_baseline", "error_rate_treatment", "warning"),
 )
 LLMPERF = "llmperf"
 NOTE = (
@@ -59,69 +53,56 @@ NOTE = (
     "Tokens are the server's count. A failed request has nulls instead of zeros and is not among the completed. "
     "Throughput of the whole is over the time with a request in flight. Minima and maxima of token counts are numbers."
 )
-_QUANTILES = (25, 50, 75, 90, 95, 99)
 _SUMMARISED = (
-    *["inter_token_latency_s", "ttft_s", "end_to_end_latency_s", "request_output_throughput_token_per_s"],
-    *["number_input_tokens", "number_output_tokens"],  # so far llmperf's, in its order
-    *["llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_latency_s"],
+    *("inter_token_latency_s", "ttft_s", "end_to_end_latency_s", "request_output_throughput_token_per_s"),
+    *("number_input_tokens", "number_output_tokens"),
+    *("llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_latency_s"),
 )
+"""Keys of a response with a distribution in the summary: six of llmperf in its order, three of ours."""
 
 
 def write_csv(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
     """The three CSV files in `folder`. Raises StorageError."""
+    comparisons = (
+        one | dict(zip(("error_rate_baseline", "error_rate_treatment"), one["error_rates"], strict=True))
+        for one in summary["comparisons"]
+    )
     files = (
         ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
         ("cells.csv", CELL_COLUMNS, _cells(summary)),
-        ("comparisons.csv", COMPARISON_COLUMNS, map(_comparison, summary["comparisons"])),
+        ("comparisons.csv", COMPARISON_COLUMNS, comparisons),
     )
     return [write_whole(folder / name, _csv(columns, rows)) for name, columns, rows in files]
 
 
-def _requests(raw: RawRun) -> Iterable[Json]:
+def _requests(raw: RawRun) -> Iterator[Json]:
     for one in raw.requests:
         values = request_values(one, raw.plan.arm(one.arm).max_tokens_per_step)
         counts = int(one.phase == "measured" and raw.counts(one))
         yield to_json(one) | {"counts": counts, **dict.fromkeys(_OF_REQUEST), **values}
 
 
-def _cells(summary: Mapping[str, Any]) -> Iterable[Json]:
+def _cells(summary: Mapping[str, Any]) -> Iterator[Json]:
     """Each with whether its arm meets the objective at its load, over all classes."""
     at = ("arm", "concurrency", "rate_per_s")
     outcomes = {tuple(map(row.get, at)): row["outcome"] for row in summary["objectives"]}
     for cell in summary["cells"]:
-        spreads = {f"{m}_{s}": cell[m][s] for m in _OF_CELL if cell.get(m) for s in _STATISTICS}
-        equality, goodput = cell["output_equality"] or {}, cell["goodput"] or {}
-        yield {
-            **cell,
-            **spreads,
-            "acceptance_tokens_per_step": cell["acceptance"]["tokens_per_step"],
-            "acceptance_source": cell["acceptance"]["source"],
-            "equal_outputs": equality.get("equal"),
-            "paired_outputs": equality.get("n_pairs"),
-            "goodput_per_s": goodput.get("per_s"),
-            "goodput_share": goodput.get("share"),
-            **(cell["cost"] or {}),
-            "objective": outcomes.get(tuple(map(cell.get, at))),
-        }
-
-
-def _comparison(one: Mapping[str, Any]) -> Json:
-    baseline, treatment = one["error_rates"]
-    return {**one, "error_rate_baseline": baseline, "error_rate_treatment": treatment}
+        row = _flat("", cell) | (cell["cost"] or {})
+        outputs = {"equal_outputs": "output_equality_equal", "paired_outputs": "output_equality_n_pairs"}
+        row |= {name: row.get(key) for name, key in outputs.items()}
+        yield row | {"objective": outcomes.get(tuple(map(cell.get, at)))}
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A text that a spreadsheet would take for a formula gets an apostrophe in front: servers choose finish reasons."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_field(row.get(column)) for column in columns] for row in rows)
+    for row in rows:
+        values = [row.get(column) for column in columns]
+        dangerous = [isinstance(value, str) and value[:1] in (*"=+-@\t\r",) for value in values]
+        writer.writerow([f"'{v}" if quoted else v for v, quoted in zip(values, dangerous, strict=True)])
     return out.getvalue()
-
-
-def _field(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe in front: servers choose finish reasons."""
-    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if dangerous else value
 
 
 def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
@@ -130,21 +111,21 @@ def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
     for (arm, place), members in sort_out(raw).requests.items():
         records = sorted(members, key=_ended)
         answers = [_response(raw.plan.arm(arm), record) for record in records]
-        tokens = _known(answers, "number_input_tokens")
-        size = f"{raw.plan.model}_{round(statistics.fmean(tokens)) if tokens else 0}_{raw.plan.max_tokens}"
+        whole = _summary(raw, arm, place, records, answers)
+        size = f"{raw.plan.model}_{whole['mean_input_tokens']}_{raw.plan.max_tokens}"
         name = re.sub(r"-{2,}", "-", re.sub(r"[^\w\d-]+", "-", size))  # as llmperf spells it
-        whole = _summary(raw, arm, place, records, answers) | {"name": f"{name}_summary"}
         rate = place.load.rate_per_s
         load = str(place.load) if rate is None else f"r{rate:g}"
         cell = folder / LLMPERF / _slug(arm) / f"{_slug(place.class_)}-{_slug(load)}"
-        for ending, content in (("individual_responses", answers), ("summary", whole)):
+        contents = {"individual_responses": answers, "summary": whole | {"name": f"{name}_summary"}}
+        for ending, content in contents.items():
             text = json.dumps(content, indent=4, allow_nan=False) + "\n"
             written.append(write_whole(cell / f"{name}_{ending}.json", text))
     return written
 
 
 def _response(arm: Arm, record: RequestRecord) -> Json:
-    """One request; the first ten keys are llmperf's, in its order. A failure has the HTTP status, else llmperf's -1."""
+    """One request; the first nine keys are llmperf's, in its order. A failure has the HTTP status, else llmperf's -1."""
     values = request_values(record, arm.max_tokens_per_step)
     tokens = output_tokens(record, arm.max_tokens_per_step) if record.error is None else None
     waits, status = gaps(record), (record.error or "").removeprefix("http_")
@@ -170,17 +151,20 @@ def _summary(
     raw: RawRun, arm: str, place: Place, records: Sequence[RequestRecord], answers: Sequence[Json]
 ) -> Json:
     """llmperf's flat summary of one cell, then what it does not have."""
-    plan, opening, tokens = raw.plan, raw.sittings[0], _known(answers, "number_input_tokens")
-    failures = [answer["error_code"] for answer in answers if answer["error_code"] is not None]
+    plan, opening = raw.plan, raw.sittings[0]
+    tokens = [
+        answer["number_input_tokens"] for answer in answers if answer["number_input_tokens"] is not None
+    ]
     completed = [answer for answer in answers if answer["error_code"] is None]
+    failures = Counter(answer["error_code"] for answer in answers if answer["error_code"] is not None)
     busy_s = covered([(record.started_unix_s, _ended(record)) for record in records])
     written = sum(answer["number_output_tokens"] or 0 for answer in completed)
     results = {
-        **{key: _spread(sorted(_known(completed, key))) for key in _SUMMARISED},
+        **{key: _spread([one[key] for one in completed if one[key] is not None]) for key in _SUMMARISED},
         "num_requests_started": len(answers),
-        "error_rate": len(failures) / len(answers),
-        "number_errors": len(failures),
-        "error_code_frequency": str(dict(Counter(failures).most_common())),
+        "error_rate": failures.total() / len(answers),
+        "number_errors": failures.total(),
+        "error_code_frequency": str(dict(failures.most_common())),
         "mean_output_throughput_token_per_s": written / busy_s if busy_s and written else None,
         "num_completed_requests": len(completed),
         "num_completed_requests_per_min": len(completed) / busy_s * 60 if busy_s else None,
@@ -195,18 +179,19 @@ def _summary(
         "stddev_output_tokens": 0,
         "num_concurrent_requests": place.load.concurrency,
         "rate_per_s": place.load.rate_per_s,
-        **_flat("additional_sampling_params", {"temperature": plan.temperature, **plan.extra_body}),
-        **_flat("results", results),
+        **_flat("additional_sampling_params_", {"temperature": plan.temperature, **plan.extra_body}),
+        **_flat("results_", results),
         **{"arm": arm, "class": place.class_, "experiment": plan.experiment, "run": opening.run},
         **{"provenance": opening.provenance, "schema_note": NOTE},
         "timestamp": int(max(map(_ended, records))),
     }
 
 
-def _spread(known: Sequence[float]) -> Json:
+def _spread(values: Sequence[float]) -> Json:
     """Quantiles (linear), mean, extremes and sample deviation; null where there are too few values."""
+    known = sorted(values)
     return {
-        "quantiles": {f"p{q}": percentile(known, q) if known else None for q in _QUANTILES},
+        "quantiles": {f"p{q}": percentile(known, q) if known else None for q in (25, 50, 75, 90, 95, 99)},
         "mean": statistics.fmean(known) if known else None,
         "min": known[0] if known else None,
         "max": known[-1] if known else None,
@@ -214,15 +199,12 @@ def _spread(known: Sequence[float]) -> Json:
     }
 
 
-def _known(answers: Iterable[Mapping[str, Any]], key: str) -> list[float]:
-    return [answer[key] for answer in answers if answer[key] is not None]
-
-
 def _flat(prefix: str, content: Mapping[str, Any]) -> Json:
+    """Keys of parts behind those of what holds them, with _ between."""
     found: Json = {}
     for key, value in content.items():
-        name = f"{prefix}_{key}"
-        found |= _flat(name, value) if isinstance(value, Mapping) else {name: value}
+        name = f"{prefix}{key}"
+        found |= _flat(f"{name}_", value) if isinstance(value, Mapping) else {name: value}
     return found
 
 
