@@ -121,43 +121,43 @@ def field(name: str, read: Read = str, *, part: str = "Plan") -> Read:
     """Reads a value of a field of the plan, or of one of its parts; one that the plan does not have is what `read` makes of it."""
 
     def checked(text: str) -> Any:
-        from pydantic import TypeAdapter, ValidationError
-
         from benchmark import plan  # not before a value is given: help needs no pydantic
 
-        value, known = read(text), getattr(plan, part).model_fields.get(name)
-        annotation: Any = Annotated[known.annotation, known] if known else Any
-        try:
-            return TypeAdapter[Any](annotation).validate_python(value)
-        except ValidationError as error:
-            own = str(
-                error.errors()[0].get("ctx", {}).get("error", "")
-            )  # which shows no secret of an address
-            raise ValueError(own or f"{shown(value)} must be {known.description}") from error
+        known = getattr(plan, part).model_fields.get(name)
+        return _held(read(text), known.annotation, known) if known else read(text)
 
     return checked
 
 
-def number(text: str, least: float = 1e-9, most: float = 1e9, wanted: str = "a number above 0") -> float:
-    """A number that sums and ratios of it survive."""
+def _held(value: Any, type_: Any, limits: Any) -> Any:
+    """The value, of that type and within the limits of a field of pydantic. Raises ValueError."""
+    from pydantic import TypeAdapter, ValidationError
+
+    annotation: Any = Annotated[type_, limits]
     try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise ValueError(f"{shown(text)} must be {wanted}, from {least:g} to {most:g}")
-    return value
+        return TypeAdapter[Any](annotation).validate_python(value)
+    except ValidationError as error:
+        own = str(error.errors()[0].get("ctx", {}).get("error", ""))  # which shows no secret of an address
+        raise ValueError(own or f"{shown(value)} must be {limits.description}") from error
+
+
+def number(text: str) -> float:
+    """A number above 0 that sums and ratios of it survive."""
+    from benchmark.limits import number
+
+    return float(_held(text, float, number(1e9, above=1e-9)))
 
 
 def share(text: str) -> float:
-    return number(text, 0, 1, "a share")
+    from benchmark.limits import number
+
+    return float(_held(text, float, number(1)))
 
 
 def whole(text: str, least: int = 0) -> int:
-    """A whole number that is not below `least`."""
-    if not (text.isascii() and text.strip().isdecimal()) or len(text) > 20 or int(text) < least:
-        raise ValueError(f"{shown(text)} must be a whole number from {least}, of 20 digits at most")
-    return int(text)
+    from benchmark.limits import whole
+
+    return int(_held(text, int, whole(least, 10**9)))
 
 
 def seconds(text: str) -> float:

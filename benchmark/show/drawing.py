@@ -7,11 +7,11 @@ place of its own, so no label lies on a mark or on another label, whatever the v
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _COLOURS = 6
 """Colours for treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
@@ -148,16 +148,27 @@ class Label(NamedTuple):
     leader: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figure:
-    """Drawings that belong together, with what a reader must know about them."""
+    """Drawings that belong together, with the entries of their legend, and what their caption is about."""
 
     id: str
     title: str
-    caption: str
     panels: tuple[Plot, ...]
-    looks: tuple[Look, ...] = ()
-    """Entries of the legend."""
+    looks: tuple[Look, ...]
+    about: Mapping[str, Any]
+
+
+def figure(
+    id_: str,
+    title: str,
+    panels: Iterable[Plot],
+    legend: Iterable[Look] = (),
+    about: Mapping[str, Any] | None = None,
+) -> list[Figure]:
+    """One figure; none where there is no panel."""
+    made = Figure(id_, title, tuple(panels), tuple(legend), about or {})
+    return [made] if made.panels else []
 
 
 class Plot:

@@ -19,26 +19,25 @@ from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
 from benchmark.objectives import limits
 from benchmark.plan import Load, Plan
-from benchmark.show.drawing import LEVEL, NARROW, WIDE, Axis, Figure, Look, Plot, Points, looks, ratio_axis
+from benchmark.show.drawing import (
+    LEVEL,
+    NARROW,
+    WIDE,
+    Axis,
+    Figure,
+    Look,
+    Plot,
+    Points,
+    figure,
+    looks,
+    ratio_axis,
+)
 from benchmark.show.pictures import ALL_CLASSES
 from benchmark.show.tables import Table
 
 Arms = Mapping[str, Look]
-_WINDOWS = (
-    "Speed-up in time per output token, on one scale. Solid: observed, each mark with its 95 % interval. Dashed: "
-    "predicted from the acceptance at each position and the step times of the window that was run, as if each draft cost the same; its mark "
-    "is observed."
-)
-_OVER_LOAD = (
-    "Speed-up in time per output token over all classes at each load of the run, with 95 % intervals. Shaded: 0.95 to 1.05, "
-    "too small to matter."
-)
 MOST_POINTS = 240
 """Marks of one arm in one panel."""
-_OVER_TIME = (
-    "Each mark is a request, at the moment when it was sent; the dashed line is the arm's median. Of an arm with more than "
-    f"{MOST_POINTS} answers in a class, that many are drawn, evenly over the run. × is a request that failed."
-)
 _TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
 _SPREAD = ((TPOT, "over requests"), (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"))
 _END = 99
@@ -84,10 +83,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
         for where, of_class in found.items()
         if any(len(line.shown) > 1 for line in of_class.values())
     }
-    if not drawn:
-        return []
-    panels = tuple(_windows(drawn))
-    return [Figure(id="windows", title="Speed-up against the window", caption=_WINDOWS, panels=panels)]
+    return figure("windows", "Speed-up against the window", _windows(drawn))
 
 
 def _windows(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[Plot]:
@@ -140,9 +136,7 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
     plot = Plot("o", title, x, y, width=WIDE, labels=ends)
     plot.zone(*EQUIVALENT)
     plot.line([(x.low, 1), (x.high, 1)], LEVEL)
-    alt, caption = [], [_OVER_LOAD]
-    if any(edge["found"] == "crossing" for _, edge, _ in found):
-        caption.append("Dashed: the crossover; the bar at 1× is its 95 % interval.")
+    alt = []
     for look, edge, gains in found:
         if edge["found"] == "crossing":
             plot.line([(edge["load"], y.low), (edge["load"], y.high)], look, dashed=True)
@@ -153,10 +147,11 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
         plot.line(points, look)
         plot.dots(points, look)
         marks = [f"{gain.ratio:.2f}{interval(gain.low, gain.high)} at {size:g}" for size, gain in gains]
-        caption.append(f"{look.name} {in_words(edge)}.")
-        alt.append(f"{caption[-1]} Speed-up {', '.join(marks)}.")
+        alt.append(f"{look.name} {in_words(edge)}. Speed-up {', '.join(marks)}.")
     plot.alt = " ".join(alt)
-    return [Figure(id="over-load", title="Speed-up against load", caption=" ".join(caption), panels=(plot,))]
+    crossing = any(edge["found"] == "crossing" for _, edge, _ in found)
+    said = [f"{look.name} {in_words(edge)}." for look, edge, _ in found]
+    return figure("over-load", "Speed-up against load", [plot], about={"crossing": crossing, "said": said})
 
 
 def crossovers(summary: Mapping[str, Any]) -> Table | None:
@@ -203,7 +198,7 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> list[Figure]:
     limit_ms, said, where = 1000 * limit.seconds if limit else 0.0, [], ""
     if limit:
         where = "Dashed: the objective" if limit_ms <= x.high else "Beyond the right edge: the objective"
-        where = f" {where}, {limit_ms:g} ms for {limit.percentile} of requests."
+        where += f", {limit_ms:g} ms for {limit.percentile} of requests."
     if 0 < limit_ms <= x.high:
         plot.line([(limit_ms, y.low), (limit_ms, y.high)], LEVEL, dashed=True)
     for look, one, pairs in drawn:
@@ -221,12 +216,9 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> list[Figure]:
         said.append(f"{look.name}: {', '.join(marks)}; {ends}")
     plot.alt = f"{unit} against the time per output token. {'. '.join(said)}."
     loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for one in known for p in one["points"]}))
-    caption = (
-        f"Each mark is a load of the run with its 95 % intervals, and an arm's line goes through them from the lowest to the highest: "
-        f"{loads} {of}. The further up and to the left, the better.{where}"
-    )
-    title, legend = "Output tokens against the time of each", tuple(look for look, *_ in drawn)
-    return [Figure(id="frontier", title=title, caption=caption, panels=(plot,), looks=legend)]
+    about = {"loads": f"{loads} {of}", "objective": where}
+    legend = [look for look, *_ in drawn]
+    return figure("frontier", "Output tokens against the time of each", [plot], legend, about)
 
 
 Members = Sequence[tuple[Look, Records]]
@@ -289,10 +281,7 @@ def over_time(cells: Cells, arms: Arms) -> list[Figure]:
                     said.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
             plot.alt = f"{title}, {where}: {'; '.join(said) or 'no value'}."
             panels.append(plot)
-        caption, legend = "" if found else _OVER_TIME, tuple(arms.values())
-        found.append(
-            Figure(id=f"time-{name}", title=title, caption=caption, panels=tuple(panels), looks=legend)
-        )
+        found += figure(f"time-{name}", title, panels, arms.values(), {"first": not found})
     return found
 
 
@@ -307,19 +296,9 @@ def distributions(cells: Cells, arms: Arms) -> list[Figure]:
             known += [(id_, where, filled)] if (filled := [one for one in curves if one[1]]) else []
         ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
         x = Axis(low=0, high=max(ends, default=0) * 1.05 or 1, title="ms")
-        panels = tuple(
-            _distribution(f"d{id_}-{name}", where, metric, curves, x) for id_, where, curves in known
-        )
-        caption = (
-            f"Share of values, {over}, that are not above the one on the axis; the further left a curve, the "
-            f"better. The axis ends where the {_END}th percentile of the slowest arm is, rarer values are beyond it."
-        )
-        title, legend = (
-            f"Distribution of the {metric.title[0].lower()}{metric.title[1:]}",
-            tuple(arms.values()),
-        )
-        figure = Figure(id=f"spread-{name}", title=title, caption=caption, panels=panels, looks=legend)
-        found += [figure] if panels else []
+        panels = [_distribution(f"d{id_}-{name}", where, metric, curves, x) for id_, where, curves in known]
+        title = f"Distribution of the {metric.title[0].lower()}{metric.title[1:]}"
+        found += figure(f"spread-{name}", title, panels, arms.values(), {"over": over})
     return found
 
 

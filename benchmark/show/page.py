@@ -68,6 +68,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         samples=_samples(raw),
         definitions=[(metric.name, metric.unit, metric.better, metric.formula) for metric in METRICS],
         plan_file=PLAN_FILE,
+        most_points=figures.MOST_POINTS,
         over_time=figures.over_time(cells, arms),
         spread=figures.distributions(cells, arms),
     )
