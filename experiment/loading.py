@@ -28,24 +28,15 @@ from experiment.forms import FORMS, UNION_TAGS, UNREAD, Unread
 from experiment.model import Benchmark, ExperimentFile, ModelReference, Section
 from experiment.model_config import with_own_models
 from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
+from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
 Location = tuple[int | str, ...]
-REMOVED_KEYS = {
-    "benchmark.harness": (
-        "chose llmperf as the client, which this release no longer builds or runs",
-        "remove the key: llmperf's files and its own figure come with every run (docs/reproduce.md)",
-    ),
-    "benchmark.llmperf": (
-        "set what llmperf asks, which this release no longer builds or runs",
-        "remove the key",
-    ),
-}
-"""Keys that an earlier release read: what they did, and what to do now."""
+REMOVED_KEYS = ("benchmark.harness", "benchmark.llmperf")
+"""Keys that an earlier release read."""
 _STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0, "concurrency": 1}
 """Required values that can be `UNREAD`, and what is valid in their place."""
 _RANGE = re.compile(r"(?<=[0-9]):(?=[0-9])")
-_START = "start from experiments/qwen3-32b.yaml"
 
 
 def load(path: Path) -> Experiment:
@@ -159,43 +150,39 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
     """What pydantic says, in the words of the file."""
     kind, value, path = detail["type"], detail["input"], _dotted(location)
     if path in REMOVED_KEYS:
-        return Finding(path, value, *REMOVED_KEYS[path])
+        return refused(f"{path} removed", value)
     if kind == "invalid_key":
-        return Finding("", None, f"{detail['loc'][-1]!r} is a key that is not text", _START)
+        return refused("form no-text", None, at="", key=detail["loc"][-1])
     if path == "":
-        return Finding("", None, "the file is not a mapping of keys to values", _START)
+        return refused("form no-mapping-at-all", None, at="")
+    if path == "version":
+        return refused("version missing", None) if kind == "missing" else refused("version other", value)
     match kind:
         case "extra_forbidden":
             keys = sorted(_fields(location[:-1]))
             close = difflib.get_close_matches(str(location[-1]), keys, n=1)
-            value, why = None, "unknown key"
-            remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
-        case "missing" if path == "version":
-            value, why = None, "is missing, so it is not known which release wrote the file"
-            remedy = "add `version: 1`"
+            hint = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
+            return refused("form unknown-key", None, at=path, hint=hint)
         case "missing":
-            value, why, remedy = None, "is required and missing", "add it"
-        case _ if path == "version":
-            why = "this release reads version 1"
-            remedy = "write `version: 1`, or use the release that wrote the file"
+            return refused("form missing", None, at=path)
         case "string_type" if not isinstance(value, list | dict | None):
-            why, remedy = "YAML reads this as a number, a date or a truth value", "put it in quotes"
+            return refused("form no-string", value, at=path)
         case "model_type" | "dict_type":
             keys = sorted(_fields(location))
-            why, remedy = "must be a mapping", f"write its keys: {', '.join(keys)}" if keys else "write keys"
+            return refused(
+                "form no-mapping", value, at=path, keys=f"its keys: {', '.join(keys)}" if keys else "keys"
+            )
         case "list_type":
             empty = value is None or isinstance(value, dict)
             items = "[] for none" if empty else f"[{_RANGE.sub(', ', str(value)):.40}]"
-            why, remedy = "must be a list", f"write {items}"
+            return refused("form no-list", value, at=path, items=items)
         case "string_pattern_mismatch":
-            why, remedy = "has an invalid format", f"write {FORMS[detail['ctx']['pattern']]}"
-        case _:
-            why = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-            why = why.replace(" after validation", "").replace("a valid integer", "an integer")
-            why = why[0].lower() + why[1:].replace("a valid ", "a ")
-            bound = kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
-            remedy = "use a value in that range" if bound else "change it"
-    return Finding(path, value, why, remedy)
+            return refused("form pattern", value, at=path, form=FORMS[detail["ctx"]["pattern"]])
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.replace(" after validation", "").replace("a valid integer", "an integer")
+    message = message[0].lower() + message[1:].replace("a valid ", "a ")
+    bound = kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+    return refused("form bound" if bound else "form other", value, at=path, message=message)
 
 
 def _dotted(location: Iterable[int | str]) -> str:
@@ -227,8 +214,7 @@ def _without_effect(file: ExpandedFile, experiment: Experiment) -> Iterator[Find
     """An engine that is told what it has already would be rented and compared as if it were another."""
     for written, arm in zip(file.arms, experiment.arms, strict=True):
         if written.engine and compile_config(arm) == compile_config(replace(arm, engine={})):
-            why = "changes nothing: the arm has these values without it"
-            yield Finding(f"{written.at}.engine", written.engine, why, "remove it, or set another value")
+            yield refused("engine without-effect", written.engine, at=f"{written.at}.engine")
 
 
 def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: str) -> Experiment:

@@ -18,6 +18,7 @@ from core.reading import UnreadableFile, whole_text
 from experiment.catalogue.models import FETCHED, MODELS, Model, Shape
 from experiment.catalogue.published import NOT_DENSE
 from experiment.forms import Unread
+from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile
 
 _KEYS = {
@@ -57,16 +58,13 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
                 if one.config is not None and one.like is None:
                     described = model_of(one.model, read_config(folder / str(one.config)))
             except UnreadableFile as error:
-                remedy = "give its config.json from Hugging Face (docs/adding-a-model.md)"
-                problems.append(Finding(f"{path}.config", one.config, str(error), remedy))
+                problems.append(refused("config unreadable", one.config, at=f"{path}.config", error=error))
                 continue
             if described is None:
                 continue  # of the catalogue, a head, or one that another rule refuses
             own = replace(described, name=one.model, gated=False)
             if models.setdefault(one.model, own) != own:
-                why = "is described with another shape, in the catalogue or elsewhere in this file"
-                remedy = "remove `like` and `config`, or rename it"
-                problems.append(Finding(f"{path}.model", one.model, why, remedy))
+                problems.append(refused("model another-shape", one.model, at=f"{path}.model"))
     return file.model_copy(update={"models": models}), problems
 
 

@@ -22,6 +22,7 @@ from core.labels import WANTED, is_label
 from core.reading import UnreadableFile, whole_text
 from core.words import count
 from experiment.model import Benchmark, PromptsSection
+from experiment.refusals import refused
 
 MIN_PROMPTS_PER_CLASS = 8
 """Below about six distinct prompts an interval over prompts says nothing; eight leaves room for two failures."""
@@ -103,17 +104,16 @@ Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
 def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Read:
     """Prompts of the section; a file's path is relative to the experiment file's folder."""
     if (section.classes is None) == (section.file is None):
-        why = "needs either `classes` or `file`, and only one"
-        return (), (Finding("prompts", None, why, "keep one of them"),), ""
+        return (), (refused("prompts one-source", None),), ""
     if section.file is not None:
         return _from_file(section.file, endpoint, folder)
     classes, problems = section.classes or {}, list[Finding]()
     for name, texts in classes.items():
         path = f"prompts.classes.{name}"
         if not is_label(name):
-            problems.append(Finding(path, name, "cannot be the name of a class", f"use {WANTED}"))
+            problems.append(refused("class no-name", name, at=path, form=WANTED))
         problems += (
-            Finding(f"{path}[{number}]", text, "the prompt is empty", "write a prompt or remove it")
+            refused("prompt empty", text, at=f"{path}[{number}]")
             for number, text in enumerate(texts)
             if not text.strip()
         )
@@ -140,9 +140,8 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
         except ValueError:
             key = "prompt" if "prompt" in content else "messages"
             value = shortened(repr(content[key]), 60)
-            why = f"`{key}` is empty or malformed for endpoint {endpoint}: {value}"
-            remedy = '`messages` are [{"role": "user", "content": "..."}]; only one of the user alone goes with completions'
-            problems.append(Finding("prompts.file", place, why, remedy))
+            words = {"key": key, "endpoint": endpoint, "value": value, "at": "prompts.file"}
+            problems.append(refused("prompts.file malformed", place, **words))
     distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
     counts = Counter(class_name for class_name, *_ in distinct)
     few = () if problems else _too_few(dict(sorted(counts.items())), "prompts.file")
@@ -173,14 +172,19 @@ def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
 
 def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
     if not counts:
-        yield Finding(path.removesuffix(".{}"), None, "there is no prompt", "add a class with prompts")
+        yield refused("prompts none", None, at=path.removesuffix(".{}"))
     for name, known in counts.items():
         if (missing := MIN_PROMPTS_PER_CLASS - known) > 0:
-            fewer = f"an interval over fewer than {MIN_PROMPTS_PER_CLASS} says nothing"
-            why = f"class {name!r} has {count(known, 'distinct prompt')}, and {fewer}"
-            how = "" if "{}" in path else " (`class` in their lines)"
-            remedy = f"add {missing} more, or put its prompts into another class{how}"
-            yield Finding(path.format(name), None, why, remedy)
+            yield refused(
+                "class too-few",
+                None,
+                at=path.format(name),
+                name=name,
+                prompts=count(known, "distinct prompt"),
+                least=MIN_PROMPTS_PER_CLASS,
+                missing=missing,
+                how="" if "{}" in path else " (`class` in their lines)",
+            )
 
 
 def fewest_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:

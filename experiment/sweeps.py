@@ -19,6 +19,7 @@ from experiment.catalogue.models import MODELS, Model, head
 from experiment.forms import UNREAD
 from experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference, SpeculationSection
 from experiment.naming import slug
+from experiment.refusals import refused
 
 
 class Treatment(SpeculationSection):
@@ -100,8 +101,7 @@ def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
     arms = tuple(islice(singles, MOST_ARMS + 1))
     if len(arms) > MOST_ARMS:
         total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for _, drafts, windows in swept)
-        remedy = f"sweep less: {MOST_ARMS} arms at most"
-        problems.append(Finding("arms", None, f"the lists make {count(total, 'arm')}", remedy))
+        problems.append(refused("arms too-many", None, arms=count(total, "arm"), most=MOST_ARMS))
     return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MOST_ARMS]}), problems
 
 
@@ -113,8 +113,7 @@ def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, A
     for number, one in enumerate(value):
         if one in value[:number]:
             shown = one if isinstance(one, int) else one.model
-            why = "appears twice in this sweep"
-            problems.append(Finding(f"{path}[{number}]", shown, why, "name each value once"))
+            problems.append(refused("sweep twice", shown, at=f"{path}[{number}]"))
         else:
             found.append((f"{path}[{number}]", one))
     return found
