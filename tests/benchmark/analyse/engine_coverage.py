@@ -15,7 +15,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -87,28 +87,29 @@ def loads(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     """Lines about fixed loads, each with whether it is within its limits."""
     yield f"{'':36}{'truth':>6} {'holds':>6} {'binomial':>15} {'half width':>10} {'error':>7}  verdicts", True
     for kind in KINDS:
-        began = time.monotonic()
-        found = _each(fixed, kind, (f"{seed}/{kind}/{run}" for run in range(runs)))
-        verdicts = Counter(one["verdict"] for one, _ in found)
-        said = ", ".join(f"{name} {count / runs:.1%}" for name, count in verdicts.most_common())
-        if kind.same:
-            alarms = verdicts["faster"] + verdicts["slower"]
-            limits, count = FALSE_ALARMS, alarms
-        else:
+        rows = _each(fixed, kind, kind, f"{seed}", runs)
+        verdicts = Counter(row["verdict"] for row, _ in rows)
+        words = ", ".join(f"{name} {count / runs:.1%}" for name, count in verdicts.most_common())
+        limits, count = FALSE_ALARMS, verdicts["faster"] + verdicts["slower"]
+        if not kind.same:
             limits = COVERAGE
-            count = sum(math.log(one["ci_low"]) <= truth <= math.log(one["ci_high"]) for one, truth in found)
-        halves = sorted(math.log(one["ci_high"] / one["ci_low"]) / 2 for one, _ in found)
-        error = math.fsum(math.log(one["ratio"]) - truth for one, truth in found) / runs
+            count = sum(math.log(row["ci_low"]) <= truth <= math.log(row["ci_high"]) for row, truth in rows)
+        halves = sorted(math.log(row["ci_high"] / row["ci_low"]) / 2 for row, _ in rows)
+        error = math.fsum(math.log(row["ratio"]) - truth for row, truth in rows) / runs
         figures = f"{_share(count, runs)} {percentile(halves, 50):10.1%} {error:+7.2%}"
-        line = f"{kind!s:36}{math.exp(truth_of(kind)):6.3f} {figures}  {said}"
-        print(f"{kind}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        line = f"{kind!s:36}{math.exp(truth_of(kind)):6.3f} {figures}  {words}"
         yield line, _meets(count, runs, limits)
 
 
-def _each(run: Callable[[_Kind, str], _Found], kind: _Kind, seeds: Iterable[str]) -> list[_Found]:
-    """One run for each seed, on all processors."""
+def _each(
+    run: Callable[[_Kind, str], _Found], kind: _Kind, name: object, seed: str, runs: int
+) -> list[_Found]:
+    """So many runs of a kind, each with its seed, on all processors."""
+    began, seeds = time.monotonic(), (f"{seed}/{name}/{number}" for number in range(runs))
     with ProcessPoolExecutor() as pool:
-        return list(pool.map(run, repeat(kind), seeds, chunksize=5))
+        rows = list(pool.map(run, repeat(kind), seeds, chunksize=5))
+    print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return rows
 
 
 def _share(count: int, runs: int) -> str:
@@ -175,8 +176,7 @@ def searches(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     yield f"\nsearch from {SEARCHED[0]} to {SEARCHED[1]} at once", True
     yield f"{'':36}{'truth':>6} {'holds':>6} {'binomial':>15} {'said':>6} {'cells':>6}  found", True
     for kind in SEARCHES:
-        began = time.monotonic()
-        done = _each(searched, kind, (f"{seed}/search/{kind}/{run}" for run in range(runs)))
+        done = _each(searched, kind, kind, f"{seed}/search", runs)
         said = [(found, truth) for found, truth, _ in done if found["found"] in CLAIMS]
         true = sum(_true(found, truth) for found, truth in said)
         # An arm and itself have no crossing, and neither is faster: whatever is said of them is wrong.
@@ -186,7 +186,6 @@ def searches(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
         truth = None if kind.same else crossing_of(kind.k, kind.shift)
         cells = sum(number for _, _, number in done) / runs
         line = f"{kind!s:36}{truth or math.nan:6.1f} {_share(count, of)} {len(said) / runs:6.1%} {cells:6.1f}  {words}"
-        print(f"{kind}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         yield line, _meets(count, of, limits)
 
 
@@ -257,8 +256,7 @@ def windows(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
     truth = {k: log_speed_up(WINDOWS_AT, k, work_of(7)) for k in range(1, 8)}
     best = max((0, *truth), key=lambda k: truth.get(k, 0.0))
     for beside in ((), (1,), (1, 3)):
-        began = time.monotonic()
-        found = _each(advised, beside, (f"{seed}/windows/{beside}/{run}" for run in range(runs)))
+        found = _each(advised, beside, beside, f"{seed}/windows", runs)
         name = f"timed {', '.join(f'k = {k}' for k in (*beside, 7))}"
         for k in truth:
             ranges = [(math.log(rows[k]["low"]), math.log(rows[k]["high"])) for rows, _, _ in found]
@@ -275,7 +273,6 @@ def windows(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
             yield line, _meets(count, runs, limits)
         chosen = sum(best in choice for _, choice, _ in found)
         line = f"{name:16}, best {_share(chosen, runs)}: k = {best} is the one advised, or one of those that may be"
-        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         yield line, _meets(chosen, runs, (COVERAGE[0], 1.0))
 
 
