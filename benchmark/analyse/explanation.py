@@ -91,19 +91,21 @@ def explain(
         notes = [described[arm.name]["acceptance"], *(cell["acceptance"] for cell in described.values())]
         unknown = [note["note"] for note in notes if note["tokens_per_step"] is None]
         why = unknown[0] if unknown else "no answer has a second chunk"
-        return row | {"text": f"the steps of an arm are not known: {why}"}
+        return row | {"text": rendered("explanation", kind="unknown", why=why)}
     ratio = treated.pause_s / base.pause_s
     needed = base.tokens * ratio
-    text = (
-        f"a step takes {ratio:.2f} times the baseline's (mean pauses of {base.pause_s * 1000:.1f} and {treated.pause_s * 1000:.1f} ms), "
-        f"so {needed:.2f} tokens per step would break even; it yields {treated.tokens:.2f}, "
-    )
+    expected, shares, without = treated.tokens / needed, (0.0, 0.0), 0.0
+    if base.median_s and treated.median_s:  # 0 where most chunks came in the packet of the one before
+        shares = base.time_in_long_pauses, treated.time_in_long_pauses
+        without = expected * (1 - shares[0]) / (1 - shares[1])
+    known = {"ratio": ratio, "needed": needed, "expected": expected, "measured": measured_speed_up}
+    more = {"without": without, "long_shares": shares, "matters": _MATTERS, "equivalent": EQUIVALENT}
     return row | {
         "step_time_ratio": ratio,
         "break_even_tokens_per_step": needed,
-        "predicted_speed_up": treated.tokens / needed,
+        "predicted_speed_up": expected,
         "pooled_speed_up": base.tpot_s / treated.tpot_s,
-        "text": text + _outcome(treated.tokens / needed, measured_speed_up, base, treated),
+        "text": rendered("explanation", kind="steps", base=base, treated=treated, **known, **more),
     }
 
 
@@ -125,25 +127,6 @@ def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) 
     )
 
 
-def _outcome(expected: float, measured: float | None, base: _Steps, treated: _Steps) -> str:
-    low, high = EQUIVALENT
-    outcome = "faster" if expected > high else "slower" if expected < low else "about equal"
-    text = f"so it should be {outcome}: {expected:.2f} by these means"
-    if measured is not None:
-        text += f", observed {measured:.2f} over pairs"
-        if abs(measured / expected - 1) > _MATTERS:
-            text += ", where each prompt counts the same and not by its tokens"
-    if base.median_s and treated.median_s:  # 0 where most chunks came in the packet of the one before
-        before, after = base.time_in_long_pauses, treated.time_in_long_pauses
-        without = expected * (1 - before) / (1 - after)
-        if abs(expected / without - 1) > _MATTERS:
-            text += (
-                f"; pauses above twice the median take {after:.0%} of its time and {before:.0%} of the baseline's, "
-                f"without them it would be {without:.2f}"
-            )
-    return text
-
-
 def split_steps(summary: Mapping[str, Any]) -> Iterator[str]:
     """What a drafted step costs beside drafting, a sentence for each load: where a plain arm of the run has the same scheduler as a
     drafting one, the step's cost is split into the scheduler's part and drafting's. They have it where what else differs in their
@@ -155,10 +138,12 @@ def split_steps(summary: Mapping[str, Any]) -> Iterator[str]:
     for arm, same in product(arms, arms):
         shared = [text for text in changes[arm["name"]] if text in changes[same["name"]]]
         if arm["speculative_tokens"] and not same["speculative_tokens"] and shared:
-            yield from _split(summary["explanations"], arm["name"], same["name"], " and ".join(shared))
+            yield from _split(summary["explanations"], arm["name"], same["name"], shared)
 
 
-def _split(rows: Sequence[Mapping[str, Any]], drafting: str, same: str, what: str) -> Iterator[str]:
+def _split(
+    rows: Sequence[Mapping[str, Any]], drafting: str, same: str, shared: Sequence[str]
+) -> Iterator[str]:
     """Steps over the same baseline's, geometric means over the classes in which both are known."""
     steps: dict[Load, dict[str, dict[str, float]]] = {}
     known = [row for row in rows if row["treatment"] in (drafting, same) and row["step_time_ratio"]]
@@ -173,11 +158,8 @@ def _split(rows: Sequence[Mapping[str, Any]], drafting: str, same: str, what: st
             whole, alone = (
                 math.exp(mean([by_arm[name][class_] for class_ in classes])) for name in (drafting, same)
             )
-            yield (
-                f"Step of {drafting}, {load.in_words}: {whole:.2f} times as long as that of {next(iter(bases))}. What it changes beside "
-                f"drafting ({what}) accounts for {alone - 1:+.2f}, as {same} shows, which decodes plainly; drafting accounts for "
-                f"{whole - alone:+.2f}."
-            )
+            names = {"arm": drafting, "same": same, "base": next(iter(bases)), "load": load.in_words}
+            yield rendered("explanation", kind="split", shared=shared, whole=whole, alone=alone, **names)
 
 
 def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -194,35 +176,27 @@ def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator
             and row["concurrency"] is not None
             and row["ratio"] is not None
         ]
-        price, note = 1.0, " (arms at the same price per hour)"
-        if base.usd_per_hour and arm.usd_per_hour:
-            price, note = arm.usd_per_hour / base.usd_per_hour, ""
+        priced = bool(base.usd_per_hour and arm.usd_per_hour)
+        price = (arm.usd_per_hour or 1.0) / (base.usd_per_hour or 1.0) if priced else 1.0
         if len(rows) > 1 or (rows and rows[0]["ratio"] < price):
-            known = _crossover(sorted(rows, key=lambda row: int(row["concurrency"])), price)
-            yield {"class": class_, "treatment": arm.name, **known, "text": known["text"] + note}
+            known = _crossover(sorted(rows, key=lambda row: int(row["concurrency"])), price, priced=priced)
+            yield {"class": class_, "treatment": arm.name, **known}
 
 
-def _crossover(rows: Sequence[Mapping[str, Any]], price: float) -> dict[str, Any]:
+def _crossover(rows: Sequence[Mapping[str, Any]], price: float, *, priced: bool) -> dict[str, Any]:
     """`shown`: whether the interval excludes equal cost where plain decoding becomes cheaper, or anywhere if it never
     does; `price` is the arm's over the baseline's."""
-    index = len(rows)
+    index, levels = len(rows), [row["concurrency"] for row in rows]
     while index and rows[index - 1]["ratio"] < price:
         index -= 1
-    levels, level = [row["concurrency"] for row in rows], None
     if index == len(rows):
         shown = all(row["ci_low"] is not None and row["ci_low"] > price for row in rows)
-        text = f"the baseline is cheaper at no load up to {levels[-1]} at a time"
     else:
-        level, high = levels[index], rows[index]["ci_high"]
-        shown = high is not None and high < price
-        text = f"the baseline is cheaper from {level} at a time on, the lowest load of the run"
-        if index:
-            text = f"the baseline becomes cheaper between {levels[index - 1]} and {level} at a time"
-    return {
-        "concurrency_from_which_plain_is_cheaper": level,
-        "shown": shown,
-        "text": text if shown else f"{text}; not certain, because an interval includes equal cost",
-    }
+        shown = (high := rows[index]["ci_high"]) is not None and high < price
+    level, before = next(iter(levels[index:]), None), levels[index - 1]
+    known = {"levels": levels, "level": level, "before": before, "shown": shown, "priced": priced}
+    text = rendered("explanation", kind="cheaper", **known)
+    return {"concurrency_from_which_plain_is_cheaper": level, "shown": shown, "text": text}
 
 
 def is_aa(plan: Plan) -> bool:
