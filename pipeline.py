@@ -6,12 +6,13 @@ import sys
 gc.disable()  # as in app.py
 
 from core.findings import Misuse  # noqa: E402
-from infra.synthesis import build_pipeline, synthesize  # noqa: E402
+from infra.pipeline.pipeline_file import read_pipeline  # noqa: E402
+from infra.synthesis import pipeline_app, synthesize  # noqa: E402
 
 
 def main() -> int:
     try:
-        code = synthesize(build_pipeline())
+        code = synthesize(pipeline_app(read_pipeline()))
     except Misuse as error:
         print(error, file=sys.stderr)
         return 2

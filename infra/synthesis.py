@@ -22,7 +22,7 @@ from experiment import Experiment, load
 from experiment.catalogue.instances import zones_in
 from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
-from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline
+from infra.pipeline.pipeline_file import PipelineConfiguration
 
 if TYPE_CHECKING:
     import aws_cdk as cdk  # for types alone; imported at run time after the check
@@ -107,25 +107,10 @@ def _zones(account: str, experiment: Experiment) -> dict[str, object]:
     return {f"availability-zones:account={account}:region={cluster.region}": list(zones)}
 
 
-def build_app(
-    *,
-    context: Mapping[str, object] | None = None,
-    deployment: Path = DEPLOYMENT,
-    outdir: str | None = None,
-    validation: bool | None = None,
-) -> cdk.App:
-    """All stacks of one experiment, not yet synthesized.
-
-    `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it.
-    `deployment` has what lasts. Raises `InvalidExperiment` before jsii starts, and `Misuse`.
-    """
-    return app_of(configure(context or {}, deployment=deployment), outdir=outdir, validation=validation)
-
-
 def app_of(
     configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
 ) -> cdk.App:
-    """The app of a configuration. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    """All stacks of one experiment, not yet synthesized. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
     `validation` says whether the synth checks the templates by CloudFormation's schemas and the rules of cdk-nag, which
     takes most of its time; otherwise CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
@@ -141,18 +126,8 @@ def app_of(
     return app
 
 
-def build_pipeline(
-    *, file: Path = FILE, manifests: Path = ROOT / "manifests", outdir: str | None = None
-) -> cdk.App:
-    """The pipeline and its stages, not yet synthesized.
-
-    Raises `InvalidExperiment` and `Misuse` before jsii starts.
-    """
-    return pipeline_app(read_pipeline(file, manifests=manifests), outdir=outdir)
-
-
 def pipeline_app(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
-    """The app of the pipeline."""
+    """The pipeline and its stages, not yet synthesized."""
     stages = (configuration.dev, configuration.prod)
     zones = [_zones(stage.account, stage.experiment) for stage in stages]
     app = cdk_app({**_context(), **zones[0], **zones[1]}, outdir=outdir)

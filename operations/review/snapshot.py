@@ -194,10 +194,10 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
 
 def _synthesized(path: Path) -> State:
     """Templates by name of stack."""
-    from infra.synthesis import build_app
+    from infra.synthesis import app_of, configure
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
-        assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()
+        assembly = app_of(configure({"experiment": str(path)}), outdir=outdir).synth()
         return {stack.stack_name: without_paths(stack.template) for stack in assembly.stacks_recursively}
 
 
@@ -215,12 +215,13 @@ def _add_delivery(state: State) -> None:
 def _pipeline(file: Path) -> State:
     """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
     each stage lets into its cluster and tells of alarms."""
-    from infra.synthesis import build_pipeline
+    from infra.pipeline.pipeline_file import read_pipeline
+    from infra.synthesis import pipeline_app
 
     people = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
     templates = {}
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
-        for stack in build_pipeline(file=file, outdir=outdir).synth().stacks_recursively:
+        for stack in pipeline_app(read_pipeline(file), outdir=outdir).synth().stacks_recursively:
             template = without_paths(stack.template)
             *around, name = stack.hierarchical_id.split("/")
             if around:  # the part that the stack is, by which earlier states of the repository named it

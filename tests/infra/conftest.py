@@ -21,7 +21,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import Lasting
-from infra.synthesis import build_app
+from infra.synthesis import app_of, configure
 from tests.infra.templates import Deployment, Deployments
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]
     }
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
-        app = build_app(outdir=outdir, validation=False)
+        app = app_of(configure({}), outdir=outdir, validation=False)
 
-        import aws_cdk as cdk  # after build_app, as in production
+        import aws_cdk as cdk  # after app_of, as in production
 
         from infra.deployment import add_stacks
         from infra.nag import Rules

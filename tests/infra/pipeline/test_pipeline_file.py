@@ -141,8 +141,8 @@ def test_stale_manifests_and_a_missing_file_are_refused_with_what_fixes_them(tmp
 def test_a_wrong_file_ends_the_app_with_a_line_each_before_jsii_starts(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("name: 1\n", encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; import infra.synthesis as app; "
-        f"app.build_pipeline.__kwdefaults__['file'] = Path({str(tmp_path / 'broken.yaml')!r}); import pipeline"
+        "import sys; from pathlib import Path; import infra.pipeline.pipeline_file as file; "
+        f"file.read_pipeline.__defaults__ = (Path({str(tmp_path / 'broken.yaml')!r}),); import pipeline"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code],
