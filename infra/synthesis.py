@@ -118,10 +118,7 @@ def app_of(
     from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
 
     add_stacks(
-        app,
-        experiment=configuration.experiment,
-        files=configuration.files,
-        lasting=configuration.lasting,
+        app, experiment=configuration.experiment, files=configuration.files, lasting=configuration.lasting
     )
     return app
 

@@ -247,10 +247,7 @@ def _cost_and_errors_row(experiment: Experiment, cells: Cells) -> Row:
     if cells.concurrency is not None:  # else the load that the price is divided by is not known
         title = f"USD per million output tokens, estimate, {cells.at} (lower is better)"
         shown.append(Graph(title, "Average", _calculated(experiment, OUTPUT_TOKENS_PER_S, cells, usd)))
-    for one, words in {
-        "Average": "share of requests that failed",
-        "Sum": "requests that failed",
-    }.items():
+    for one, words in {"Average": "share of requests that failed", "Sum": "requests that failed"}.items():
         title = f"{ERRORS.cloudwatch_name} {one}: {words}, {cells.at}"
         shown.append(Graph(title, one, _measured(experiment, ERRORS, cells, one)))
     return _graphs(experiment, *shown)

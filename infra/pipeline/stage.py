@@ -271,9 +271,7 @@ class DeliveryStack(ExperimentStack):
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
             # The build runs in the endpoint's network and needs no tunnel.
-            "environment_variables": {
-                "CLUSTER_ENDPOINT": codebuild.BuildEnvironmentVariable(value="direct"),
-            },
+            "environment_variables": {"CLUSTER_ENDPOINT": codebuild.BuildEnvironmentVariable(value="direct")},
             "vpc": vpc,
             "subnet_selection": ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
             "security_groups": [group],

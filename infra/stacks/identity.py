@@ -116,7 +116,7 @@ def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) 
                 "AmazonEKSEditPolicy",
                 access_scope_type=eks.AccessScopeType.NAMESPACE,
                 namespaces=[namespace(stack.experiment)],
-            ),
+            )
         ],
     )
     template = entry.node.default_child

@@ -96,11 +96,7 @@ class ImageBuilder(Construct):
         """The address of the image in the repository, available once it is built, and its tag."""
         id_ = image.construct_id
         source = s3_assets.Asset(
-            self,
-            f"{id_}Source",
-            path=str(ROOT),
-            exclude=image.exclude,
-            ignore_mode=cdk.IgnoreMode.DOCKER,
+            self, f"{id_}Source", path=str(ROOT), exclude=image.exclude, ignore_mode=cdk.IgnoreMode.DOCKER
         )
         repository = ecr.Repository(
             self,

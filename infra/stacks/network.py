@@ -43,9 +43,7 @@ class NetworkStack(ExperimentStack):
             restrict_default_security_group=False,
             subnet_configuration=[
                 ec2.SubnetConfiguration(
-                    name="private",
-                    subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS,
-                    cidr_mask=_PRIVATE_MASK,
+                    name="private", subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=_PRIVATE_MASK
                 ),
                 ec2.SubnetConfiguration(
                     name="public",

@@ -34,13 +34,7 @@ from experiment.naming import (
 )
 from infra.deployment_file import Lasting
 from infra.off_schedules import off_expressions
-from infra.stacks.experiment_stack import (
-    EKS_POLICY,
-    NODE_GROUP_ID,
-    ExperimentStack,
-    acknowledge,
-    logical_id,
-)
+from infra.stacks.experiment_stack import EKS_POLICY, NODE_GROUP_ID, ExperimentStack, acknowledge, logical_id
 from infra.stacks.software import ManagedAddons
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")

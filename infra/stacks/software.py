@@ -146,9 +146,7 @@ class ManagedAddons(Construct):
             # These actions have no resource type; the agent adds names of disks and instances to its metrics:
             # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
             iam.PolicyStatement(
-                sid="NameWhatIsMeasured",
-                actions=["ec2:DescribeTags", "ec2:DescribeVolumes"],
-                resources=["*"],
+                sid="NameWhatIsMeasured", actions=["ec2:DescribeTags", "ec2:DescribeVolumes"], resources=["*"]
             ),
             iam.PolicyStatement(
                 sid="PublishMetrics",

@@ -73,10 +73,7 @@ def _ended(aws: SimpleNamespace, status: str, variables: list[dict[str, str]]) -
 
 @pytest.mark.parametrize(
     ("status", "answered", "reason"),
-    [
-        ("SUCCEEDED", "SUCCESS", ""),
-        ("FAILED", "FAILED", "build images:1 FAILED: see https://console/logs"),
-    ],
+    [("SUCCEEDED", "SUCCESS", ""), ("FAILED", "FAILED", "build images:1 FAILED: see https://console/logs")],
 )
 def test_a_missing_image_is_built_and_the_answer_comes_when_this_build_has_ended(
     aws: SimpleNamespace,

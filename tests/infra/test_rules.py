@@ -11,14 +11,10 @@ from infra.nag import Rules
 from tests.infra.findings import acknowledged, findings, lint, unused
 from tests.infra.templates import Deployments, as_list
 
-LEFT_TO_CDK = {
-    "W3005": "CDK names a dependency again that a reference already makes",
-}
+LEFT_TO_CDK = {"W3005": "CDK names a dependency again that a reference already makes"}
 """Warnings of cfn-lint that say nothing here; errors are never left."""
 ANY_RESOURCE = {
-    "identity": {
-        "cloudwatch:PutMetricData": "knows no resource; the statement names one namespace",
-    },
+    "identity": {"cloudwatch:PutMetricData": "knows no resource; the statement names one namespace"},
     "cluster": {
         "cloudwatch:PutMetricData": "knows no resource; the statement names one namespace",
         "ec2:DescribeTags": "knows no resource; reads names of instances",
@@ -29,9 +25,7 @@ ANY_RESOURCE = {
         "ssmmessages:OpenControlChannel": "knows no resource; sessions through the way in",
         "ssmmessages:OpenDataChannel": "knows no resource; sessions through the way in",
     },
-    "workloads": {
-        "ecr:GetAuthorizationToken": "knows no resource; CodeBuild logs in to the registry",
-    },
+    "workloads": {"ecr:GetAuthorizationToken": "knows no resource; CodeBuild logs in to the registry"},
 }
 """Actions that may stand with `Resource: "*"`, by stack, each with its reason."""
 Statements = list[tuple[str, dict[str, Any]]]

@@ -22,6 +22,9 @@ from tests.infra.templates import REGION, ROOT, Deployment, Deployments, Resourc
 DEPLOYED = ROOT / "tests" / "data" / "deployed" / "2026-11-22.json"
 BEFORE_PATHS = DEPLOYED.with_name("2026-11-23.json")
 RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
+RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
+"""EC2 refuses one that exists already, whatever its description."""
+Pairs = list[tuple[Resource, Resource]]
 
 
 def _fixed(type_: str) -> list[list[str]]:
@@ -40,8 +43,9 @@ def _by_id(deployment: Deployment) -> dict[tuple[str, str], Resource]:
     return {(one.stack, one.logical_id): one for one in deployment.resources()}
 
 
-def made_again(before: Deployment, after: Deployment) -> list[tuple[Resource, Resource]]:
-    """Resources that stand in both, and that CloudFormation cannot change into the other."""
+def made_again(before: Deployment, after: Deployment) -> Pairs:
+    """Resources that are in both, and that CloudFormation cannot change into the other: it makes the new one before it deletes the
+    old one."""
     there = _by_id(after)
     return [
         (old, there[place])
@@ -57,23 +61,40 @@ def _names(resource: Resource) -> dict[str, Any]:
     return {"/".join(path): name for path in own if (name := _at(resource.properties, path)) is not None}
 
 
+def _claims(resource: Resource) -> set[str]:
+    """What there cannot be twice: a name, a rule of a security group."""
+    if resource.type in RULES:
+        rule = {key: value for key, value in resource.properties.items() if key != "Description"}
+        return {f"{resource.type} {resolved(rule)}"}
+    names = map(str, _names(resource).values())
+    return {f"{resource.type} {name}" for name in names if not name.startswith("<")}  # of another resource
+
+
+def moved(before: Deployment, after: Deployment) -> set[str]:
+    """Types of what has another logical id than it had: CloudFormation makes it anew, and deletes the old one after that."""
+    old, new = _by_id(before), _by_id(after)
+    taken = set().union(*(_claims(one) for one in old.values()))
+    came = new.keys() - old.keys()
+    assert [place for place in came if _claims(new[place]) & taken] == [], "refused: it exists"
+    return {old[place].type for place in old.keys() - new.keys()}
+
+
+def before_paths(which: str) -> Deployment:
+    """The `reference` experiment, or the stage `dev`, as deployed before the paths of constructs carried its name."""
+    return Deployment(json_of(BEFORE_PATHS)[which], {}, {})
+
+
 @pytest.fixture(scope="module")
 def deployed() -> Deployment:
     """The reference experiment as an earlier version of this repository deployed it."""
     return Deployment(json_of(DEPLOYED), {}, {})
 
 
-@pytest.fixture(scope="module")
-def upgraded(deployed: Deployment, made: Deployments) -> list[tuple[Resource, Resource]]:
-    """Resources that CloudFormation makes again, the new one before it deletes the old one."""
-    return made_again(deployed, made.reference)
-
-
 def test_zones_purchase_and_version_make_only_the_trn2_group_again_and_what_is_made_again_has_another_name(
-    made: Deployments, upgraded: list[tuple[Resource, Resource]]
+    made: Deployments, deployed: Deployment
 ) -> None:
     """The new one comes before the old one goes, and of one name there cannot be two."""
-    replaced = made_again(made.reference, made.later)
+    replaced, upgraded = made_again(made.reference, made.later), made_again(deployed, made.reference)
     assert [(before.stack, before.type) for before, _ in replaced] == [("nodes", "AWS::EKS::Nodegroup")]
     assert {(before.stack, before.type) for before, _ in upgraded} >= {
         ("nodes", "AWS::IAM::Role"),
@@ -82,6 +103,26 @@ def test_zones_purchase_and_version_make_only_the_trn2_group_again_and_what_is_m
     for before, after in (*replaced, *upgraded):
         old, new = _names(before), _names(after)
         assert all(old[path] != new.get(path) for path in old), (before.stack, before.logical_id)
+
+
+def test_nothing_that_is_retained_is_made_again_or_leaves_its_stack_and_no_logical_id_becomes_another_type(
+    made: Deployments, deployed: Deployment
+) -> None:
+    """What is retained would stay, with nothing that knows of it: weights, artifacts, results, keys. CloudFormation refuses another
+    type, and what moves to another id needs another name, as it is made before the old one goes."""
+
+    def kept(resource: Resource) -> bool:
+        return any(resource.body.get(one) in RETAINED for one in ("DeletionPolicy", "UpdateReplacePolicy"))
+
+    before, after = _by_id(deployed), _by_id(made.reference)
+    assert [old.logical_id for old, _ in made_again(deployed, made.reference) if kept(old)] == []
+    data = {place: one for place, one in before.items() if kept(one)}
+    assert len([one for one in data.values() if one.type == "AWS::S3::Bucket"]) >= 3
+    assert data.keys() <= after.keys()
+    assert [one for one in before.keys() & after.keys() if before[one].type != after[one].type] == []
+    old = {(one.type, str(name)) for one in before.values() for name in _names(one).values()}
+    new = [one for place, one in after.items() if place not in before]
+    assert [one for one in new if {(one.type, str(name)) for name in _names(one).values()} & old] == []
 
 
 def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators_keep_their_places(
@@ -128,39 +169,10 @@ def test_each_purchase_and_each_line_of_drivers_is_a_group_of_its_own(experiment
     assert len(neuron_nodegroup(longest)) <= 63
 
 
-def test_the_end_of_a_rental_stands_before_its_first_node(made: Deployments) -> None:
+def test_the_end_of_a_rental_is_there_before_its_first_node(made: Deployments) -> None:
     group = made.reference.only("AWS::EKS::Nodegroup", "nodes")
     ends = made.reference.resources("AWS::Scheduler::Schedule")
     assert {end.logical_id for end in ends} <= set(group.waits_for)
-
-
-RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
-"""EC2 refuses one that stands already, whatever its description."""
-
-
-def _claims(resource: Resource) -> set[str]:
-    """What there cannot be twice: a name, a rule of a security group."""
-    if resource.type in RULES:
-        rule = {key: value for key, value in resource.properties.items() if key != "Description"}
-        return {f"{resource.type} {resolved(rule)}"}
-    names = map(str, _names(resource).values())
-    return {
-        f"{resource.type} {name}" for name in names if not name.startswith("<")
-    }  # not the name of another
-
-
-def moved(before: Deployment, after: Deployment) -> set[str]:
-    """Types of what has another logical id than it had: CloudFormation makes it anew, and deletes the old one after that."""
-    old, new = _by_id(before), _by_id(after)
-    gone, came = old.keys() - new.keys(), new.keys() - old.keys()
-    taken = set().union(*(_claims(old[place]) for place in old))
-    assert [place for place in came if _claims(new[place]) & taken] == [], "refused: it exists"
-    return {old[place].type for place in gone}
-
-
-def before_paths(which: str) -> Deployment:
-    """The `reference` experiment, or the stage `dev`, as deployed before the paths of constructs carried its name."""
-    return Deployment(json_of(BEFORE_PATHS)[which], {}, {})
 
 
 def test_the_experiments_name_in_the_path_of_a_construct_makes_nothing_again(made: Deployments) -> None:
@@ -173,35 +185,9 @@ def test_the_experiments_name_in_the_path_of_a_construct_makes_nothing_again(mad
 
 def test_what_may_not_be_deleted_by_mistake_is_protected(made: Deployments) -> None:
     for found in (made.reference, made.joined):
-        protected = {
-            part for part, one in found.artifacts.items() if one["properties"].get("terminationProtection")
-        }
+        said = {part: one["properties"] for part, one in found.artifacts.items()}
+        protected = {part for part, one in said.items() if one.get("terminationProtection")}
         assert protected == {"storage", "cluster"} & found.artifacts.keys()
-
-
-def _keeps(resource: Resource) -> bool:
-    return any(resource.body.get(policy) in RETAINED for policy in ("DeletionPolicy", "UpdateReplacePolicy"))
-
-
-def test_no_logical_id_becomes_another_type_and_what_moves_to_another_has_another_name(
-    deployed: Deployment, made: Deployments
-) -> None:
-    """CloudFormation refuses the first; and the new one is made before the old one goes."""
-    before, after = _by_id(deployed), _by_id(made.reference)
-    assert [one for one in before.keys() & after.keys() if before[one].type != after[one].type] == []
-    old = {(one.type, str(name)) for one in before.values() for name in _names(one).values()}
-    new = [one for place, one in after.items() if place not in before]
-    assert [one for one in new if {(one.type, str(name)) for name in _names(one).values()} & old] == []
-
-
-def test_nothing_that_is_retained_is_made_again_or_leaves_its_stack(
-    deployed: Deployment, made: Deployments, upgraded: list[tuple[Resource, Resource]]
-) -> None:
-    """It would stay, with nothing that knows of it: weights, artifacts, results, keys."""
-    assert [before.logical_id for before, _ in upgraded if _keeps(before)] == []
-    kept = {place: one for place, one in _by_id(deployed).items() if _keeps(one)}
-    assert len([one for one in kept.values() if one.type == "AWS::S3::Bucket"]) >= 3
-    assert kept.keys() <= _by_id(made.reference).keys()
 
 
 def test_what_uses_a_renamed_role_follows_it_in_the_same_update(made: Deployments) -> None:
@@ -225,21 +211,18 @@ ACCOUNT_WIDE = {
 }
 """Types whose ARN has no region (https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html), and
 the property with which a template would choose the name."""
-LONGEST_ROLE = 64
-"""https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
-LONGEST_DASHBOARD = 255
 
 
 def test_every_chosen_name_that_is_account_wide_carries_the_region(made: Deployments) -> None:
     for deployment in (made.reference, made.opened, made.rented):
-        found = [
+        named = [
             str(resolved(one[key]))
             for type_, key in ACCOUNT_WIDE.items()
             for one in deployment.properties(type_)
             if key in one
         ]
-        assert len(found) >= 5
-        assert [name for name in found if REGION not in name] == []
+        assert len(named) >= 5
+        assert [name for name in named if REGION not in name] == []
 
 
 @pytest.mark.parametrize("region", ["us-east-2", "ap-southeast-2", "ap-northeast-3"])
@@ -248,16 +231,12 @@ def test_the_longest_experiment_still_has_names_and_shares_none_that_is_account_
 ) -> None:
     longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, region=region)
     pipeline = read_pipeline()
-    named = pipeline.settings.model_copy(update={"name": "p" * 31, "region": region})
-    pipeline = replace(pipeline, settings=named)
+    settings = pipeline.settings.model_copy(update={"name": "p" * 31, "region": region})
     stage = replace(pipeline.prod, experiment=longest)
-    roles = [
-        off_role_name(longest),
-        delivery_role_name(longest),
-        stage.starter_role,
-        pipeline.caller_role(stage),
-    ]
+    caller = replace(pipeline, settings=settings).caller_role(stage)
+    roles = [off_role_name(longest), delivery_role_name(longest), stage.starter_role, caller]
     dashboards = [f"{dashboard_name(longest)}-99", service_dashboard_name(longest)]
-    assert [name for name in roles if len(name) > LONGEST_ROLE] == []
-    assert [name for name in dashboards if len(name) > LONGEST_DASHBOARD] == []
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    assert max(map(len, roles)) <= 64
+    assert max(map(len, dashboards)) <= 255
     assert [name for name in (*roles, *dashboards) if region not in name] == []

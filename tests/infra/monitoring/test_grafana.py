@@ -14,7 +14,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from benchmark.metrics import PUBLISHED
 from experiment import Experiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
+from infra.monitoring.grafana import FIRST, dashboard_rows, grafana_dashboard
 from infra.monitoring.panels import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from tests.conftest import ROOT
 from tests.experiment.edits import Variation, put
@@ -22,28 +22,28 @@ from tests.infra.conftest import changed
 from tests.infra.monitoring.promtool import needs_promtool, promtool
 
 HOURLY = "Cost per hour of the Trn2 nodes, and of it each arm that answers"
-
 GRAFANA_UNITS = {"s", "percent", "percentunit", "bytes", "currencyUSD", "bool_on_off"}
 """Ids of @grafana/data, valueFormats/categories.ts."""
+Shown = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def dashboard(experiment: Experiment) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(grafana_dashboard(experiment))
+def dashboard(experiment: Experiment) -> Shown:
+    found: Shown = json.loads(grafana_dashboard(experiment))
     return found
 
 
-def graphs(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+def graphs(dashboard: Shown) -> list[Shown]:
     panels = [one for row in dashboard["panels"] for one in (row, *row.get("panels", ()))]
     return [panel for panel in panels if panel["type"] == "timeseries"]
 
 
-def queries(dashboard: dict[str, Any]) -> list[str]:
+def queries(dashboard: Shown) -> list[str]:
     return [target["expr"] for panel in graphs(dashboard) for target in panel["targets"]]
 
 
 def test_the_library_reads_what_was_written_and_the_first_glance_answers_what_decides(
-    dashboard: dict[str, Any],
+    dashboard: Shown, experiment: Experiment
 ) -> None:
     assert Dashboard.from_json(dashboard).title == dashboard["title"] == "qwen3-32b-us-east-2"
     assert dashboard["schemaVersion"] == Dashboard().schema_version >= 42
@@ -59,35 +59,25 @@ def test_the_library_reads_what_was_written_and_the_first_glance_answers_what_de
     ]
     assert seen[0]["targets"][0]["legendFormat"] == "{{class}}, {{arm}}, load {{concurrency}}"
     assert seen[0]["options"]["legend"]["showLegend"] is True
-
-
-def test_what_a_legend_names_is_what_a_query_keeps(dashboard: dict[str, Any]) -> None:
-    """Otherwise all lines of a panel would be one."""
-    for target in (target for panel in graphs(dashboard) for target in panel["targets"]):
-        for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):
-            kept = re.findall(r"by \(([^)]*)\)", target["expr"])
-            assert kept, target
-            assert all(label in by for by in kept), target
+    rows = dashboard_rows(changed(experiment, experiment.name, existing="team")).keys()
+    assert {"Nodes of the whole cluster", "Trainium nodes of the whole cluster"} <= rows
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_panel_has_a_unit_and_speaks_in_words(file: Path) -> None:
     """Of every runtime: `short` is Grafana's word for no unit."""
-    dashboard = json.loads(grafana_dashboard(load(file)))
-    for panel in graphs(dashboard):
-        unit = panel["fieldConfig"]["defaults"]["unit"]
-        assert unit in GRAFANA_UNITS or re.fullmatch("suffix: [a-z/]+", unit), panel["title"]
+    for panel in graphs(json.loads(grafana_dashboard(load(file)))):
+        title, unit = panel["title"], panel["fieldConfig"]["defaults"]["unit"]
+        assert unit in GRAFANA_UNITS or re.fullmatch("suffix: [a-z/]+", unit), title
         legends = [re.sub(r"{{\w+}}", "", target["legendFormat"]) for target in panel["targets"]]
-        for words in (panel["title"], *legends):
+        for words in (title, *legends):
             assert not re.search(r"[a-z]_[a-z]|\w:\w|[a-z][A-Z]", words.replace("NeuronCores", "")), words
-    titles = [panel["title"] for panel in graphs(dashboard)]
-    times = [title for title in titles if re.match("(Time to|Time per|End-to-end|Inter-token)", title)]
-    by_title = {panel["title"]: panel["fieldConfig"]["defaults"]["unit"] for panel in graphs(dashboard)}
-    assert {by_title[title] for title in times if "times better" not in title} == {"s"}
+        if re.match("(Time to|Time per|End-to-end|Inter-token)", title) and "times better" not in title:
+            assert unit == "s", title
 
 
 def test_arm_and_class_are_chosen_by_variables_that_every_query_of_them_uses(
-    dashboard: dict[str, Any], experiment: Experiment
+    dashboard: Shown, experiment: Experiment
 ) -> None:
     variables = {one["name"]: one for one in dashboard["templating"]["list"]}
     values = {"arm": "qwen-vllm,qwen-sd-vllm", "class": ",".join(experiment.classes)}
@@ -103,25 +93,42 @@ def test_arm_and_class_are_chosen_by_variables_that_every_query_of_them_uses(
             assert ('arm=~"$arm"' in labels) or compared_with or metric == "trnspec_run_active", query
 
 
-def test_panels_lie_side_by_side_within_24_columns(dashboard: dict[str, Any]) -> None:
+def test_panels_lie_side_by_side_and_a_query_keeps_what_its_legend_names(dashboard: Shown) -> None:
+    """Otherwise all lines of a panel would be one."""
     for row in (dashboard["panels"], *(row.get("panels", ()) for row in dashboard["panels"])):
         places = [panel["gridPos"] for panel in row]
-        taken = [
-            cell
+        columns = [
+            (at, product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])))
             for at in places
-            for cell in product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"]))
         ]
+        taken = [cell for _, cells in columns for cell in cells]
         assert len(taken) == len(set(taken))
         assert all(x < 24 for x, _ in taken)
+    for target in (target for panel in graphs(dashboard) for target in panel["targets"]):
+        for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):
+            kept = re.findall(r"by \(([^)]*)\)", target["expr"])
+            assert kept, target
+            assert all(label in by for by in kept), target
 
 
-def test_every_metric_of_the_registry_is_asked_for(dashboard: dict[str, Any], experiment: Experiment) -> None:
+def test_every_metric_of_the_registry_is_asked_for(dashboard: Shown, experiment: Experiment) -> None:
     asked = "\n".join(queries(dashboard))
     own = experiment.baseline.runtime.metrics
     assert [metric.name for metric in PUBLISHED if metric.prometheus_name not in asked] == []
     assert [one for one in own if f"{one}{{" not in asked and f"{one}_bucket{{" not in asked] == []
     assert {one.name for one in (*NODE_METRICS, *NEURON_NODE_METRICS)} == IN_PROMETHEUS.keys()
     assert [one for one in IN_PROMETHEUS.values() if one not in asked] == []
+
+
+def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Variation) -> None:
+    dashboard = json.loads(grafana_dashboard(load(variation(put("serving.max_num_seqs", [4, 8])))))
+    titles = {panel["title"]: panel["targets"] for panel in graphs(dashboard)}
+    targets = titles["Time per output token, p50: times better than qwen-vllm (1 more for other batches)"]
+    divided = {target["legendFormat"]: target["expr"].split(") / (") for target in targets}
+    assert len(divided) == 4
+    for size in ("", "-b8"):
+        base, own = divided["{{class}}, qwen-sd-vllm" + size + ", load {{concurrency}}"]
+        assert (f'arm="qwen-vllm{size}"' in base, f'arm="qwen-sd-vllm{size}"' in own) == (True, True)
 
 
 @needs_promtool
@@ -133,27 +140,11 @@ def test_prometheus_reads_every_query(variation: Variation, sizes: Any, tmp_path
     assert f"{len(rules)} rules found" in said
 
 
-def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Variation) -> None:
-    dashboard = json.loads(grafana_dashboard(load(variation(put("serving.max_num_seqs", [4, 8])))))
-    titles = {panel["title"]: panel["targets"] for panel in graphs(dashboard)}
-    targets = titles["Time per output token, p50: times better than qwen-vllm (1 more for other batches)"]
-    queries = {target["legendFormat"]: target["expr"].split(") / (") for target in targets}
-    assert len(queries) == 4
-    for size in ("", "-b8"):
-        base, own = queries["{{class}}, qwen-sd-vllm" + size + ", load {{concurrency}}"]
-        assert (f'arm="qwen-vllm{size}"' in base, f'arm="qwen-sd-vllm{size}"' in own) == (True, True)
-
-
-def test_rows_of_nodes_say_where_they_count_those_of_others(experiment: Experiment) -> None:
-    rows = dashboard_rows(changed(experiment, experiment.name, existing="team")).keys()
-    assert {"Nodes of the whole cluster", "Trainium nodes of the whole cluster"} <= rows
-
-
 @needs_promtool
 def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_not(
     experiment: Experiment, tmp_path: Path
 ) -> None:
-    (panel,) = [one for one in dashboard_rows(experiment)["At a glance"] if one.title == HOURLY]
+    (panel,) = [one for one in dashboard_rows(experiment)[FIRST] if one.title == HOURLY]
     disks = {("xfs", "/"): (60, 100, 0), ("ext4", "/image"): (0, 100, 1), ("fuse", "/weights"): (0, 100, 0)}
     series = {
         f'node_filesystem_{name}{{fstype="{kind}",mountpoint="{place}"}}': value
@@ -164,12 +155,10 @@ def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_no
     series['kube_node_spec_taint{node="b",key="dedicated"}'] = 1
     price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
     asked = {IN_PROMETHEUS["node_filesystem_utilization"]: 40, panel.lines["Trn2 nodes"]: price}
-    story = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": f"{value}x5"} for name, value in series.items()],
-        "promql_expr_test": [
-            {"expr": expr, "eval_time": "2m", "exp_samples": [{"labels": "{}", "value": value}]}
-            for expr, value in asked.items()
-        ],
-    }
+    tests = [
+        {"expr": expr, "eval_time": "2m", "exp_samples": [{"labels": "{}", "value": value}]}
+        for expr, value in asked.items()
+    ]
+    given = [{"series": name, "values": f"{value}x5"} for name, value in series.items()]
+    story = {"interval": "1m", "input_series": given, "promql_expr_test": tests}
     promtool("test", {"rule_files": [], "tests": [story]}, tmp_path)

@@ -181,8 +181,7 @@ def test_codebuild_takes_the_timeout_of_every_build_for_all_hours_that_are_accep
 
 
 def test_builds_that_talk_to_a_cluster_stand_in_private_subnets_and_dev_starts_no_trn2_node(
-    stages: Stages,
-    configuration: PipelineConfiguration,
+    stages: Stages, configuration: PipelineConfiguration
 ) -> None:
     for stage, steps in (("dev", dev_steps(configuration.dev)), ("prod", prod_steps(configuration))):
         projects = stages[stage].properties(PROJECT, "delivery")

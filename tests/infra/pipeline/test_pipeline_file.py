@@ -68,14 +68,8 @@ WRONG = [
     ("stages: {test: {}}", "'test' is not a key; use dev, prod"),
     ("stages: {dev: {experiment: /etc/x}}", "is not a path in this repository"),
     ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
-    (
-        "stages: {prod: {admins: }}",
-        "stages.prod: admins: is missing; write a list of ARNs",
-    ),
-    (
-        'stages: {dev: {alarm_email: ""}}',
-        "stages.dev: alarm_email: is missing; write a mail address",
-    ),
+    ("stages: {prod: {admins: }}", "stages.prod: admins: is missing; write a list of ARNs"),
+    ('stages: {dev: {alarm_email: ""}}', "stages.dev: alarm_email: is missing; write a mail address"),
     ("stages: {prod: {admins: []}}", "stages.prod: admins: is missing; write a list of ARNs"),
     ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
     (

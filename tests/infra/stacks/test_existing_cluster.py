@@ -21,23 +21,22 @@ from tests.infra.conftest import PIPELINE
 from tests.infra.templates import STACKS, Deployment, Deployments, Properties, json_of, resolved
 
 RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
-OF_CLUSTER = (
-    "AWS::EKS::Addon",
-    "AWS::EKS::Nodegroup",
-    "AWS::EKS::AccessEntry",
-    "AWS::EKS::PodIdentityAssociation",
-)
+OF_CLUSTER = ("Addon", "Nodegroup", "AccessEntry", "PodIdentityAssociation")
 NAMED = ("BucketName", "RoleName", "DashboardName", "AlarmName", "TopicName", "NodegroupName", "LogGroupName")
 
 
 def _handlers(found: Deployment) -> list[Properties]:
-    """Where the functions stand that apply the manifests."""
+    """Where the functions are that apply the manifests."""
     functions = [one["VpcConfig"] for one in found.properties("AWS::Lambda::Function") if "VpcConfig" in one]
     assert functions
     return functions
 
 
-def test_in_a_vpc_that_exists_everything_stands_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(
+def _labels(*deployments: Deployment) -> list[dict[str, str]]:
+    return [one["Labels"] for each in deployments for one in each.properties("AWS::EKS::Nodegroup")]
+
+
+def test_in_a_vpc_that_exists_everything_is_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(
     made: Deployments, within: Experiment, assembly: Path
 ) -> None:
     network, found = within.cluster.network, made.within
@@ -52,78 +51,62 @@ def test_in_a_vpc_that_exists_everything_stands_in_its_named_subnets_and_nothing
     assert (system["Subnets"], neuron["Subnets"]) == (subnets, [network.private_subnets["us-east-2c"]])
     assert {str(group["VpcId"]) for group in found.properties("AWS::EC2::SecurityGroup")} == {network.vpc}
     for one in found.artifacts.values():
-        metadata = assembly / "assembly-within" / one["additionalMetadataFile"]
-        entries = [entry for path in json_of(metadata).values() for entry in path]
-        assert not [entry for entry in entries if entry["type"] in ("aws:cdk:warning", "aws:cdk:error")]
+        metadata = json_of(assembly / "assembly-within" / one["additionalMetadataFile"])
+        kinds = {entry["type"] for path in metadata.values() for entry in path}
+        assert kinds.isdisjoint({"aws:cdk:warning", "aws:cdk:error"})
 
 
 def test_what_is_made_in_the_cluster_names_it_and_changes_nothing_of_it(
     made: Deployments, joined: Experiment
 ) -> None:
-    found = made.joined
+    found, group = made.joined, joined.cluster.security_group
     assert {*found.templates} == {*STACKS} - {"network", "cluster"}
-    there = [one for kind in OF_CLUSTER for one in found.properties(kind)]
+    there = [one for kind in OF_CLUSTER for one in found.properties(f"AWS::EKS::{kind}")]
     assert len(there) > 10
     assert {one["ClusterName"] for one in there} == {"team"}
     by_reference = made.reference.properties("AWS::EKS::PodIdentityAssociation", "identity")
-    assert not [one for one in by_reference if isinstance(one["ClusterName"], str)], (
-        "as `deploy` tells them apart"
-    )
-    group = joined.cluster.security_group
+    assert all(isinstance(one["ClusterName"], dict) for one in by_reference), "as `deploy` tells them apart"
     assert not [one for kind in RULES for one in found.properties(kind) if one["GroupId"] == group]
     assert not found.resources("AWS::EKS::Cluster")
     # Its members reach the endpoint: the nodes, and the functions that apply the manifests.
     assert f"['{group}', " in str(found.resources("AWS::EC2::LaunchTemplate", "nodes"))
     assert {str(one["SecurityGroupIds"]) for one in _handlers(found)} == {f"['{group}']"}
     # The pipeline's role, and that which applies the manifests.
-    entries = found.resources("AWS::EKS::AccessEntry")
-    assert {one.stack for one in entries} == {"identity", "workloads"}
-    assert found.only("AWS::EKS::AccessEntry", "identity").properties["PrincipalArn"] == PIPELINE
-
-
-def _addons(found: Deployment, key: str = "AddonName") -> set[str]:
-    return {one[key] for one in found.properties("AWS::EKS::Addon")}
+    entries = {one.stack: one.properties for one in found.resources("AWS::EKS::AccessEntry")}
+    assert entries.keys() == {"identity", "workloads"}
+    assert entries["identity"]["PrincipalArn"] == PIPELINE
 
 
 def test_only_what_the_cluster_lacks_is_installed_and_software_of_somebody_else_is_not_overwritten(
     made: Deployments,
 ) -> None:
-    every = {*BEFORE_NODES, *AFTER_NODES}
-    assert _addons(made.joined) == every & {*INSTALLABLE}
-    assert _addons(made.joined).isdisjoint({"vpc-cni", "kube-proxy", "coredns", "metrics-server"})
-    assert _addons(made.beside) == {"eks-node-monitoring-agent"}
+    def addons(found: Deployment, key: str = "AddonName") -> set[str]:
+        return {one[key] for one in found.properties("AWS::EKS::Addon")}
+
+    assert addons(made.joined) == {*BEFORE_NODES, *AFTER_NODES} & {*INSTALLABLE}
+    assert addons(made.joined).isdisjoint({"vpc-cni", "kube-proxy", "coredns", "metrics-server"})
+    assert addons(made.beside) == {"eks-node-monitoring-agent"}
     for found, charts in ((made.joined, 1), (made.beside, 0)):
         assert len(found.resources("Custom::AWSCDK-EKS-HelmChart")) == charts
     assert len(made.beside.resources("AWS::EKS::Nodegroup")) == 1  # no system nodes
     assert not made.beside.resources("AWS::Logs::LogGroup", "nodes")
     assert "nodes" not in made.sharing.templates
-    assert not _addons(made.sharing)
-    assert _addons(made.reference, "ResolveConflicts") == {"OVERWRITE"}
-    assert _addons(made.joined, "ResolveConflicts") == {"NONE"}
+    assert not addons(made.sharing)
+    assert addons(made.reference, "ResolveConflicts") == {"OVERWRITE"}
+    assert addons(made.joined, "ResolveConflicts") == {"NONE"}
 
 
 def test_the_neuron_driver_runs_on_our_trn2_nodes_alone_under_a_name_of_our_own(made: Deployments) -> None:
     """The affinity of its chart admits all nodes with Neuron devices, and Helm upgrades and removes what has the name."""
     chart = made.joined.only("Custom::AWSCDK-EKS-HelmChart").properties
     selector = json.loads(resolved(chart["Values"]))["draDriver"]["nodeSelector"]
-    groups = [
-        one["Labels"].items()
-        for one in (*_groups(made.joined), *_groups(made.beside), *_groups(made.reference))
-    ]
-    reached = [labels for labels in groups if selector.items() <= labels]
-    assert {labels["speculation.trn2/role"] for labels in map(dict, reached)} == {
-        "joined-neuron",
-        "beside-neuron",
-        "neuron",
-    }
+    groups = _labels(made.joined, made.beside, made.reference)
+    reached = {labels[NODE_ROLE_LABEL] for labels in groups if selector.items() <= labels.items()}
+    assert reached == {"joined-neuron", "beside-neuron", "neuron"}
     assert len(groups) == 5, "the second brings nodes and no driver"
-    of_team = {"node.kubernetes.io/instance-type": "trn2.48xlarge", "speculation.trn2/role": "system"}
+    of_team = {"node.kubernetes.io/instance-type": "trn2.48xlarge", NODE_ROLE_LABEL: "system"}
     assert not selector.items() <= of_team.items()
     assert chart["Release"] == "joined-neuron"
-
-
-def _groups(found: Deployment) -> list[Properties]:
-    return found.properties("AWS::EKS::Nodegroup")
 
 
 def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(made: Deployments) -> None:
@@ -136,36 +119,13 @@ def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(made: D
 def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_ours_rights_in_it(
     beside: Experiment, tmp_path: Path
 ) -> None:
+    app, gitops = cdk_app({}, outdir=str(tmp_path), validation=False), Lasting(workloads="gitops")
     stack = WorkloadsStack(
-        cdk_app({}, outdir=str(tmp_path), validation=False),
-        experiment=beside,
-        files=render(beside),
-        cluster=None,
-        made=None,
-        lasting=Lasting(workloads="gitops"),
+        app, experiment=beside, lasting=gitops, files=render(beside), cluster=None, made=None
     )
     made = Template.from_stack(stack).to_json()
     assert {one["Type"] for one in made["Resources"].values()} == {"AWS::CloudFormation::WaitConditionHandle"}
     assert made["Outputs"]
-
-
-def test_pods_find_the_nodes_of_their_own_experiment_and_those_of_another_where_they_are_the_same(
-    made: Deployments, joined: Experiment, sharing: Experiment, experiment: Experiment
-) -> None:
-    labels = {
-        one["Labels"][NODE_ROLE_LABEL]
-        for found in (made.joined, made.beside)
-        for one in found.properties("AWS::EKS::Nodegroup")
-    }
-    assert labels == {"joined-neuron", "joined-system", "beside-neuron"}
-    assert _selected(made.joined) == {"joined-neuron", "joined-system"}
-    assert _selected(made.beside) == {"beside-neuron", "system"}, "the cluster's have the plain label"
-    assert _selected(made.sharing) == {"joined-neuron", "joined-system"}
-    assert neuron_nodegroup(sharing) == neuron_nodegroup(joined) != neuron_nodegroup(experiment)
-
-
-def _selected(found: Deployment) -> set[str]:
-    return {value for one in _objects(found) for value in _values(one, NODE_ROLE_LABEL)}
 
 
 def _objects(found: Deployment) -> list[dict[str, Any]]:
@@ -179,18 +139,30 @@ def _values(value: Any, key: str) -> set[str]:
     return own.union(*(_values(one, key) for one in inner))
 
 
+def test_pods_find_the_nodes_of_their_own_experiment_and_those_of_another_where_they_are_the_same(
+    made: Deployments, joined: Experiment, sharing: Experiment, experiment: Experiment
+) -> None:
+    roles = {labels[NODE_ROLE_LABEL] for labels in _labels(made.joined, made.beside)}
+    assert roles == {"joined-neuron", "joined-system", "beside-neuron"}
+    for found, wanted in (
+        (made.joined, {"joined-neuron", "joined-system"}),
+        (made.beside, {"beside-neuron", "system"}),  # the cluster's have the plain label
+        (made.sharing, {"joined-neuron", "joined-system"}),
+    ):
+        assert _values(_objects(found), NODE_ROLE_LABEL) == wanted
+    assert neuron_nodegroup(sharing) == neuron_nodegroup(joined) != neuron_nodegroup(experiment)
+
+
 def test_names_of_experiments_in_one_cluster_do_not_collide(made: Deployments) -> None:
-    named = [_names(found) for found in (made.joined, made.beside, made.sharing)]
-    assert all(len(names) > 40 for names in named)
-    first, second, third = named
+    def names(found: Deployment) -> set[str]:
+        given = [f"{key} {resolved(one.properties.get(key))}" for one in found.resources() for key in NAMED]
+        of_aws = {text for text in given if "<" not in text and not text.endswith("None")}  # `<`: a reference
+        objects = [(one["kind"], one["metadata"]) for one in _objects(found)]
+        return of_aws | {f"{kind} {meta.get('namespace')} {meta['name']}" for kind, meta in objects}
+
+    first, second, third = named = [names(found) for found in (made.joined, made.beside, made.sharing)]
+    assert all(len(each) > 40 for each in named)
     assert first & second == first & third == second & third == set()
-
-
-def _names(found: Deployment) -> set[str]:
-    texts = [f"{key} {resolved(one.properties.get(key))}" for one in found.resources() for key in NAMED]
-    of_aws = {text for text in texts if "<" not in text and not text.endswith("None")}  # `<`: a reference
-    objects = [(one["kind"], one["metadata"]) for one in _objects(found)]
-    return of_aws | {f"{kind} {meta.get('namespace')} {meta['name']}" for kind, meta in objects}
 
 
 def test_alarms_of_a_shared_cluster_say_nothing_about_nodes_of_others(made: Deployments) -> None:
