@@ -27,18 +27,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of each page."""
     made = {name: render(raw, summarise(raw)) for name, raw in all_runs().items()}
     raw, folder = run_of(), tmp_path_factory.mktemp("pages")
-    figures = [
-        {
-            "arm": FUSED["name"],
-            "metric": "speed_up",
-            "classes": classes,
-            "concurrency": 4,
-            "value": value,
-            "tolerance": 0.2,
-            "source": "a table",
-        }
-        for classes, value in (([], 1.5), (["json"], 0.5), (list(ACCEPTED), 4.0), (["code"], 1.7))
-    ]
+    same = {
+        "arm": FUSED["name"],
+        "metric": "speed_up",
+        "concurrency": 4,
+        "tolerance": 0.2,
+        "source": "a table",
+    }
+    expected: tuple[tuple[list[str], float], ...] = (
+        ([], 1.5),
+        (["json"], 0.5),
+        (list(ACCEPTED), 4.0),
+        (["code"], 1.7),
+    )
+    figures = [{**same, "classes": classes, "value": value} for classes, value in expected]
     step = {"step_over_plain": 2.0, "step_over_plain_low": 0.3, "step_over_plain_high": 4.0}
     plain = {"plain_tpot_s": 0.01, "plain_tpot_low_s": 0.008, "plain_tpot_high_s": 0.015}
     on = {"instance": "trn2.48xlarge", "chips": 8}

@@ -1,9 +1,7 @@
 """The report in a real browser: on a desk and on a phone, light and dark, folded and open, on paper.
 
-Needs Debian's chromium and chromium-driver. Without them the tests are skipped; TRNSPEC_BROWSER=required makes that a failure.
-`scripts/test` leaves this folder out, `.ci/run` has a lane for it:
-
-    TRNSPEC_BROWSER=required .venv/bin/pytest tests/browser
+Needs Debian's chromium and chromium-driver, else it is skipped; TRNSPEC_BROWSER=required makes that a failure. `scripts/test` leaves
+this folder out, `.ci/run` has a lane for it.
 """
 
 from __future__ import annotations
@@ -36,9 +34,8 @@ Opened = Callable[..., Any]
 
 @pytest.fixture
 def opened(browser: Any, pages: dict[str, Path]) -> Opened:
-    """Open a page in a window of a size, in a colour scheme or as print has it; returns the browser."""
-
     def opened(case: str, size: tuple[int, int], *, scheme: str = "light", media: str = "screen") -> Any:
+        """A page in a window of a size, in a colour scheme or as print has it; returns the browser."""
         window = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -68,11 +65,6 @@ def test_nothing_overlaps_overflows_pales_or_repeats(
     assert _looked_at(browser) == []
 
 
-@pytest.mark.parametrize("width", [720, 900, 1100])
-def test_a_window_between_a_phone_and_a_desk_shows_the_whole_width(opened: Opened, width: int) -> None:
-    assert _looked_at(opened("sweep", (width, 800))) == []
-
-
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("case", ANSWERS)
 def test_the_first_screen_has_the_question_the_answer_and_the_picture(
@@ -100,10 +92,11 @@ def test_the_first_screen_has_the_question_the_answer_and_the_picture(
     assert rows == (len(CLASSES) if case != "two endpoints" else 3) + 1
 
 
-@pytest.mark.parametrize("case", MOST_HIGH)
-def test_the_page_as_first_shown_is_not_long(opened: Opened, case: str) -> None:
-    browser = opened(case, DESK)
-    assert browser.execute_script("return document.documentElement.scrollHeight") <= MOST_HIGH[case]
+def test_the_page_as_first_shown_is_not_long_and_any_width_shows_it_whole(opened: Opened) -> None:
+    for case, most in MOST_HIGH.items():
+        assert opened(case, DESK).execute_script("return document.documentElement.scrollHeight") <= most
+    for width in (720, 900, 1100):
+        assert _looked_at(opened("sweep", (width, 800))) == [], width
 
 
 @pytest.mark.parametrize("case", ["reference", "sweep"])
@@ -146,11 +139,9 @@ def test_the_picture_for_the_readme_is_the_first_screen_and_small(
         assert 20_000 < len(picture) < 200_000
 
 
-def test_the_browser_finds_nothing_to_complain_about(opened: Opened) -> None:
-    """Neither of the page's own policy nor of its markup."""
-    assert [
-        entry for entry in opened("reference", DESK).get_log("browser") if "favicon" not in entry["message"]
-    ] == []
+def _complaints(browser: Any) -> list[Any]:
+    """What the browser says of the page's own policy and of its markup."""
+    return [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
 
 
 def test_the_list_of_runs_is_sorted_by_a_click_and_makes_the_command_that_compares_two(
@@ -179,4 +170,5 @@ def test_the_list_of_runs_is_sorted_by_a_click_and_makes_the_command_that_compar
     browser.find_element("xpath", second).click()
     command = browser.find_element("id", "compare").text
     assert re.fullmatch(r"\./trnspec benchmark compare \S+/old '\S+/new [^']+'", command)
-    assert [line for line in browser.get_log("browser") if "favicon" not in line["message"]] == []
+    assert _complaints(browser) == []
+    assert _complaints(opened("reference", DESK)) == []

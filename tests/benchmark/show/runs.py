@@ -13,14 +13,9 @@ from tests.benchmark.records import WALL, answered, emulated, failed, raw_run
 
 HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'
 PLAIN = {"name": "qwen-vllm", "url": "http://plain/v1", "usd_per_hour": 17.88}
-FUSED = {
-    "name": "qwen-sd-vllm",
-    "url": "http://fused/v1",
-    "speculative_tokens": 7,
-    "max_tokens_per_step": 7,
-    "usd_per_hour": 17.88,
-}
-SMALL = {"name": "qwen-sd-06b", "url": "http://small/v1", "speculative_tokens": 7, "max_tokens_per_step": 7}
+_SEVEN = {"speculative_tokens": 7, "max_tokens_per_step": 7}
+FUSED = {"name": "qwen-sd-vllm", "url": "http://fused/v1", **_SEVEN, "usd_per_hour": 17.88}
+SMALL = {"name": "qwen-sd-06b", "url": "http://small/v1", **_SEVEN}
 CROWDED = {**FUSED, "name": "qwen-sd-crowded"}
 """Slower with each request beside it."""
 ACCEPTED = {"repetition": 0.97, "json": 0.85, "code": 0.8, "open-ended": 0.45}
@@ -112,16 +107,9 @@ def searched(
 
 def swept(windows: tuple[int, ...], classes: tuple[str, ...] = tuple(ACCEPTED)) -> RawRun:
     """A run with an arm for each window of one draft."""
-    arms = [
-        {
-            **FUSED,
-            "name": f"qwen-sd-k{k}",
-            "url": f"http://k{k}/v1",
-            "speculative_tokens": k,
-            "max_tokens_per_step": k,
-        }
-        for k in windows
-    ]
+    drafted = ({"speculative_tokens": k, "max_tokens_per_step": k} for k in windows)
+    names = ({"name": f"qwen-sd-k{k}", "url": f"http://k{k}/v1"} for k in windows)
+    arms = [FUSED | name | drafts for name, drafts in zip(names, drafted, strict=True)]
     return run_of((PLAIN, *arms), classes)
 
 
