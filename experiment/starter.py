@@ -31,6 +31,7 @@ from experiment.checks.names import known
 from experiment.loading import judge
 from experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
 from experiment.prompts import Prompt, read_prompts, replayed, timed
+from experiment.refusals import refused
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
@@ -204,7 +205,7 @@ def _routes(
     if runtime is not None:
         _refuse(known("--runtime", runtime, _SERVED, "runtime"))
     if mode is not None and mode not in MODES:
-        raise Misuse(Finding("--mode", mode, "is not a mode of speculation", f"known: {', '.join(MODES)}"))
+        raise Misuse(refused("--mode unknown", mode, modes=", ".join(MODES)))
     if draft is not None:
         mode = _mode_of(draft, mode, target)
     able = [
@@ -216,10 +217,7 @@ def _routes(
     fit = [one for one in able if target.architecture in one[2].architectures]
     serving = [one for one in fit if not one[2].batch_only]
     if mode is not None and fit and not serving:
-        why = (
-            "runs as a batch Job that answers no request, so another arm has to be compared with the baseline"
-        )
-        raise Misuse(Finding("--mode", mode, why, "start from a copy of experiments/llama-medusa-batch.yaml"))
+        raise Misuse(refused("--mode no-server", mode))
     routes = [
         route
         for one, name, _ in (serving if mode is None else serving or able)
@@ -228,16 +226,12 @@ def _routes(
     if routes:
         return routes
     if mode in _HEAD_MODES:
-        why = f"drafts with a head, and the catalogue has none of this mode for {base}"
         others = [head.target for head in HEADS.values() if head.mode == mode and head.target in FETCHED]
         remedy = f"it has one for {listed(others)}" if others else "name one with --draft OWNER/NAME"
-        raise Misuse(Finding("--mode", mode, why, remedy))
-    remedy = "name a head with --draft OWNER/NAME and its --mode, or leave --runtime out"
-    why = f"has no head in the catalogue, and runtime {runtime} drafts with heads only"
+        raise Misuse(refused("--mode no-head", mode, base=base, remedy=remedy))
     if runtime is None:
-        why = "is the smallest of its family in the catalogue, so nothing can draft for it"
-        remedy = "choose a larger one, or name a head with --draft OWNER/NAME and its --mode"
-    raise Misuse(Finding("--model", target.name, why, remedy))
+        raise Misuse(refused("--model smallest", target.name))
+    raise Misuse(refused("--model no-head", target.name, runtime=runtime))
 
 
 def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
@@ -245,8 +239,7 @@ def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
     if draft in HEADS:
         return mode or HEADS[draft].mode
     if draft not in FETCHED and mode == "dflash":
-        why = "is not in the catalogue of heads, and how many tokens a DFlash head drafts is fixed by its training"
-        raise Misuse(Finding("--draft", draft, why, "start from a copy of experiments/qwen3-4b-dflash.yaml"))
+        raise Misuse(refused("--draft unknown-window", draft))
     if draft not in FETCHED and mode not in _HEAD_MODES:
         head = " For another head add its --mode" if mode is None else ""
         _refuse(known("--draft", draft, (*FETCHED, *HEADS), "model", head, never=target.name))

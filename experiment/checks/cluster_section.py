@@ -81,7 +81,7 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
     if instance is not None and not instance.neuron:
         return
     if region not in regions and (region in ZONES or not REGION.fullmatch(region)):
-        name = f"cluster.region {'not-offered' if region in ZONES else 'unknown'}"
+        name = "cluster.region not-offered" if region in ZONES else "cluster.region unknown"
         what = instance.name if instance else "Trn2"
         yield refused(name, region, what=what, date=OFFERED_ON, regions=", ".join(regions))
         return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from experiment import InvalidExperiment, load
 from experiment.catalogue.instances import INSTANCES, ZONES
@@ -15,6 +17,7 @@ from experiment.checks.names import longest_name
 from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
+from tests.conftest import ROOT
 from tests.experiment.edits import EXPECT, NATIVE, SMALL, SPECULATION, Edit, Variation, both, combined, put
 
 TABLE = Path(__file__).with_name("refusals.txt")
@@ -197,3 +200,22 @@ def test_every_pattern_of_the_schema_is_explained() -> None:
     found = re.findall(r'"pattern(?:Properties)?": (?:\{)?("(?:[^"\\]|\\.)*")', schema)
     patterns = {json.loads(one) for one in found}
     assert patterns == FORMS.keys()
+
+
+def test_every_sentence_of_the_table_is_said_by_some_rule_and_no_rule_says_another() -> None:
+    known = yaml.safe_load((ROOT / "experiment" / "refusals.yaml").read_text(encoding="utf-8"))
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "experiment").rglob("*.py")]
+    nodes = [node for module in modules for node in ast.walk(module)]
+    literals = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    called = [n for n in nodes if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "refused"]
+    named = {node.args[0].value for node in called if isinstance(node.args[0], ast.Constant)}
+    made = {
+        "".join(
+            re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in name.values
+        )
+        for node in called
+        if isinstance(name := node.args[0], ast.JoinedStr)
+    }
+    assert named <= known.keys()
+    said = {name for name in known if name in literals or any(re.fullmatch(one, name) for one in made)}
+    assert said == known.keys()
