@@ -150,13 +150,14 @@ def _in_words(error: Exception, who: str) -> Refusal:
         return Misuse(f"--experiment: the experiment is the first argument now: {typed} FILE ...")
     if isinstance(error, click.UsageError):
         return Misuse(f"{error.format_message()} (see {typed} --help)")
-    if isinstance(error, ModuleNotFoundError):  # `pip install .` installs what the benchmark and `check` need
-        remedy = (
-            f"clone the repository and type {typed} there"
-            if typed[0] == "."
-            else f"run: pip install {error.name}"
+    if isinstance(
+        error, ModuleNotFoundError
+    ):  # `pip install .` installs the rooms of the benchmark and of `check`
+        if not who.startswith("trnspec") or who.startswith("trnspec benchmark"):
+            return Misuse(f"needs {error.name}; run: pip install {error.name}")
+        return Misuse(
+            f"needs {error.name}, which is not installed here; clone the repository and type {typed} there"
         )
-        return Misuse(f"needs {error.name}, which is not installed here; {remedy}")
     return refusal_of(error)
 
 

@@ -29,7 +29,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 NEEDED = PROJECT["project"]["dependencies"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-WORKING = {"benchmark", "check", "new", "prompts", "published", "results", "step"}
+WORKING = {"benchmark", "check", "forecast", "new", "prompts", "published", "results", "step"}
 pypi = pytest.mark.skipif(os.environ.get("PYPI") != "1", reason="installs from PyPI, a minute: PYPI=1")
 
 
@@ -127,7 +127,7 @@ def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tm
     page = (tmp_path / "mine" / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page
     assert "font-family" in page, "the style sheet is missing"
-    assert "known-schedule" in _run(installed / "trnspec", "results", ".", cwd=tmp_path).stdout
+    assert "emulated timetable" in _run(installed / "trnspec", "results", ".", cwd=tmp_path).stdout
     done = _run(
         *(installed / "trnspec", "benchmark", "publish", "mine", "--namespace", "mine"),
         *("--endpoint-url", "http://127.0.0.1:9"),  # an emulated run goes to a rehearsal only
