@@ -218,8 +218,8 @@ class Plan(Part):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if found := list(_contradictions(self)):
-            raise PlanError(one_line(found))
+        if problems := list(_contradictions(self)):
+            raise PlanError(one_line(problems))
         return self
 
     @property
@@ -234,8 +234,8 @@ class Plan(Part):
     def measured_at(self, loads: Iterable[Load]) -> Plan:
         """The plan of a search with the loads that it came to."""
         listed = list(loads)
-        levels = tuple(sorted(one.concurrency for one in listed if one.concurrency is not None))
-        rates = tuple(sorted(one.rate_per_s for one in listed if one.rate_per_s is not None))
+        levels = tuple(sorted(load.concurrency for load in listed if load.concurrency is not None))
+        rates = tuple(sorted(load.rate_per_s for load in listed if load.rate_per_s is not None))
         return self.model_copy(update={"concurrency": levels, "rate": rates})
 
     def cell(self, load: Load) -> Plan:
@@ -267,10 +267,12 @@ class Plan(Part):
     @property
     def conversations(self) -> list[list[Prompt]]:
         """Prompts by conversation, most of them one alone, in the order in which they begin."""
-        found: dict[tuple[bool, str], list[Prompt]] = {}
-        for one in self.prompts:
-            found.setdefault((one.conversation is None, one.conversation or one.id), []).append(one)
-        return sorted(found.values(), key=lambda turns: turns[0].at_s or 0.0)
+        talks: dict[tuple[bool, str], list[Prompt]] = {}
+        for prompt in self.prompts:
+            talks.setdefault((prompt.conversation is None, prompt.conversation or prompt.id), []).append(
+                prompt
+            )
+        return sorted(talks.values(), key=lambda turns: turns[0].at_s or 0.0)
 
     @property
     def loaded_with(self) -> tuple[str, ...]:
@@ -312,7 +314,7 @@ class Plan(Part):
         baseline = self.baseline if self.baseline in names else names[0]
         kept, alone = (arm for arm in self.arms if arm.name in names), {"baseline": None}
         own = (None, *names) if len(names) > 1 else {arm.baseline for arm in self.arms}
-        arms = tuple(one if one.baseline in own else one.model_copy(update=alone) for one in kept)
+        arms = tuple(arm if arm.baseline in own else arm.model_copy(update=alone) for arm in kept)
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
     def most_tokens(self, prompt: Prompt) -> int:

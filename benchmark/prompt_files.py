@@ -96,21 +96,23 @@ def read_file(path: Path, *, name: str) -> PromptFile:
         for number, (place, entry_text) in enumerate(entries, start=1):
             try:
                 entry = entry_of(entry_text)
-                formats.append(found := _format_of(entry))
-                if found != formats[0]:
+                formats.append(format_ := _format_of(entry))
+                if format_ != formats[0]:
                     raise Unusable(
-                        f"is {found}, and the file began as {formats[0]}", "keep one format a file"
+                        f"is {format_}, and the file began as {formats[0]}", "keep one format a file"
                     )
                 class_ = name_in(entry, CLASSES, unnamed)
                 named = {"id": name_in(entry, _IDS, f"{class_}-{number}"), "class": class_}
-                asked = named | _asked(entry, found) | (_arrival(entry) if found == _OURS else {})
+                asked = named | _asked(entry, format_) | (_arrival(entry) if format_ == _OURS else {})
                 cut += asked.pop("cut", 0)
                 lines.append((place, {key: value for key, value in asked.items() if value is not None}))
             except Unusable as error:
                 problems.append(Finding("prompts.file", place, *error.args))
             if len(problems) == MOST_WRONG:
-                why = f"is read no further, because {MOST_WRONG:,} entries are wrong"
-                return PromptFile("", (), (*told_once(problems), Finding("prompts.file", place, why, _READ)))
+                reason = f"is read no further, because {MOST_WRONG:,} entries are wrong"
+                return PromptFile(
+                    "", (), (*told_once(problems), Finding("prompts.file", place, reason, _READ))
+                )
             if number == MOST_ENTRIES:
                 raise Unusable(f"has {MOST_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
@@ -119,8 +121,8 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     ids = Counter(content["id"] for _, content in lines)
     for id_, times in ids.most_common(MOST_PROBLEMS):
         if times > 1:
-            why = f"id {id_!r} appears {times} times"
-            problems.append(Finding("prompts.file", name, why, "make ids distinct"))
+            reason = f"id {id_!r} appears {times} times"
+            problems.append(Finding("prompts.file", name, reason, "make ids distinct"))
     said = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
     return PromptFile(f"{kind or formats[0]}{said}" if formats else "", tuple(lines), tuple(problems))
 
@@ -196,33 +198,33 @@ def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, str]]:
 def told_once(problems: list[Finding]) -> list[Finding]:
     """Problems that more than a few lines have, once with their number."""
     alike: dict[tuple[str, str], list[Finding]] = {}
-    for one in problems:
-        alike.setdefault((one.why, one.remedy), []).append(one)
-    told: list[Finding] = []
+    for problem in problems:
+        alike.setdefault((problem.why, problem.remedy), []).append(problem)
+    kept: list[Finding] = []
     for first, *more in alike.values():
         many = f"{first.why}; the same in {count(len(more), 'more entry')}"
-        told += [first, *more] if len(more) < _FEW else [replace(first, why=many)]
-    return told[:MOST_PROBLEMS]
+        kept += [first, *more] if len(more) < _FEW else [replace(first, why=many)]
+    return kept[:MOST_PROBLEMS]
 
 
 def _arrival(entry: dict[str, Any]) -> dict[str, Any]:
     """When an entry is asked, and after what."""
-    found: dict[str, Any] = {"made_up": True} if entry.get("made_up") is True else {}
+    arrival: dict[str, Any] = {"made_up": True} if entry.get("made_up") is True else {}
     for key in ("at_s", "think_s"):
         if (value := entry.get(key)) is not None:
             if type(value) not in (int, float) or not 0 <= value <= MOST_WAIT_S:
                 remedy = f"give seconds from 0 to {MOST_WAIT_S:,} (31 days)"
                 raise Unusable(f"`{key}` is {_short(value)}", remedy)
-            found[key] = value
+            arrival[key] = value
     if entry.get("conversation") is not None:
-        found["conversation"] = name_in(entry, ("conversation",), "")
+        arrival["conversation"] = name_in(entry, ("conversation",), "")
         if isinstance(text := entry.get("prompt") or entry.get("text"), str):
-            found |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
-    elif "think_s" in found:
+            arrival |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
+    elif "think_s" in arrival:
         raise Unusable(
             "has `think_s`, but no turn is before it", "give the `conversation` that it is a turn of"
         )
-    return found
+    return arrival
 
 
 def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
@@ -292,8 +294,8 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
         raise Unusable(f"`body` is {_short(body)}", "give the body of a request, a JSON object")
     own = [key for key in _OWN_KEYS if body.get(key) is not None]
     if len(own) != 1:
-        found = " and ".join(f"`{key}`" for key in own) or "neither"
-        raise Unusable(f"needs either `prompt` or `messages` and has {found}", "give one of them")
+        given = " and ".join(f"`{key}`" for key in own) or "neither"
+        raise Unusable(f"needs either `prompt` or `messages` and has {given}", "give one of them")
     for key in body.keys() - set(_LIMITS):
         if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
             raise Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
@@ -315,14 +317,19 @@ def as_line(content: dict[str, Any]) -> str:
     text = json.dumps(content, ensure_ascii=False)
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
+    )
 
 
 def texts_of(line: dict[str, Any]) -> list[str]:
     """What a line asks, as far as it is text."""
     messages = line["messages"] if isinstance(line.get("messages"), list) else []
-    said = [line.get("prompt"), *(one.get("content") for one in messages if isinstance(one, dict))]
-    return [text for text in said if isinstance(text, str)]
+    texts = [
+        line.get("prompt"),
+        *(message.get("content") for message in messages if isinstance(message, dict)),
+    ]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _short(value: Any) -> str:

@@ -269,14 +269,14 @@ def hidden(text: str, *, cut: bool = False) -> str:
     _, key = _key()
     if len(key) < _SHORTEST:
         return text
-    found = _pattern(key).sub(INSTEAD, text)
-    return found[: -_LONGEST_ESCAPE * len(key)] if cut else found
+    shown = _pattern(key).sub(INSTEAD, text)
+    return shown[: -_LONGEST_ESCAPE * len(key)] if cut else shown
 
 
 def _key() -> tuple[str, str]:
     """The variable and what it holds; empty texts where none is set."""
     named = ((name, os.environ.get(name, "").strip()) for name in API_KEYS)
-    return next((one for one in named if one[1]), ("", ""))
+    return next((pair for pair in named if pair[1]), ("", ""))
 
 
 @lru_cache(maxsize=4)
@@ -284,7 +284,7 @@ def _pattern(key: str) -> re.Pattern[str]:
     """In any case: values of headers are often shown in lower case."""
     encoded = [*_encoded(key.encode())]
     either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
-    begins = "".join(map(re.escape, {key[0], *"%\\&", *(one[0] for one in encoded)}))
+    begins = "".join(map(re.escape, {key[0], *"%\\&", *(text[0] for text in encoded)}))
     return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # looking ahead halves the time
 
 

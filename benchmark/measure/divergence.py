@@ -133,7 +133,7 @@ def steps_of(answer: Any) -> tuple[Step, ...]:
 
 def _listed(top: Any) -> dict[str, Any]:
     """A chat has a list of objects where a completion has one object."""
-    return {one["token"]: one["logprob"] for one in top} if isinstance(top, list) else dict(top or {})
+    return {entry["token"]: entry["logprob"] for entry in top} if isinstance(top, list) else dict(top or {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +158,14 @@ class Case:
 
 def answers_of(arm: str, requests: Iterable[RequestRecord]) -> dict[str, RequestRecord]:
     """By pair, the measured answers of an arm."""
-    mine = (one for one in requests if one.arm == arm and one.phase == "measured")
-    return {one.pair_id: one for one in mine if one.error is None and one.text is not None}
+    mine = (record for record in requests if record.arm == arm and record.phase == "measured")
+    return {record.pair_id: record for record in mine if record.error is None and record.text is not None}
 
 
 def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) -> Iterator[Case]:
     """Where a treatment wrote something else than its baseline, and then where the plan's baseline itself did."""
     baselines = plan.baselines
-    for arm in dict.fromkeys(one.arm for one in requests if baselines[one.arm] != one.arm):
+    for arm in dict.fromkeys(record.arm for record in requests if baselines[record.arm] != record.arm):
         ours = answers_of(baselines[arm], requests)
         for pair, other in answers_of(arm, requests).items():
             if pair in ours and ours[pair].nonce == other.nonce and ours[pair].text != other.text:
@@ -176,12 +176,12 @@ def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) 
             yield Case(ours=first[line.pair_id], theirs=line.text or "", treatment=plan.baseline)
 
 
-def first_difference(one: str, other: str) -> int:
+def first_difference(text: str, other: str) -> int:
     """Index of the first character in which two texts differ; their end where they do not."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+    for index, (left, right) in enumerate(zip(text, other, strict=False)):
         if left != right:
             return index
-    return min(len(one), len(other))
+    return min(len(text), len(other))
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Verdict:
 
 def verdict(case: Case, lines: Iterable[Line]) -> Verdict:
     """A near-tie where one answer of the baseline's server shows it; a fault where one shows that and none a near-tie."""
-    found = Verdict("cannot tell", "not asked")
+    best = Verdict("cannot tell", "not asked")
     asked = [
         a
         for a in lines
@@ -207,11 +207,11 @@ def verdict(case: Case, lines: Iterable[Line]) -> Verdict:
     ]
     for ours in (a for a in asked if a.arm == case.ours.arm):
         theirs = [a for a in asked if a.arm != ours.arm and (a.given > 0) == (ours.given > 0)]
-        one = judge(case, ours, theirs[0] if theirs else None)
-        if one.name == "near-tie":
-            return one
-        found = found if found.name == "fault" else one
-    return found
+        shown = judge(case, ours, theirs[0] if theirs else None)
+        if shown.name == "near-tie":
+            return shown
+        best = best if best.name == "fault" else shown
+    return best
 
 
 def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
@@ -223,8 +223,8 @@ def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
             "cannot tell", unreal(ours.steps) or "the baseline did not write the common text again"
         )
     index, at = place
-    if why := unreal(ours.steps[: index + 1]):
-        return Verdict("cannot tell", why)
+    if reason := unreal(ours.steps[: index + 1]):
+        return Verdict("cannot tell", reason)
     step, own = ours.steps[index], None
     if theirs and len(theirs.steps) > index:
         if any(a.token != b.token for a, b in zip(ours.steps[:index], theirs.steps, strict=False)):

@@ -167,9 +167,9 @@ def metrics_url(base_url: str) -> str:
 
 def started_in(text: str) -> float | None:
     """When the server's process was started, where it says so."""
-    found = (_LINE.match(line) for line in text.splitlines() if line.startswith(_STARTED))
-    said = next((_number(match["value"]) for match in found if match), None)
-    return said if said is not None and said <= LAST_MOMENT else None
+    lines = (_LINE.match(line) for line in text.splitlines() if line.startswith(_STARTED))
+    started = next((_number(match["value"]) for match in lines if match), None)
+    return started if started is not None and started <= LAST_MOMENT else None
 
 
 def _number(text: str) -> float | None:
@@ -182,7 +182,7 @@ def _number(text: str) -> float | None:
 
 def counters_in(text: str) -> dict[str, float] | None:
     """The counters in Prometheus' text format, summed over label sets; None without any."""
-    found: dict[str, float] = {}
+    counters: dict[str, float] = {}
     for line in text.splitlines():
         if not line.startswith(_COUNTED) or (match := _LINE.match(line)) is None:
             continue
@@ -192,5 +192,5 @@ def counters_in(text: str) -> dict[str, float] | None:
         elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
             continue
         if (value := _number(match["value"])) is not None:
-            found[name] = min(found.get(name, 0.0) + value, MOST_COUNTED)
-    return found or None
+            counters[name] = min(counters.get(name, 0.0) + value, MOST_COUNTED)
+    return counters or None

@@ -77,8 +77,8 @@ class RawRun:
         """When each block of a held load was carried out, the last time where that was tried again."""
         last = {block.key: block for block in self.blocks if block.block is not None}
         return {
-            key: (one.started_unix_s - _WALL_S, one.started_unix_s + one.duration_s + _WALL_S)
-            for key, one in last.items()
+            key: (block.started_unix_s - _WALL_S, block.started_unix_s + block.duration_s + _WALL_S)
+            for key, block in last.items()
         }
 
     def counts(self, record: RequestRecord) -> bool:
@@ -95,17 +95,17 @@ class RawRun:
     @cached_property
     def measured(self) -> tuple[RequestRecord, ...]:
         """The requests that count, failed ones too."""
-        return tuple(one for one in self.requests if one.phase == "measured" and self.counts(one))
+        return tuple(record for record in self.requests if record.phase == "measured" and self.counts(record))
 
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:
         """Measured requests by load and round, in the order in which these came."""
-        return Counter((one.load, one.round) for one in self.requests if one.phase == "measured")
+        return Counter((record.load, record.round) for record in self.requests if record.phase == "measured")
 
     @property
     def unanswered(self) -> bool:
         """Whether measured requests were sent, and none was answered."""
-        measured = [one.error is None for one in self.requests if one.phase == "measured"]
+        measured = [record.error is None for record in self.requests if record.phase == "measured"]
         return bool(measured) and not any(measured)
 
     @property
@@ -117,20 +117,20 @@ class RawRun:
     def said(self) -> dict[str, str]:
         """By pair of a conversation, the first answer to it, which later turns were given."""
         talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
-        found: dict[str, str] = {}
-        for one in self.requests:
-            if one.phase == "measured" and one.text is not None and one.prompt_id in talks:
-                found.setdefault(one.pair_id, one.text)
-        return found
+        answers: dict[str, str] = {}
+        for record in self.requests:
+            if record.phase == "measured" and record.text is not None and record.prompt_id in talks:
+                answers.setdefault(record.pair_id, record.text)
+        return answers
 
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
         """By arm, the classes whose acceptance an emulated endpoint made up in any sitting."""
-        found: dict[str, tuple[str, ...]] = {}
+        by_arm: dict[str, tuple[str, ...]] = {}
         for sitting in self.sittings:
             for arm, classes in (sitting.made_up or {}).items():
-                found[arm] = tuple(dict.fromkeys((*found.get(arm, ()), *classes)))
-        return found
+                by_arm[arm] = tuple(dict.fromkeys((*by_arm.get(arm, ()), *classes)))
+        return by_arm
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -193,25 +193,29 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     """Rounds of one run, each with some of its arms, as one; of an arm that was in several, the first one counts."""
     plan, arms, seen = rounds[0].plan, list[Arm](), set[str]()
     requests, blocks, closer = list[RequestRecord](), list[BlockRecord](), list(rounds[0].closer)
-    for one in rounds:
-        whole = one.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
+    for round_ in rounds:
+        whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
         if whole != plan or plan.search or plan.duration_s:
-            why = (
+            reason = (
                 "differ in more than their arms" if whole != plan else "have each loads or times of their own"
             )
-            raise ResultsError(f"{folder}: its rounds {why}; give one of its folders round-1, round-2, ...")
-        new = {arm.name for arm in one.plan.arms} - seen
-        arms += (arm for arm in one.plan.arms if arm.name in new)
-        requests += (record for record in one.requests if record.arm in new)
-        blocks += (block for block in one.blocks if block.arm in new)
-        if one is not rounds[0]:
-            asked = (line for line in one.closer if isinstance(line, divergence.Asked))
+            raise ResultsError(
+                f"{folder}: its rounds {reason}; give one of its folders round-1, round-2, ..."
+            )
+        new = {arm.name for arm in round_.plan.arms} - seen
+        arms += (arm for arm in round_.plan.arms if arm.name in new)
+        requests += (record for record in round_.requests if record.arm in new)
+        blocks += (block for block in round_.blocks if block.arm in new)
+        if round_ is not rounds[0]:
+            asked = (line for line in round_.closer if isinstance(line, divergence.Asked))
             closer += (line for line in asked if line.treatment in new)
         seen |= new
     plan = plan.model_copy(update={"arms": tuple(arms)})
-    sittings = (replace(s, plan=plan, plan_sha256=plan.sha256()) for one in rounds for s in one.sittings)
-    left_out = "; ".join(dict.fromkeys(one.left_out for one in rounds if one.left_out))
-    sensible = max((one.sense for one in rounds), key=lambda answers: bool(sense.withholds(answers)))
+    sittings = (
+        replace(s, plan=plan, plan_sha256=plan.sha256()) for round_ in rounds for s in round_.sittings
+    )
+    left_out = "; ".join(dict.fromkeys(round_.left_out for round_ in rounds if round_.left_out))
+    sensible = max((round_.sense for round_ in rounds), key=lambda answers: bool(sense.withholds(answers)))
     return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer), sensible)
 
 
@@ -322,7 +326,9 @@ def _wanted(raw: RawRun) -> Iterator[Block]:
     plan = raw.plan
     if plan.search:
         begun = dict.fromkeys(
-            (one.load, one.round, one.start) for one in raw.requests if one.phase in ("ramp", "measured")
+            (record.load, record.round, record.start)
+            for record in raw.requests
+            if record.phase in ("ramp", "measured")
         )
         for load, round_, start in begun:
             yield from chain.from_iterable(measured_turns(plan.cell(load), round_, start=start))
@@ -330,7 +336,9 @@ def _wanted(raw: RawRun) -> Iterator[Block]:
     for start in range(1, plan.starts + 1):
         rounds = plan.rounds
         if plan.duration_s is not None:
-            begun_rounds = (one.round for one in raw.blocks if one.start == start and one.round != REPEATED)
+            begun_rounds = (
+                record.round for record in raw.blocks if record.start == start and record.round != REPEATED
+            )
             rounds = max(begun_rounds, default=1)
         for round_ in range(1, rounds + 1):
             yield from chain.from_iterable(measured_turns(plan, round_, start=start))

@@ -93,7 +93,7 @@ async def _ask_baseline(http: aiohttp.ClientSession, plan: Plan, out: Path, prog
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
     known = {answer.question: answer for answer in sense.read(out, sha)}
     with Journal(out, sense.FILE_NAME) as book:
-        for question in (one for one in sense.QUESTIONS if one.text not in known):
+        for question in (question for question in sense.QUESTIONS if question.text not in known):
             messages = [{"role": "user", "content": f"{question.text} {_BRIEFLY}"}]
             body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
             answer = sense.Answer(
@@ -244,7 +244,9 @@ class _Look:
 
 def _without_key(steps: tuple[divergence.Step, ...]) -> tuple[divergence.Step, ...]:
     """The steps. Raises ValueError where they repeat the API key, over whichever number of tokens."""
-    text = "\n".join(["".join(token for token, _, _ in steps), *(one for _, _, top in steps for one in top)])
+    text = "\n".join(
+        ["".join(token for token, _, _ in steps), *(token for _, _, top in steps for token in top)]
+    )
     if hidden(text) != text:
         raise ValueError("the answer repeats the API key")
     return steps

@@ -67,8 +67,10 @@ class Earlier:
         duration is over, and behind the last start the first cell once more."""
         plan, before_s = self.plan, 0.0
         if plan.duration_s is not None:
-            own = (one for one in self.blocks.values() if one.start == start and one.round != REPEATED)
-            before_s = plan.loading_s(one.duration_s for one in own)
+            own = (
+                block for block in self.blocks.values() if block.start == start and block.round != REPEATED
+            )
+            before_s = plan.loading_s(block.duration_s for block in own)
         for round_ in count(1):
             if plan.duration_s is None:
                 over = round_ > plan.rounds
@@ -93,7 +95,7 @@ class Earlier:
             if sum(map(len, of_set)) == len(plan.arms):
                 # Only where all arms have ended their block in one sitting they were asked the same.
                 ended = [self.blocks.get(block.key) for turn in of_set for block in turn]
-                if None in ended or len({one.sitting for one in ended if one}) > 1:
+                if None in ended or len({block.sitting for block in ended if block}) > 1:
                     yield from of_set
                 of_set = []
 
@@ -228,7 +230,7 @@ class _Sitting:
             progress.tell(standing(journal.read(folder)))
 
     def _loaded_s(self) -> float:
-        return self.loader.plan.loading_s(one.loaded_s for one in self.loader.standings.values())
+        return self.loader.plan.loading_s(standing.loaded_s for standing in self.loader.standings.values())
 
     async def _meet(self, start: int) -> None:
         """Wait for this start of the servers where the run has measured an earlier one, and warm them up once: at the largest
@@ -243,7 +245,7 @@ class _Sitting:
             if at_once:
                 loader.progress.expect_more(len(turns))
             await self._carry_out(turns, ())
-            slowest_s = max(one.answers_s.get(MIXED, 0.0) for one in loader.standings.values())
+            slowest_s = max(standing.answers_s.get(MIXED, 0.0) for standing in loader.standings.values())
             reached = max((block.load.concurrency or 0 for turn in turns for block in turn), default=0)
             at_once = more_warmup(loader.plan, reached, slowest_s) if turns else None
             if at_once is None:
@@ -340,7 +342,7 @@ def _opening(before: Earlier, served: Mapping[str, Endpoint], timeout_s: float) 
     Raises ResultsError where new requests would mix with others of another kind.
     """
     plan, first, now = before.plan, next(iter(before.sittings), None), time.time()
-    origin: Provenance = "emulated" if any(one.emulated for one in served.values()) else "measured"
+    origin: Provenance = "emulated" if any(endpoint.emulated for endpoint in served.values()) else "measured"
     if first is not None and first.provenance != origin:
         raise ResultsError(
             f"run {first.run}: its requests are {first.provenance}, the arms are now {origin}; choose another --out"
@@ -355,7 +357,7 @@ def _opening(before: Earlier, served: Mapping[str, Endpoint], timeout_s: float) 
         plan_sha256=first.plan_sha256 if first else plan.sha256(),
         owned_by={arm: endpoint.owner for arm, endpoint in served.items()},
         cautions=[text for endpoint in served.values() for text in endpoint.cautions] or None,
-        made_up={arm: list(one.made_up) for arm, one in served.items() if one.made_up} or None,
+        made_up={arm: list(endpoint.made_up) for arm, endpoint in served.items() if endpoint.made_up} or None,
         timeout_s=timeout_s,
         client=__version__,
         python=platform.python_version(),

@@ -249,7 +249,9 @@ def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
     chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
     sizes = _parts_of_replay(plan, load) if load.rate_per_s else []
     gaps_s = chain.from_iterable(islice(_gaps_s(load, size, chance), size) for size in sizes)
-    numbers = {one.id: number for number, one in enumerate(plan.prompts, start=(round_ - 1) * plan.requests)}
+    numbers = {
+        prompt.id: number for number, prompt in enumerate(plan.prompts, start=(round_ - 1) * plan.requests)
+    }
     for conversation in plan.conversations:
         turns: list[Pair] = []
         last_s, began_s = began_s, conversation[0].at_s or 0.0
@@ -269,7 +271,7 @@ def asked_as(plan: Plan, record: RequestRecord) -> Pair:
         talks = replay(plan, record.load, record.round)
         asked = (pair for talk in talks for pair in _for_arm(plan, plan.arm(record.arm), tuple(talk)))
         return next(pair for pair in asked if pair.id == record.pair_id)
-    prompt = next(one for one in plan.prompts if one.id == record.prompt_id)
+    prompt = next(prompt for prompt in plan.prompts if prompt.id == record.prompt_id)
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
@@ -321,11 +323,11 @@ def requests_about(plan: Plan) -> int:
 
 def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:
     """Pairs that follow each other, by conversation; a turn whose turn before is not among them is the first."""
-    found: dict[str, list[Pair]] = {}
+    by_last: dict[str, list[Pair]] = {}
     for pair in chosen:
-        thread = found.pop(pair.after.id, []) if pair.after else []
-        found[pair.id] = [*thread, pair]
-    return list(found.values())
+        thread = by_last.pop(pair.after.id, []) if pair.after else []
+        by_last[pair.id] = [*thread, pair]
+    return list(by_last.values())
 
 
 def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
@@ -333,13 +335,13 @@ def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]
 
     But not where its server answers for an arm before it, as in a comparison of A with A: they would be cached there.
     """
-    if next(one for one in plan.arms if one.url == arm.url) is arm:
+    if next(other for other in plan.arms if other.url == arm.url) is arm:
         return chosen
-    found: dict[str, Pair] = {}
+    by_id: dict[str, Pair] = {}
     for p in chosen:
         own = _nonce(plan.seed, f"{arm.name}/{p.id}", p.prompt)
-        found[p.id] = replace(p, nonce=own, after=found[p.after.id] if p.after else None)
-    return tuple(found.values())
+        by_id[p.id] = replace(p, nonce=own, after=by_id[p.after.id] if p.after else None)
+    return tuple(by_id.values())
 
 
 def _pair(id_: str, prompt: Prompt, seed: int) -> Pair:
