@@ -43,12 +43,10 @@ class Place(NamedTuple):
         return f"{self.class_}, {self.load.in_words}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As rows of a summary have it."""
         return {"class": self.class_, **size_of(self.load)}
 
 
 def size_of(load: Load) -> dict[str, Any]:
-    """A load as rows of a summary have it."""
     return {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
 
 
@@ -98,7 +96,6 @@ class Cells:
         return (delivered.get("output_tokens_per_s") or 0.0) / (usd or 1.0)
 
     def best_baseline(self, load: Load) -> Arm:
-        """The baseline whose tokens are cheapest under this load."""
         baselines = [self.plan.arm(name) for name in dict.fromkeys(self.plan.baselines.values())]
         return max(baselines, key=lambda arm: self.per_usd(arm, load)) if len(baselines) > 1 else baselines[0]
 
@@ -119,7 +116,6 @@ class Cells:
         return [record for record in self.of(arm, place) if record.error is None]
 
     def asked(self, arm: Arm, load: Load) -> list[RequestRecord]:
-        """All measured requests of an arm at a load."""
         return [record for class_ in self.plan.classes for record in self.of(arm, Place(class_, load))]
 
     def blocks_of(self, arm: Arm, place: Place) -> list[BlockRecord]:
@@ -151,7 +147,6 @@ class Cells:
         return not any((arm.name, class_) in self.made_up for class_ in self.plan.classes)
 
     def pairs(self, arms: tuple[Arm, Arm], place: Place) -> Pairs:
-        """Answered pairs of a baseline and another arm."""
         return pairs_of(*(self.of(arm, place) for arm in arms))
 
     def loaded_with(self, class_: str) -> str:
@@ -163,7 +158,6 @@ class Cells:
         return MIXED in self.plan.loaded_with
 
     def footing(self, load: Load) -> Footing:
-        """What a comparison under a load rests on."""
         known = (records for (_, place), records in self.requests.items() if place.load == load)
         starts = {record.start for records in known for record in records}
         return Footing(held=self.held, starts=max(1, len(starts)))

@@ -60,7 +60,6 @@ SourceOf = Callable[[RequestRecord], Source]
 
 
 def method(starts: int) -> str:
-    """How intervals were made, in words."""
     return f"95 % interval: Student t over prompts and {'starts' if starts > 1 else 'blocks'}, mapped back from log ratios"
 
 
@@ -237,7 +236,6 @@ def mixes(cells: Cells) -> dict[str, Any]:
 def _told(
     times: Mapping[str, Times], best: str, others: Sequence[str], able: Sequence[str], footing: Footing
 ) -> list[dict[str, Any]]:
-    """The best arm over each of the others."""
     keys, pairs = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start"), math.comb(len(able), 2)
     rows = {arm: over(times, arm, best, together=pairs, footing=footing) for arm in others}
     return [{"arm": arm, **{key: row[key] for key in keys}} for arm, row in rows.items()]

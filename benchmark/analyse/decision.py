@@ -118,8 +118,6 @@ class AtLoad:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer of a run."""
-
     question: str
     sentence: str
     origin: str
@@ -136,12 +134,10 @@ class Decision:
         return self.loads[self.here]
 
     def as_json(self) -> dict[str, Any]:
-        """As summary.json has it."""
         return asdict(self, dict_factory=lambda items: {key.rstrip("_"): value for key, value in items})
 
 
 def decide(summary: Mapping[str, Any]) -> Decision:
-    """The decision of a summary."""
     run, search = summary["run"], summary.get("search")
     loads = tuple(
         _at(summary, load) for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
@@ -332,7 +328,6 @@ def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[
 
 
 def _unknown(at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
-    """Nothing is known over all classes."""
     if all(gain.verdict == _NOT_JUDGED for gain in at.by_window):
         return "unclear", "acceptance unknown", {}
     if unknown := [str(gain.class_) for gain in at.by_class if gain.verdict == _NOT_JUDGED]:
@@ -371,7 +366,6 @@ def _of_mix_known(summary: Mapping[str, Any], at: AtLoad, mix: Gain) -> tuple[Ad
 
 
 def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[dict[str, Any]]:
-    """What speaks against a treatment that is faster."""
     own = {
         name: [c for c in summary["cells"] if c["arm"] == name and Place.of(c).load == at.load]
         for name in (at.baseline, arm)

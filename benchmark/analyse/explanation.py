@@ -50,7 +50,6 @@ class _Steps:
 
     @property
     def pause_s(self) -> float:
-        """The mean pause."""
         return self.tpot_s * self.tokens
 
     @property

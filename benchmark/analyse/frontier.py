@@ -136,7 +136,6 @@ def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
 
 
 def _visited(cells: Cells) -> dict[Load, int]:
-    """How often each load was measured."""
     rounds: dict[Load, set[int]] = {load: set() for load in cells.plan.loads}
     for (_, place), records in cells.requests.items():
         rounds[place.load] |= {record.round for record in records}
@@ -159,7 +158,6 @@ def outcomes(cells: Cells) -> list[dict[str, Any]]:
 
 
 def outcome(cells: Cells, arm: Arm, load: Load) -> dict[str, Any]:
-    """The whole objective, and each of its limits."""
     rows = [_limit(cells, arm, load, limit) for limit in limits(cells.plan.objective)]
     codes = {row["outcome"] for row in rows}
     whole = "missed" if "missed" in codes else "met" if codes == {"met"} else "cannot tell"
@@ -298,7 +296,6 @@ def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
 
 
 def _begun(raw: RawRun) -> list[tuple[Load, int, int]]:
-    """Load, round and start of each cell that was begun, in their order."""
     asked = (record for record in raw.requests if record.phase in ("ramp", "measured"))
     return list(dict.fromkeys((record.load, record.round, record.start) for record in asked))
 

@@ -28,7 +28,6 @@ def judged(raw: RawRun) -> Judged:
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """How many verdicts of each kind there are."""
     names = Counter(verdict.name for verdict in verdicts)
     return {"near_ties": names["near-tie"], "faults": names["fault"], "cannot_tell": names["cannot tell"]}
 

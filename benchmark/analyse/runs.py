@@ -143,7 +143,6 @@ class Row(NamedTuple):
 
 
 def row_of(path: Path) -> Row:
-    """What is known of the folder at `path`."""
     row = Row(folder=one_line(path.name), link=quote(os.fsencode(path.name)))
     again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
     try:
@@ -273,7 +272,6 @@ def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: b
 
 
 def _by_prompt(sample: Iterable[tuple[Source, float]]) -> dict[str, float]:
-    """Mean logarithms by prompt."""
     logs: dict[str, list[float]] = {}
     for source, log in sample:
         logs.setdefault(source.prompt, []).append(log)
@@ -323,7 +321,6 @@ def _warnings(old: RawRun, new: RawRun) -> list[str]:
 
 
 def _senseless(*runs: RawRun) -> list[tuple[str, str]]:
-    """The runs whose answers make no sense, and why."""
     return [(raw.sittings[0].run, why) for raw in runs if (why := sense.withholds(raw.sense))]
 
 

@@ -79,8 +79,6 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The loads that may be measured."""
-
     low: float
     high: float
     whole: bool

@@ -23,7 +23,6 @@ Row = Mapping[str, Any]
 
 
 def rendered(template: str, **known: Any) -> str:
-    """A template of this folder, filled."""
     return str(_environment().get_template(f"{template}.jinja").render(**known))
 
 

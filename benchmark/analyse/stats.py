@@ -252,7 +252,6 @@ def beside_prompts(moves: Moves) -> Variance | None:
 
 
 def several_starts(moves: Iterable[Source]) -> bool:
-    """Whether the sources have more than one start of the servers."""
     return len({source.start for source in moves}) > 1
 
 

@@ -259,7 +259,6 @@ def _explanations(
 
 
 def _cell(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, Any]:
-    """One cell of the summary."""
     plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)

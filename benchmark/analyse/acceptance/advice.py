@@ -145,7 +145,6 @@ def _not_used(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
 
 
 def _undeclared(plan: Plan, plain: bool) -> str:
-    """What to say about the arms of a run that was not told."""
     if plain:
         return (
             "no arm decodes plainly by its plan, and advise compares with one; name the one that does, for example "

@@ -345,7 +345,6 @@ def subject_of(
 
 
 def _beside_prompts(cells: Cells, arms: tuple[Arm, Arm], pairs: Pairs) -> Variance | None:
-    """From the measured speed-up of an arm: its steps were timed in the same blocks."""
     sample = log_ratios(arms, pairs, cells.source)[TPOT.name]
     return beside_prompts(mean_of(sample)[1]) if sample else None
 
@@ -359,8 +358,6 @@ def _points(plain_s: float, timed: Iterable[tuple[int, float]]) -> dict[int, flo
 
 
 class _Beside(NamedTuple):
-    """Steps of a further arm that is timed too."""
-
     window: int
     in_plain: float
     """A step over all prompts, in plain steps of its own run: how fast a server is differs from start to start."""
@@ -408,8 +405,6 @@ def _beside(other: Timed, place: Place, *, own: bool) -> _Beside | None:
 
 
 class _Step(NamedTuple):
-    """What one arm's steps did on a prompt."""
-
     drafts: Drafts
     decoded: Decoding
     seconds: float

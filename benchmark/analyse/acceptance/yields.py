@@ -87,7 +87,6 @@ INVENTED = Known(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_M
 
 
 def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
-    """What is known of an arm's decode steps there."""
     if (arm.name, place.class_) in cells.made_up:
         return INVENTED
     records, plain_s = cells.of(arm, place), cells.plain_s(arm, place)
@@ -292,7 +291,6 @@ def survivals(path: Path) -> dict[str, Sequence[float]]:
 
 
 def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
-    """The cell of each class that saw most steps."""
     most: dict[str, tuple[int, Sequence[float]]] = {}
     for cell in cells:
         known = cell.get("acceptance") if isinstance(cell, dict) else None
