@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from benchmark.analyse.acceptance.advice import advise, forecast
-from benchmark.analyse.acceptance.windows import SHAPES, StepTimes, Wishes, step_times
+from benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands.analysis_commands import points, shares
 from benchmark.commands.plan_options import Value
@@ -31,7 +31,7 @@ from experiment.expected import as_json as in_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
 
-Evidence = Callable[[Wishes], Mapping[str, Any]]
+Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
 
 
@@ -285,7 +285,7 @@ def _rows(
 ) -> dict[str, Mapping[str, Any]]:
     """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
     k = arm.num_speculative_tokens
-    advice = evidence(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+    advice = evidence(AdviceOptions(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
 
     def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)

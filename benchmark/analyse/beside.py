@@ -169,26 +169,26 @@ _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Value = _Positive | None
 
 
-class _Drafted(BaseModel):
+class _StepForecast(BaseModel):
     step_over_plain: _Value
     step_over_plain_low: _Value
     step_over_plain_high: _Value
 
 
-class _Speculation(BaseModel):
+class _DraftNames(BaseModel):
     mode: str
     draft: str
 
 
-class _Arm(BaseModel):
+class _ArmForecast(BaseModel):
     arm: str
     instance: str | None = None
     chips: Annotated[int, Field(gt=0)] | None = None
-    speculation: _Speculation | None = None
+    speculation: _DraftNames | None = None
     plain_tpot_s: _Value
     plain_tpot_low_s: _Value
     plain_tpot_high_s: _Value
-    drafted: _Drafted | None = None
+    drafted: _StepForecast | None = None
     engine: str | None = None
     at_once: int | None = None
     plain_usd_per_million: _Value = None
@@ -199,7 +199,7 @@ class _Quoted(BaseModel):
     source: str
 
 
-class _Figure(BaseModel):
+class _PublishedFigure(BaseModel):
     arm: str
     metric: Literal["tpot_s", "speed_up", "tokens_per_step"]
     classes: list[str]
@@ -209,10 +209,10 @@ class _Figure(BaseModel):
     source: str
 
 
-class _Expected(BaseModel):
-    arms: list[_Arm]
+class _ExpectedFile(BaseModel):
+    arms: list[_ArmForecast]
     quoted: list[_Quoted] = []
-    figures: list[_Figure] = []
+    figures: list[_PublishedFigure] = []
 
 
 def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
@@ -221,10 +221,10 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
 
     Raises ResultsError for a file that is not such a file.
     """
-    path, expected = folder / EXPECTED, _Expected(arms=[])
+    path, expected = folder / EXPECTED, _ExpectedFile(arms=[])
     if path.is_file():
         try:
-            expected = _Expected.model_validate_json(text_of(path))
+            expected = _ExpectedFile.model_validate_json(text_of(path))
         except (ValueError, ValidationError) as error:
             text = (
                 f"{path}: is not an expectation ({str(error).splitlines()[0]}); bring it again, or remove it"
@@ -253,7 +253,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
     }
 
 
-def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
+def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, Any]:
     """Whether a published figure was met: its interval against the tolerance."""
     estimate, why = _estimate(figure, cells)
     low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
@@ -283,7 +283,7 @@ def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
     }
 
 
-def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
+def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, str]:
     """The mean of a figure's logarithm over requests, with its interval; or why it is not known."""
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
@@ -311,7 +311,7 @@ def _chunks_are_steps(cells: Cells, name: str, place: Place) -> bool:
     return acceptance(arm, cells.answered(arm, place), known_at(cells, arm, place))["caution"] is None
 
 
-def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """An arm's decode step over a plain one where it drafts, else its time per token; nothing where a value is not known."""
     if own := arm.drafted:
         what, rows = "step_over_plain", summary["explanations"]
@@ -346,7 +346,7 @@ def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def served_by(folder: Path, raw: RawRun) -> str:
     """The engines of a run: as the experiment names them, else as the endpoints say."""
     try:
-        engines = [arm.engine for arm in _Expected.model_validate_json(text_of(folder / EXPECTED)).arms]
+        engines = [arm.engine for arm in _ExpectedFile.model_validate_json(text_of(folder / EXPECTED)).arms]
     except (OSError, ValueError):
         engines = list(raw.sittings[0].owned_by.values())
     return " and ".join(dict.fromkeys(filter(None, engines)))

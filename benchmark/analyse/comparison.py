@@ -35,7 +35,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED, TPOT
 from benchmark.plan import Arm, Load
 
-Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
+SpeedVerdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
 VERDICT_WORDS: Mapping[str, str] = {
     "faster": "faster",
     "slower": "slower",
@@ -99,11 +99,11 @@ def result(log_ratios: Sample, *, judged: bool, footing: Footing = SOLID) -> dic
     Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
     """
     if not judged:
-        return {**said(None), "verdict": "not judged"}
-    return said(of_sample(log_ratios) if log_ratios else None, footing)
+        return {**as_ratio(None), "verdict": "not judged"}
+    return as_ratio(of_sample(log_ratios) if log_ratios else None, footing)
 
 
-def said(estimate: Estimate | None, footing: Footing = SOLID) -> dict[str, Any]:
+def as_ratio(estimate: Estimate | None, footing: Footing = SOLID) -> dict[str, Any]:
     """A log ratio with its interval, mapped back to a ratio. `detectable_ratio`: the speed-up that would be called faster in 80 % of
     repetitions."""
     empty = {"p_value": None, "p_holm": None, "verdict_holm": None, "detectable_ratio": None}
@@ -136,7 +136,7 @@ def starts_differ(log_ratio: float) -> bool:
     return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
 
 
-def verdict(estimate: Estimate | None, footing: Footing = SOLID) -> Verdict:
+def verdict(estimate: Estimate | None, footing: Footing = SOLID) -> SpeedVerdict:
     """What a log ratio with its interval shows: faster or slower where all of the interval is beyond `EQUIVALENT`."""
     if estimate is None or estimate.low is None or estimate.high is None or estimate.clusters < MIN_PROMPTS:
         return "too few"
@@ -227,13 +227,13 @@ def mixes(cells: Cells) -> dict[str, Any]:
                         **where,
                         "class": class_,
                         "arm": best,
-                        "over": _told(within, best, others, able, footing),
+                        "over": _over_others(within, best, others, able, footing),
                     }
                 )
     return rows
 
 
-def _told(
+def _over_others(
     times: Mapping[str, Times], best: str, others: Sequence[str], able: Sequence[str], footing: Footing
 ) -> list[dict[str, Any]]:
     keys, pairs = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start"), math.comb(len(able), 2)
@@ -345,7 +345,7 @@ def over(
     return {
         "baseline": base,
         "treatment": arm,
-        **said(known, footing),
+        **as_ratio(known, footing),
         "together": together,
         "baseline_tpot_s": means_s[0],
         "treatment_tpot_s": means_s[1],

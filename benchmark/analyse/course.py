@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from benchmark.analyse.cells import CLOCK_S, Cells, sort_out
-from benchmark.analyse.comparison import adjust, said, times_of
+from benchmark.analyse.comparison import adjust, as_ratio, times_of
 from benchmark.analyse.stats import Estimate, Sample, Source, clustered_mean, mean, summed
 from benchmark.analyse.values import request_values
 from benchmark.measure.journal import RawRun
@@ -53,7 +53,7 @@ def drift(raw: RawRun) -> list[dict[str, Any]]:
             for cells in (before, after)
         )
         if moved := _moved(old, new):
-            rows.append({"arm": arm.name, "metric": TPOT.name, **said(moved)})
+            rows.append({"arm": arm.name, "metric": TPOT.name, **as_ratio(moved)})
     return rows
 
 
@@ -93,7 +93,7 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
         # One block says nothing about what blocks do.
         if min(len(first), len(last)) > 1 and (moved := _moved(sides[0], sides[2])):
             size = {"metric": TPOT.name, "hours": max(hours.values()), "blocks": len(first | middle | last)}
-            rows.append({"arm": arm.name, **size, **said(moved)})
+            rows.append({"arm": arm.name, **size, **as_ratio(moved)})
     adjust(rows)
     keys = ("arm", "metric", "hours", "blocks", "ratio", "ci_low", "ci_high", "p_value", "p_holm")
     return [

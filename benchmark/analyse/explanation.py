@@ -38,7 +38,7 @@ _LONG = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Steps:
+class _ArmSteps:
     """The decode steps of one arm's answers."""
 
     tpot_s: float
@@ -108,7 +108,7 @@ def explain(
     }
 
 
-def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _Steps | None:
+def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _ArmSteps | None:
     """Chunks count as steps where nothing contradicts it; else tokens a step are the server's, and the mean pause follows."""
     ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
     per_step = acceptance["tokens_per_step"]
@@ -118,7 +118,7 @@ def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) 
         return None
     by_chunk = known.tokens / sum(len(record.chunk_s) - 1 for record in decoded)
     chunks = acceptance["caution"] is None and 1 <= by_chunk <= ceiling
-    return _Steps(
+    return _ArmSteps(
         tpot_s=known.tpot_s,
         tokens=by_chunk if chunks else per_step,
         records=decoded,

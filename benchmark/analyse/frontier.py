@@ -47,7 +47,7 @@ from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Arm, Load, Plan
 
 if TYPE_CHECKING:
-    from benchmark.analyse.search import Cell, Edge, Range, Standing
+    from benchmark.analyse.search import Cell, Edge, ObjectiveAt, Range
 
 _MOST_FAILED = 0.1
 _MOST_A_PROMPT = 2
@@ -216,15 +216,17 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
     return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
 
 
-def _standings(cells: Cells, arm: Arm) -> list[Standing]:
+def _standings(cells: Cells, arm: Arm) -> list[ObjectiveAt]:
     """Whether an arm meets the objective, by load."""
-    from benchmark.analyse.search import Standing
+    from benchmark.analyse.search import ObjectiveAt
 
     signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
     rows = []
     for load in cells.plan.loads:
         sign = signs[outcome(cells, arm, load)["outcome"]]
-        rows.append(Standing(load.size, sign, not sign and _more_would_tell(cells, arm, load), visited[load]))
+        rows.append(
+            ObjectiveAt(load.size, sign, not sign and _more_would_tell(cells, arm, load), visited[load])
+        )
     return rows
 
 

@@ -37,11 +37,11 @@ _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
 
 
-class _Part(BaseModel):
+class _ListedPart(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class _Load(_Part):
+class _ListedLoad(_ListedPart):
     concurrency: int | None
     rate_per_s: _Number
 
@@ -50,7 +50,7 @@ class _Load(_Part):
         return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
 
 
-class _Mix(_Part):
+class _ListedMix(_ListedPart):
     ratio: _Number
     low: _Number
     high: _Number
@@ -58,47 +58,47 @@ class _Mix(_Part):
     usd_after: _Number
 
 
-class _AtLoad(_Part):
-    load: _Load
-    mix: _Mix | None
+class _ListedAtLoad(_ListedPart):
+    load: _ListedLoad
+    mix: _ListedMix | None
 
 
-class _Decision(_Part):
+class _ListedDecision(_ListedPart):
     sentence: _Text
     here: Annotated[int, Field(ge=0)] = 0
-    loads: list[_AtLoad] = []
+    loads: list[_ListedAtLoad] = []
 
 
-class _Arm(_Part):
+class _ListedArm(_ListedPart):
     name: _Text
 
 
-class _Hardware(_Part):
+class _ListedHardware(_ListedPart):
     instance: _Text
     chips: int
 
 
-class _Run(_Part):
+class _ListedRun(_ListedPart):
     id: _Text
     started: _Text
     experiment: _Text
     provenance: _Text
     complete: bool
     model: _Text = ""
-    arms: list[_Arm] = []
+    arms: list[_ListedArm] = []
     plan_sha256: str = ""
     prompts_sha256: str = ""
 
 
-class _Summary(_Part):
-    run: _Run
-    decision: _Decision
-    cells: list[_Load] = []
+class _ListedSummary(_ListedPart):
+    run: _ListedRun
+    decision: _ListedDecision
+    cells: list[_ListedLoad] = []
     served_by: _Text = ""
-    hardware: dict[str, _Hardware] = {}
+    hardware: dict[str, _ListedHardware] = {}
 
 
-class Row(NamedTuple):
+class ListedRun(NamedTuple):
     """A folder that may hold a run. All texts are safe to print."""
 
     folder: str
@@ -135,15 +135,15 @@ class Row(NamedTuple):
     arms: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
 
-    def comparable(self, other: Row) -> bool:
+    def comparable(self, other: ListedRun) -> bool:
         """Whether `benchmark compare` takes the two."""
         if not self.asked or self.asked != other.asked:
             return False
         return bool(set(self.arms) & set(other.arms) and set(self.loads) & set(other.loads))
 
 
-def row_of(path: Path) -> Row:
-    row = Row(folder=one_line(path.name), link=quote(os.fsencode(path.name)))
+def row_of(path: Path) -> ListedRun:
+    row = ListedRun(folder=one_line(path.name), link=quote(os.fsencode(path.name)))
     again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
     try:
         if (path / FILE_NAME).is_file():
@@ -162,7 +162,7 @@ def row_of(path: Path) -> Row:
 
 def _known(path: Path) -> dict[str, Any]:
     """Raises OSError, ValueError."""
-    summary = _Summary.model_validate_json(text_of(path / FILE_NAME))
+    summary = _ListedSummary.model_validate_json(text_of(path / FILE_NAME))
     run, decision = summary.run, summary.decision
     at = next(iter(decision.loads[decision.here :]), None)
     mix, load = at and at.mix, at.load.as_planned if at else None
@@ -187,7 +187,7 @@ def _known(path: Path) -> dict[str, Any]:
     return known
 
 
-def newest_pair(rows: list[Row]) -> tuple[Row, Row] | None:
+def newest_pair(rows: list[ListedRun]) -> tuple[ListedRun, ListedRun] | None:
     """The two newest runs that can be compared, the older first."""
     newest = sorted(rows, key=lambda row: row.started, reverse=True)
     return next(((old, new) for new, old in combinations(newest, 2) if new.comparable(old)), None)

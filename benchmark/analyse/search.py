@@ -119,7 +119,7 @@ class Edge:
     """From which load to which the curve runs inside the band, as far as it was measured; of a crossing, around it."""
 
 
-class _Judged(NamedTuple):
+class _Sides(NamedTuple):
     """Whether a curve is surely beyond its band (1 above, -1 below), inside it, and on which side of 0."""
 
     sign: int
@@ -140,7 +140,7 @@ class Curve:
         self._visits = [cell.visits for cell in self.cells]
 
     @cached_property
-    def judged(self) -> dict[float, _Judged]:
+    def judged(self) -> dict[float, _Sides]:
         """Each load: on which side of the band and of 0 the curve surely is."""
         rows = {}
         for index, cell in enumerate(self.cells):
@@ -148,7 +148,7 @@ class Curve:
             (low, high), claims = BAND, cell.held or not starts_differ(value)
             sign = (value - half > high) - (value + half < low)
             inside, side = low <= value - half and value + half <= high, (value > half) - (value < -half)
-            rows[cell.load] = _Judged(sign, inside, side) if claims else _Judged(0, False, 0)
+            rows[cell.load] = _Sides(sign, inside, side) if claims else _Sides(0, False, 0)
         return rows
 
     @cached_property
@@ -386,7 +386,7 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ObjectiveAt:
     """What is known of an arm's objective at a load: `sign` is 1 where it is met, -1 where it is missed, 0 where the load cannot tell;
     `again`: whether another cell brings prompts without which nothing can be told."""
 
@@ -396,7 +396,7 @@ class Standing:
     visits: int = 1
 
 
-def next_of_objective(known: Sequence[Standing], within: Range) -> float | None:
+def next_of_objective(known: Sequence[ObjectiveAt], within: Range) -> float | None:
     """The load to measure next for an objective; None where it is known as well as it can be."""
     visits = {one.load: one.visits for one in known}
     for end in (within.low, within.high):
@@ -414,7 +414,7 @@ def next_of_objective(known: Sequence[Standing], within: Range) -> float | None:
     return within.near(middle) if far and within.near(middle) not in visits else None
 
 
-def _around(known: Sequence[Standing]) -> list[Standing]:
+def _around(known: Sequence[ObjectiveAt]) -> list[ObjectiveAt]:
     """From the highest load at which an objective is met below the lowest at which it is missed, to that."""
     missed = min((one.load for one in known if one.sign < 0), default=0.0)
     met = max((one.load for one in known if one.sign > 0 and one.load < missed), default=None)
@@ -423,7 +423,7 @@ def _around(known: Sequence[Standing]) -> list[Standing]:
     return sorted((one for one in known if met <= one.load <= missed), key=lambda one: one.load)
 
 
-def edge_of_objective(known: Sequence[Standing], within: Range, failing: float | None) -> Edge:
+def edge_of_objective(known: Sequence[ObjectiveAt], within: Range, failing: float | None) -> Edge:
     """Up to which load an objective is met: between the two loads that say so."""
     signs = tuple((one.load, one.sign) for one in sorted(known, key=lambda one: one.load))
     if not (between := _around(known)):

@@ -19,7 +19,7 @@ from core.words import count, listed, plural
 FEW_ANSWERS = 3
 """A set of arrivals that is over after less time than so many answers take is a burst, not a load."""
 _TEMPLATES = Path(__file__).parent / "templates"
-Row = Mapping[str, Any]
+SummaryRow = Mapping[str, Any]
 
 
 def rendered(template: str, **known: Any) -> str:
@@ -56,12 +56,12 @@ def money(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
 
 
-def in_words(crossover: Row) -> str:
+def in_words(crossover: SummaryRow) -> str:
     """A crossover: `pays up to 11 requests at once [10, 12], within 5 % of 1 from 9 to 13`."""
     return rendered("loads", kind="crossover", c=crossover)
 
 
-def headline(summary: Row) -> str:
+def headline(summary: SummaryRow) -> str:
     """The answer of a search: up to which load each treatment pays, and which arm serves cheapest. Empty of other runs, and
     where nothing may be recommended."""
     run = summary["run"]
@@ -71,7 +71,7 @@ def headline(summary: Row) -> str:
     return " ".join([*pays, *_cheapest(summary)]) if pays else ""
 
 
-def sentences(summary: Row, *, by_class: bool = True) -> Iterator[str]:
+def sentences(summary: SummaryRow, *, by_class: bool = True) -> Iterator[str]:
     """What the run says about load beside its headline, for people; nothing where it has one load."""
     crossovers, search, head = summary.get("crossovers", ()), summary.get("search"), headline(summary)
     several = by_class and len({row["class"] for row in crossovers}) > 2
@@ -95,9 +95,9 @@ def sentences(summary: Row, *, by_class: bool = True) -> Iterator[str]:
         yield rendered("loads", kind="bursts", rate=search["bursts_from"], answers=FEW_ANSWERS)
 
 
-def _objective(summary: Row) -> Iterator[str]:
+def _objective(summary: SummaryRow) -> Iterator[str]:
     """Which arms meet the objective at each listed load."""
-    by_load: dict[str, list[Row]] = {}
+    by_load: dict[str, list[SummaryRow]] = {}
     for row in summary.get("objectives", ()):
         by_load.setdefault(Place.of(row).load.in_words, []).append(row)
     words = {"met": "met by", "missed": "missed by", "cannot tell": "not known of"}
@@ -107,12 +107,12 @@ def _objective(summary: Row) -> Iterator[str]:
         yield rendered("loads", kind="objective", groups=[group for group in groups if group[1]], **known)
 
 
-def _furthest(row: Row) -> Row:
+def _furthest(row: SummaryRow) -> SummaryRow:
     """The limit of an objective that an arm is furthest from."""
     return min(row["limits"], key=lambda one: one["low"] - float(one["percentile"][1:]) / 100)
 
 
-def _cheapest(summary: Row) -> Iterator[str]:
+def _cheapest(summary: SummaryRow) -> Iterator[str]:
     """At which load each arm of a search serves cheapest, within the objective where there is one."""
     search, rows = summary["search"], summary.get("objectives", ())
     known = {"objective": in_words_of(search["objective"]), "by": search["by"]}
@@ -150,7 +150,7 @@ def _cheapest(summary: Row) -> Iterator[str]:
     )
 
 
-def _nearness(limit: Row) -> tuple[float, float]:
+def _nearness(limit: SummaryRow) -> tuple[float, float]:
     return limit["low"], -(limit["percentile_s"] or math.inf) / limit["limit_s"]
 
 

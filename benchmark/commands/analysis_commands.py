@@ -110,7 +110,7 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from benchmark.analyse.acceptance import advice
-    from benchmark.analyse.acceptance.windows import Wishes, step_times
+    from benchmark.analyse.acceptance.windows import AdviceOptions, step_times
     from benchmark.analyse.acceptance.yields import survivals
 
     run, acceptance, times, timed_with = (
@@ -130,7 +130,7 @@ def advise(**given: Any) -> int:
         )
     raw = recorded(run, given) if run else None
     arms, runs = _timed(timed_with, raw)
-    wishes = Wishes(
+    wishes = AdviceOptions(
         k_max=given["k_max"],
         mix=given["mix"],
         step_times=step_times(times) if times else None,

@@ -19,7 +19,7 @@ from core import screen
 from core.words import count, listed
 
 if TYPE_CHECKING:
-    from benchmark.analyse.runs import Row
+    from benchmark.analyse.runs import ListedRun
 
 PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,25 +34,25 @@ class Column(NamedTuple):
 
     option: str
     heading: str
-    text: Callable[[Row], str]
-    key: Callable[[Row], Any]
+    text: Callable[[ListedRun], str]
+    key: Callable[[ListedRun], Any]
     largest_first: bool = False
 
 
-def _speed_up(row: Row) -> str:
+def _speed_up(row: ListedRun) -> str:
     from benchmark.analyse.sentences import interval
 
     return f"{row.speed_up:.2f}{interval(row.ci_low, row.ci_high)}" if row.speed_up else ""
 
 
-def _cost(row: Row) -> str:
+def _cost(row: ListedRun) -> str:
     from benchmark.analyse.sentences import money
 
     known = [money(usd).lstrip("$") for usd in (row.usd_before, row.usd_after) if usd is not None]
     return " -> ".join(known) if len(known) == 2 else ""
 
 
-def _origin(row: Row) -> str:
+def _origin(row: ListedRun) -> str:
     return row.provenance if row.complete else f"{row.provenance}, incomplete"
 
 
@@ -105,7 +105,7 @@ def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
     return 0
 
 
-def rows_of(folder: Path) -> list[Row]:
+def rows_of(folder: Path) -> list[ListedRun]:
     """Every folder below `folder`, the newest run first. Raises ResultsError where none holds a run, OSError."""
     from benchmark.analyse.runs import OTHER, row_of
 
@@ -122,7 +122,7 @@ def rows_of(folder: Path) -> list[Row]:
     return sorted(found, key=lambda row: (row.started, row.folder), reverse=True)
 
 
-def _ranks(rows: Sequence[Row], column: Column) -> list[int]:
+def _ranks(rows: Sequence[ListedRun], column: Column) -> list[int]:
     """The place of each row in a sorted column; equal values share one."""
     keys = [column.key(row) for row in rows]
     known = sorted({key for key in keys if key is not None}, reverse=column.largest_first)
@@ -130,7 +130,7 @@ def _ranks(rows: Sequence[Row], column: Column) -> list[int]:
     return [places.get(key, len(places)) for key in keys]
 
 
-def _lines(folder: Path, found: Sequence[Row], *, everything: bool) -> Iterator[str]:
+def _lines(folder: Path, found: Sequence[ListedRun], *, everything: bool) -> Iterator[str]:
     from benchmark.analyse.runs import newest_pair
 
     rows = [row for row in found if not (row.problem if everything else row.kind)]
@@ -183,7 +183,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _typed(folder: Path, row: Row) -> str:
+def _typed(folder: Path, row: ListedRun) -> str:
     """The folder of a run as a word that can be pasted into a shell, whatever is in its name."""
     raw = os.path.join(os.fsencode(folder), unquote_to_bytes(row.link))
     if (text := os.fsdecode(raw)).isprintable():
@@ -191,7 +191,7 @@ def _typed(folder: Path, row: Row) -> str:
     return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in raw) + "'"
 
 
-def _write(folder: Path, found: Sequence[Row]) -> Path:
+def _write(folder: Path, found: Sequence[ListedRun]) -> Path:
     """The page. Raises StorageError."""
     from benchmark.analyse.runs import newest_pair
     from benchmark.measure.journal import write_whole

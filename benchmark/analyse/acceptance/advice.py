@@ -33,12 +33,12 @@ from typing import Any
 from benchmark.analyse.acceptance.windows import (
     FEW_SHAPES,
     SHAPES,
-    Sample,
-    Shape,
+    AdviceOptions,
+    KnownPrompt,
+    PriceShape,
     Subject,
-    Timed,
+    TimedArm,
     Window,
-    Wishes,
     mixture,
     predict,
     recommended,
@@ -62,18 +62,18 @@ _MATTERS = 1.05
 """A window that is faster by no more than this is not worth another measurement."""
 _LOADS = 100
 """Steps from the lowest to the highest load of a run at which windows are compared."""
-_Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
+_Predicted = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
 """With the windows on lines between those that were timed, and as other shapes have them; none where each window was timed."""
 _ELSEWHERE = "as given, of another machine"
 
 
-def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
+def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     """Advice from a run, for each speculating arm, class and load of it.
 
-    Raises ResultsError for wishes that cannot be met, and where the run cannot tell: no plain arm, no speculating
+    Raises ResultsError for options that cannot be met, and where the run cannot tell: no plain arm, no speculating
     arm, nothing known by position.
     """
-    wishes, plan, run = wishes or Wishes(), raw.plan, raw.sittings[0]
+    options, plan, run = options or AdviceOptions(), raw.plan, raw.sittings[0]
     if why := sense.withholds(raw.sense):
         raise ResultsError(
             f"run {run.run}: {why}; nothing can be predicted from it, correct the server and measure again"
@@ -83,11 +83,11 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     if not undrafted or not speculating:
         raise ResultsError(f"run {run.run}: {_undeclared(plan, not undrafted)}")
     cells = sort_out(raw)
-    timed = [*_of_this_run(cells, speculating, wishes), *_of_other_runs(wishes)]
+    timed = [*_of_this_run(cells, speculating, options), *_of_other_runs(options)]
     subjects, left_out = [], []
     for place, arm in product(cells.places, speculating.values()):
         plain = own if (own := cells.baseline_of(arm)) in undrafted else undrafted[0]
-        if found := subject_of(cells, plain, arm, place, wishes, timed):
+        if found := subject_of(cells, plain, arm, place, options, timed):
             subjects.append(found)
         known = known_at(cells, arm, place)
         if known.caution and not known.positions:
@@ -102,28 +102,28 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
     if any(prompt.made_up for prompt in plan.prompts):
         basis += ", with made-up texts, whose acceptance is not that of your traffic"
-    times = "the run's own" if wishes.step_times is None else _ELSEWHERE
-    advice = _advice(subjects, wishes, basis, times)
+    times = "the run's own" if options.step_times is None else _ELSEWHERE
+    advice = _advice(subjects, options, basis, times)
     return {
         **advice,
-        "by_load": list(windows_by_load([] if wishes.step_times else [*advice["cells"], *advice["mixes"]])),
+        "by_load": list(windows_by_load([] if options.step_times else [*advice["cells"], *advice["mixes"]])),
         "left_out": left_out,
-        "notes": [*advice["notes"], *_not_used(speculating, wishes)],
+        "notes": [*advice["notes"], *_not_used(speculating, options)],
     }
 
 
-def _of_this_run(cells: Cells, speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[Timed]:
-    for name in wishes.timed_with:
+def _of_this_run(cells: Cells, speculating: Mapping[str, Arm], options: AdviceOptions) -> Iterator[TimedArm]:
+    for name in options.timed_with:
         if name not in speculating:
             raise ResultsError(
                 f"--timed-with: {name!r} is not a speculating arm of the run; those are {', '.join(speculating)}; for another run "
                 "give its folder, or FOLDER:ARM"
             )
-        yield Timed(cells, speculating[name])
+        yield TimedArm(cells, speculating[name])
 
 
-def _of_other_runs(wishes: Wishes) -> Iterator[Timed]:
-    for raw, name in wishes.timed_in:
+def _of_other_runs(options: AdviceOptions) -> Iterator[TimedArm]:
+    for raw, name in options.timed_in:
         run, cells = raw.sittings[0].run, sort_out(raw)
         drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and name in (None, arm.name)]
         if not drafting:
@@ -132,15 +132,15 @@ def _of_other_runs(wishes: Wishes) -> Iterator[Timed]:
                 f"--timed-with: {'no arm' if name is None else repr(name) + ' is not an arm that'} speculates by the plan of run {run}, "
                 f"whose arms are {known}; give the folder of a run with such an arm"
             )
-        yield from (Timed(cells, arm, run) for arm in drafting)
+        yield from (TimedArm(cells, arm, run) for arm in drafting)
 
 
-def _not_used(speculating: Mapping[str, Arm], wishes: Wishes) -> Iterator[str]:
+def _not_used(speculating: Mapping[str, Arm], options: AdviceOptions) -> Iterator[str]:
     """Step times that the run has and that are not used. Arms may have another draft: their steps are used when somebody says so."""
     every = {name: arm.speculative_tokens for name, arm in speculating.items()}
-    rest = {name: k for name, k in every.items() if name not in wishes.timed_with}
-    if wishes.step_times or (len({*every.values()}) > 1 and rest):
-        windows, replaced = (every, True) if wishes.step_times else (rest, False)
+    rest = {name: k for name, k in every.items() if name not in options.timed_with}
+    if options.step_times or (len({*every.values()}) > 1 and rest):
+        windows, replaced = (every, True) if options.step_times else (rest, False)
         yield rendered("windows", kind="not used", windows=windows, replaced=replaced)
 
 
@@ -158,18 +158,20 @@ def _undeclared(plan: Plan, plain: bool) -> str:
     )
 
 
-def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis: str) -> dict[str, Any]:
-    """Advice from survival by position, by class, and the step times of `wishes`: nothing of it is of this run.
+def forecast(
+    acceptance: Mapping[str, Sequence[float]], options: AdviceOptions, *, basis: str
+) -> dict[str, Any]:
+    """Advice from survival by position, by class, and the step times of `options`: nothing of it is of this run.
 
     There are no prompts to take intervals over.
     """
-    if wishes.step_times is None:
+    if options.step_times is None:
         raise ResultsError("a forecast needs step times")
-    unused = wishes.unused_drafts or 0
+    unused = options.unused_drafts or 0
     subjects = [
         Subject(
             where={"class": class_, "concurrency": None, "rate_per_s": None, "arm": None},
-            samples=[Sample(survival=survival, times=wishes.step_times)],
+            samples=[KnownPrompt(survival=survival, times=options.step_times)],
             unused=unused,
             largest_k=len(survival) + unused,
             source="the file",
@@ -177,28 +179,28 @@ def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis
         )
         for class_, survival in acceptance.items()
     ]
-    return _advice(subjects, wishes, basis, _ELSEWHERE)
+    return _advice(subjects, options, basis, _ELSEWHERE)
 
 
-def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str) -> dict[str, Any]:
-    largest = max((wishes.k_max or subject.largest_k for subject in subjects), default=0)
+def _advice(subjects: Sequence[Subject], options: AdviceOptions, basis: str, times: str) -> dict[str, Any]:
+    largest = max((options.k_max or subject.largest_k for subject in subjects), default=0)
     shapes = SHAPES if largest <= _MANY else FEW_SHAPES
     rows = [
-        (subject, _windows(subject, wishes.k_max), _in_other_shapes(subject, wishes, shapes))
+        (subject, _windows(subject, options.k_max), _in_other_shapes(subject, options, shapes))
         for subject in subjects
     ]
-    measure = "add its step to --step-times" if wishes.step_times else "--timed-with"
+    measure = "add its step to --step-times" if options.step_times else "--timed-with"
     return {
         "schema": 1,
         "origin": "predicted",
         "basis": basis,
         "step_times": times,
         "cells": [_cell(*row, measure) for row in rows],
-        "mixes": _mixes(rows, wishes.mix, measure),
+        "mixes": _mixes(rows, options.mix, measure),
         "notes": [
-            rendered("windows", kind="short", k=k, seconds=seconds, plain_s=wishes.step_times.plain_s)
-            for k, seconds in (wishes.step_times.timed.items() if wishes.step_times else ())
-            if wishes.step_times and seconds < wishes.step_times.plain_s
+            rendered("windows", kind="short", k=k, seconds=seconds, plain_s=options.step_times.plain_s)
+            for k, seconds in (options.step_times.timed.items() if options.step_times else ())
+            if options.step_times and seconds < options.step_times.plain_s
         ],
     }
 
@@ -218,20 +220,22 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
     return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside_of(k)) for k in windows]
 
 
-def _in_other_shapes(subject: Subject, wishes: Wishes, shapes: Sequence[Shape]) -> list[Sequence[Window]]:
-    largest, timed = wishes.k_max or subject.largest_k, subject.timed
+def _in_other_shapes(
+    subject: Subject, options: AdviceOptions, shapes: Sequence[PriceShape]
+) -> list[Sequence[Window]]:
+    largest, timed = options.k_max or subject.largest_k, subject.timed
     if all(k in timed for k in range(1, largest + 1)):
         return []
     alike = all(tuple(sample.times.timed) == timed for sample in subject.samples)
-    predicted: dict[Shape, Sequence[Window]] = {}
+    predicted: dict[PriceShape, Sequence[Window]] = {}
     keys = []
     for shape in shapes:
         # With one timed window powers below 1 are not used, and what is fixed matters only below the smallest.
         fixed = 0.0 if len(timed) > 1 and timed[0] == 1 else shape.fixed
         power = max(shape.power or 1.0, 1.0) if len(timed) == 1 else shape.power
-        keys.append(Shape(fixed, power) if alike else shape)
+        keys.append(PriceShape(fixed, power) if alike else shape)
     for key in dict.fromkeys(keys):
-        predicted[key] = _windows(subject.shaped(key), wishes.k_max)
+        predicted[key] = _windows(subject.shaped(key), options.k_max)
     return [predicted[key] for key in keys]
 
 
@@ -271,19 +275,19 @@ def _cell(
     }
 
 
-def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) -> list[dict[str, Any]]:
+def _mixes(rows: Sequence[_Predicted], mix: Mapping[str, float] | None, measure: str) -> list[dict[str, Any]]:
     """For each arm and load the classes of which it is known; none where one class is all there is."""
     known = {subject.where["class"] for subject, *_ in rows}
     if unknown := [class_ for class_ in mix or () if class_ not in known]:
         raise ResultsError(f"--mix: nothing is known of {unknown[0]!r}; known are {', '.join(sorted(known))}")
-    groups: dict[tuple[Any, ...], list[_Row]] = {}
+    groups: dict[tuple[Any, ...], list[_Predicted]] = {}
     for row in rows:
         where = row[0].where
         groups.setdefault((where["concurrency"], where["rate_per_s"], where["arm"]), []).append(row)
     return [_mix(members, mix, measure) for members in groups.values() if len(members) > 1 or mix]
 
 
-def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None, measure: str) -> dict[str, Any]:
+def _mix(members: Sequence[_Predicted], mix: Mapping[str, float] | None, measure: str) -> dict[str, Any]:
     subjects = [subject for subject, *_ in members]
     classes = [subject.where["class"] for subject in subjects]
     shares = [1.0 if mix is None else mix.get(class_, 0.0) for class_ in classes]

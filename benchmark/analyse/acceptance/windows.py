@@ -47,7 +47,7 @@ TIE = 0.01
 """A smaller window within 1 % of the best one is preferred: it wastes less when the prompts change."""
 
 
-class Shape(NamedTuple):
+class PriceShape(NamedTuple):
     """How the price of drafting is taken to grow between the windows that were timed."""
 
     fixed: float | None = None
@@ -58,15 +58,15 @@ class Shape(NamedTuple):
     below 1 less (concave). None is what the timed windows themselves say: a line, unless the two smallest show a convex price."""
 
 
-_AS_TIMED = Shape()
+_AS_TIMED = PriceShape()
 _STEEPEST = 2.0
 SHAPES = (
-    *(Shape(part / 10, 1.0) for part in range(11)),
-    *(Shape(part / 4, power) for part in range(5) for power in (0.5, 0.7, 1.4, _STEEPEST)),
+    *(PriceShape(part / 10, 1.0) for part in range(11)),
+    *(PriceShape(part / 4, power) for part in range(5) for power in (0.5, 0.7, 1.4, _STEEPEST)),
 )
 """From all at once to the square of the window; between two timed windows from the square root. One measured engine grows with a power of 1.2 to 1.3
 (an H200: the first draft 5 ms, the next two 9 to 10 each, those after 10 to 11), a fused block of drafts costs the same whatever its length."""
-FEW_SHAPES = tuple(Shape(fixed, power) for fixed in (0.0, 0.5, 1.0) for power in (0.5, 1.0, _STEEPEST))
+FEW_SHAPES = tuple(PriceShape(fixed, power) for fixed in (0.0, 0.5, 1.0) for power in (0.5, 1.0, _STEEPEST))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class StepTimes:
     plain_s: float
     timed: Mapping[int, float]
     """By window, at least one; they never fall (`step_times`)."""
-    shape: Shape = _AS_TIMED
+    shape: PriceShape = _AS_TIMED
 
     def step_s(self, k: int) -> float:
         """The step of a window of `k`; 0 is plain decoding."""
@@ -151,7 +151,7 @@ def step_times(points: Mapping[int, float]) -> StepTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class KnownPrompt:
     """One prompt, or a class of which nothing finer is known."""
 
     survival: Sequence[float]
@@ -171,7 +171,7 @@ class Window(NamedTuple):
     log_speed_up: Estimate
 
 
-def predict(samples: Sequence[Sample], k: int, *, unused: int, beside: Variance | None = None) -> Window:
+def predict(samples: Sequence[KnownPrompt], k: int, *, unused: int, beside: Variance | None = None) -> Window:
     """The window `k` for a class of prompts; `unused` drafts of a step never count (0 or 1). `beside` adds to the variance over
     prompts.
 
@@ -224,7 +224,7 @@ def mixture(parts: Sequence[tuple[float, float, Estimate]]) -> Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class AdviceOptions:
     """What the user may ask for."""
 
     k_max: int | None = None
@@ -248,7 +248,7 @@ class Subject:
 
     where: Mapping[str, Any]
     """class, concurrency, rate_per_s, arm."""
-    samples: Sequence[Sample]
+    samples: Sequence[KnownPrompt]
     unused: int
     """Drafts of a step that never count."""
     largest_k: int
@@ -282,13 +282,13 @@ class Subject:
             return None
         return self.beside[min((window for window in self.beside if window >= k), default=max(self.beside))]
 
-    def shaped(self, shape: Shape) -> Subject:
+    def shaped(self, shape: PriceShape) -> Subject:
         """With another price of drafts between the timed windows."""
         samples = [replace(one, times=replace(one.times, shape=shape)) for one in self.samples]
         return replace(self, samples=samples)
 
 
-class Timed(NamedTuple):
+class TimedArm(NamedTuple):
     """An arm with another window, of this run or of another one, whose steps are timed too."""
 
     cells: Cells
@@ -301,7 +301,7 @@ class Timed(NamedTuple):
 
 
 def subject_of(
-    cells: Cells, plain: Arm, arm: Arm, place: Place, wishes: Wishes, timed: Sequence[Timed] = ()
+    cells: Cells, plain: Arm, arm: Arm, place: Place, options: AdviceOptions, timed: Sequence[TimedArm] = ()
 ) -> Subject | None:
     """Prompts that a plain and a speculating arm both answered; None where positions are not known.
 
@@ -312,25 +312,27 @@ def subject_of(
         return None
     source, of_cell = known.positions
     pairs, k = cells.pairs((plain, arm), place), arm.speculative_tokens
-    answers = cells.answered(arm, place) if wishes.step_times else [record for _, record in pairs]
+    answers = cells.answered(arm, place) if options.step_times else [record for _, record in pairs]
     plain_answers = _by_prompt(record for record, _ in pairs)
-    beside, notes = _steps_beside(cells, arm, place, () if wishes.step_times else timed)
+    beside, notes = _steps_beside(cells, arm, place, () if options.step_times else timed)
     samples = []
     for prompt, step in _steps(arm, known, answers).items():
-        times = wishes.step_times
+        times = options.step_times
         if times is None and (decoded := pooled(plain_answers[prompt], plain.max_tokens_per_step)):
             others = [(one.window, one.seconds(prompt, decoded.tpot_s)) for one in beside]
             times = step_times(_points(decoded.tpot_s, [(k, step.seconds), *others]))
         if times:
             survival, length = step.drafts.survival() or (), step.decoded.tokens / step.decoded.answers
-            samples.append(Sample(survival=survival, times=times, tokens=length, steps=step.drafts.steps))
-    if wishes.step_times and source == COUNTERS and len({sample.survival for sample in samples}) == 1:
+            samples.append(
+                KnownPrompt(survival=survival, times=times, tokens=length, steps=step.drafts.steps)
+            )
+    if options.step_times and source == COUNTERS and len({sample.survival for sample in samples}) == 1:
         # Neither acceptance nor times are known by prompt then: there is nothing to take an interval over.
         samples = [replace(samples[0], tokens=mean([sample.tokens or 0.0 for sample in samples]))]
     if not samples:
         return None
     unused_here = max(0, k + 1 - arm.max_tokens_per_step)
-    unused = unused_here if wishes.unused_drafts is None else wishes.unused_drafts
+    unused = unused_here if options.unused_drafts is None else options.unused_drafts
     varies = {one.window: one.varies for one in beside} | {k: _beside_prompts(cells, (plain, arm), pairs)}
     return Subject(
         where={**place.to_dict(), "arm": arm.name},
@@ -339,7 +341,7 @@ def subject_of(
         largest_k=k - unused_here + unused,
         source=source,
         per_position=of_cell.survival() or (),
-        beside={} if wishes.step_times else varies,
+        beside={} if options.step_times else varies,
         notes=notes,
     )
 
@@ -371,7 +373,7 @@ class _Beside(NamedTuple):
 
 
 def _steps_beside(
-    cells: Cells, arm: Arm, place: Place, timed: Sequence[Timed]
+    cells: Cells, arm: Arm, place: Place, timed: Sequence[TimedArm]
 ) -> tuple[list[_Beside], list[str]]:
     """The steps of each further arm under the same load, and what is not known of them."""
     steps, notes = [], []
@@ -391,7 +393,7 @@ def _steps_beside(
     return steps, notes
 
 
-def _beside(other: Timed, place: Place, *, own: bool) -> _Beside | None:
+def _beside(other: TimedArm, place: Place, *, own: bool) -> _Beside | None:
     cells, arm = other.cells, other.arm
     known, plain, plain_s = known_at(cells, arm, place), cells.plain_of(arm), cells.plain_s(arm, place)
     steps = _steps(arm, known, cells.answered(arm, place)) if known.positions else {}
@@ -404,14 +406,14 @@ def _beside(other: Timed, place: Place, *, own: bool) -> _Beside | None:
     return _Beside(arm.speculative_tokens, mean_s / plain_s, seconds if own else {}, varies)
 
 
-class _Step(NamedTuple):
+class _PromptSteps(NamedTuple):
     drafts: Drafts
     decoded: Decoding
     seconds: float
     """Of one step: those of a token times its tokens."""
 
 
-def _steps(arm: Arm, known: Known, answers: Iterable[RequestRecord]) -> dict[str, _Step]:
+def _steps(arm: Arm, known: Known, answers: Iterable[RequestRecord]) -> dict[str, _PromptSteps]:
     """By prompt, where both its steps and their time are known.
 
     The server's counters are of the whole cell. Where the chunks agree with them, chunks tell what each prompt's steps yield; else the
@@ -427,11 +429,11 @@ def _steps(arm: Arm, known: Known, answers: Iterable[RequestRecord]) -> dict[str
         if source == SERVER:
             drafts = of_server(records)
         if drafts and drafts.steps and drafts.survival():
-            steps[prompt] = _Step(drafts, decoded, decoded.tpot_s * decoded.tokens / drafts.steps)
+            steps[prompt] = _PromptSteps(drafts, decoded, decoded.tpot_s * decoded.tokens / drafts.steps)
         elif source == COUNTERS:
             survival = of_cell.survival() or ()
             tokens = effective_tokens_per_step(survival, len(survival), decoded.tokens / decoded.answers)
-            steps[prompt] = _Step(of_cell, decoded, decoded.tpot_s * tokens)
+            steps[prompt] = _PromptSteps(of_cell, decoded, decoded.tpot_s * tokens)
     return steps
 
 

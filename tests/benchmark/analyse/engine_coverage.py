@@ -23,7 +23,7 @@ from itertools import chain, pairwise, repeat
 from typing import Any, TypeVar
 
 from benchmark.analyse.acceptance.advice import advise
-from benchmark.analyse.acceptance.windows import Wishes
+from benchmark.analyse.acceptance.windows import AdviceOptions
 from benchmark.analyse.frontier import crossovers
 from benchmark.analyse.stats import percentile, wilson
 from benchmark.analyse.summary import summarise
@@ -287,7 +287,7 @@ def advised(beside: Sequence[int], seed: str) -> tuple[Mapping[int, Mapping[str,
     seed_ = dice.randrange(1 << 40)
     plan = plan_of(arms, work, prompts=PROMPTS, concurrency=[WINDOWS_AT], requests=REQUESTS, seed=seed_)
     raw = SimulatedRun(plan=plan, arms=arms, work=work, dice=dice).listed()
-    said = advise(raw, Wishes(timed_with=[f"k{k}" for k in beside]))
+    said = advise(raw, AdviceOptions(timed_with=[f"k{k}" for k in beside]))
     (cell,) = (one for one in said["cells"] if one["arm"] == "k7")
     choice = cell["not_told_apart"] or [cell["recommended_k"]]
     shift = math.log(arms[PLAIN].factors[0] / arms["k7"].factors[0])

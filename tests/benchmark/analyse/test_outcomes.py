@@ -14,7 +14,7 @@ import pytest
 
 from benchmark.analyse.cells import sort_out
 from benchmark.analyse.frontier import outcome
-from benchmark.analyse.search import Standing, edge_of_objective, next_of_objective
+from benchmark.analyse.search import ObjectiveAt, edge_of_objective, next_of_objective
 from benchmark.analyse.stats import clopper_pearson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
@@ -148,9 +148,9 @@ def test_misses_of_one_block_say_less_than_as_many_of_all_blocks() -> None:
 
 @pytest.mark.parametrize("truth", [0.5, 3.0, 9.0, 20.0, 63.0, 100.0])
 def test_a_search_finds_the_load_up_to_which_an_objective_is_met(truth: float) -> None:
-    known: list[Standing] = []
+    known: list[ObjectiveAt] = []
     while (load := next_of_objective(known, CLOSED)) is not None:
-        known.append(Standing(load, 1 if load <= truth else -1, again=False))
+        known.append(ObjectiveAt(load, 1 if load <= truth else -1, again=False))
         assert len(known) <= 9
     found = edge_of_objective(known, CLOSED, None)
     if not 1 <= truth < 64:
@@ -164,12 +164,12 @@ def test_a_search_finds_the_load_up_to_which_an_objective_is_met(truth: float) -
 
 
 def test_a_load_is_measured_again_for_prompts_that_it_lacks_and_never_until_chance_agrees() -> None:
-    ends = [Standing(1.0, 1, again=False), Standing(64.0, -1, again=False)]
-    assert next_of_objective([*ends, Standing(8.0, 0, again=True)], CLOSED) == 8
-    known = [*ends, Standing(8.0, 0, again=False)]
+    ends = [ObjectiveAt(1.0, 1, again=False), ObjectiveAt(64.0, -1, again=False)]
+    assert next_of_objective([*ends, ObjectiveAt(8.0, 0, again=True)], CLOSED) == 8
+    known = [*ends, ObjectiveAt(8.0, 0, again=False)]
     while (load := next_of_objective(known, CLOSED)) is not None:
         assert load not in {one.load for one in known}
-        known.append(Standing(load, 1 if load < 8 else -1, again=False))
+        known.append(ObjectiveAt(load, 1 if load < 8 else -1, again=False))
     assert edge_of_objective(known, CLOSED, None).found == "crossing"
 
 

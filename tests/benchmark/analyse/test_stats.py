@@ -12,7 +12,7 @@ from scipy import stats  # type: ignore[import-untyped] # scipy publishes no typ
 
 from benchmark.analyse.beside import compare, mcnemar
 from benchmark.analyse.cells import Footing
-from benchmark.analyse.comparison import BAND, result, said, verdict
+from benchmark.analyse.comparison import BAND, as_ratio, result, verdict
 from benchmark.analyse.stats import (
     Estimate,
     Source,
@@ -176,7 +176,7 @@ def test_a_verdict_needs_a_whole_interval_and_agrees_with_its_p_value(
 def test_near_1_a_verdict_is_about_one_start_and_needs_a_held_load(
     ratio: float, footing: Footing, expected: tuple[str, bool]
 ) -> None:
-    found = said(sure(ratio), footing)
+    found = as_ratio(sure(ratio), footing)
     assert (found["verdict"], found["one_start"]) == expected
     assert (found["p_value"] is None) == (not footing.held and ratio < 1.1)
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
-from benchmark.analyse.acceptance.windows import Sample, Subject, Wishes, mixture, step_times
+from benchmark.analyse.acceptance.windows import AdviceOptions, KnownPrompt, Subject, mixture, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
@@ -29,7 +29,7 @@ SHORT = replace(UPSTREAM, conditional=(0.95,) * 7, tokens=65)
 
 
 def cell(raw: RawRun, **wishes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = advise(raw, Wishes(**wishes))["cells"][0]
+    found: dict[str, Any] = advise(raw, AdviceOptions(**wishes))["cells"][0]
     return found
 
 
@@ -88,12 +88,12 @@ def told_by(*words: str) -> dict[str, Any]:
 
 def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
     """One prompt for each of `points`, all with the same survival."""
-    samples = [Sample(survival=shares, times=step_times(one), tokens=200) for one in points]
+    samples = [KnownPrompt(survival=shares, times=step_times(one), tokens=200) for one in points]
     where = {"class": "a", "concurrency": 1, "rate_per_s": None, "arm": "spec"}
     subject = Subject(
         where=where, samples=samples, unused=0, largest_k=len(shares), source="test", per_position=shares
     )
-    found: dict[str, Any] = _advice([subject], Wishes(), "a test", "as given")["cells"][0]
+    found: dict[str, Any] = _advice([subject], AdviceOptions(), "a test", "as given")["cells"][0]
     return found
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_used_of_another_run_or_needs_a_word_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = recorded_run("e1-mid", tmp_path)
-    (note,) = advise(run, Wishes(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
+    (note,) = advise(run, AdviceOptions(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
     assert note == "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
     store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
     assert main(["advise", str(tmp_path / "both")]) == 0
@@ -224,7 +224,7 @@ def test_step_times_of_another_machine_go_with_the_acceptance_of_a_run_or_of_a_f
     assert [one["k"] for one in found] == list(range(1, 9)), "which yields k tokens, needs one draft more"
     assert found[0]["tokens_per_step"] == 1.0
 
-    wishes = Wishes(step_times=step_times({0: 0.045, 7: 0.0926}), unused_drafts=1)
+    wishes = AdviceOptions(step_times=step_times({0: 0.045, 7: 0.0926}), unused_drafts=1)
     said = forecast({"code": [0.9, 0.8], "prose": [0.4, 0.1]}, wishes, basis="a file")
     assert (said["origin"], said["step_times"]) == ("predicted", "as given, of another machine")
     code, prose = said["cells"]
@@ -232,7 +232,7 @@ def test_step_times_of_another_machine_go_with_the_acceptance_of_a_run_or_of_a_f
     assert code["by_k"][0]["ci_low"] is None
     assert (code["recommended_k"], prose["recommended_k"]) == (3, 2)
 
-    wishes = Wishes(step_times=step_times({0: 0.04, 2: 0.04}), mix={"code": 3.0, "prose": 1.0})
+    wishes = AdviceOptions(step_times=step_times({0: 0.04, 2: 0.04}), mix={"code": 3.0, "prose": 1.0})
     (mix,) = forecast({"code": [1.0], "prose": [0.0]}, wishes, basis="a file")["mixes"]
     assert mix["weights"] == {"code": 0.75, "prose": 0.25}, "by tokens"
     assert mix["by_k"][0]["speed_up"] == pytest.approx(1 / (0.75 / 2 + 0.25))
@@ -241,8 +241,8 @@ def test_step_times_of_another_machine_go_with_the_acceptance_of_a_run_or_of_a_f
 def test_step_times_that_replace_the_runs_own_or_cannot_be_right_are_named() -> None:
     run = replace(UPSTREAM, narrow_k=1).run()
     replaced = "not used: the run's own steps of plain decoding and window 7 (spec) and window 1 (narrow); --step-times replaces all of them"
-    assert advise(run, Wishes(step_times=step_times({0: 0.02, 7: 0.03})))["notes"] == [replaced]
-    wishes = Wishes(step_times=step_times({0: 0.0186, 1: 0.01}))
+    assert advise(run, AdviceOptions(step_times=step_times({0: 0.02, 7: 0.03})))["notes"] == [replaced]
+    wishes = AdviceOptions(step_times=step_times({0: 0.0186, 1: 0.01}))
     short = "--step-times: a step of window 1 (10.0 ms) is shorter than a plain one (18.6 ms), which drafting cannot make it; check both"
     assert advise(run, wishes)["notes"] == [short, replaced]
     assert forecast({"code": [0.9]}, wishes, basis="a file")["notes"] == [short]
@@ -291,17 +291,19 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
 @pytest.mark.parametrize(
     ("run", "wishes", "message"),
     [
-        (UPSTREAM.run(), Wishes(timed_with=["steady"]), "--timed-with: 'steady' is not a speculating arm .* those are spec; for another run give its folder"),
-        (UPSTREAM.run(), Wishes(timed_in=[(raw_run(answered(), arms=TWO_PLAIN), None)]), "--timed-with: no arm speculates by the plan of run r1, whose arms are steady, spec"),
-        (UPSTREAM.run(), Wishes(timed_in=[(UPSTREAM.run(), "steady")]), "--timed-with: 'steady' is not an arm that speculates"),
-        (UPSTREAM.run(), Wishes(k_max=8), "beyond k = 7"),
-        (UPSTREAM.run(), Wishes(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
-        (raw_run(answered(), arms=TWO_PLAIN), Wishes(), "no arm speculates by its plan"),
-        (raw_run(answered(), answered("spec", chunk_tokens=None)), Wishes(), "no cell tells how many tokens its steps yield")
+        (UPSTREAM.run(), AdviceOptions(timed_with=["steady"]), "--timed-with: 'steady' is not a speculating arm .* those are spec; for another run give its folder"),
+        (UPSTREAM.run(), AdviceOptions(timed_in=[(raw_run(answered(), arms=TWO_PLAIN), None)]), "--timed-with: no arm speculates by the plan of run r1, whose arms are steady, spec"),
+        (UPSTREAM.run(), AdviceOptions(timed_in=[(UPSTREAM.run(), "steady")]), "--timed-with: 'steady' is not an arm that speculates"),
+        (UPSTREAM.run(), AdviceOptions(k_max=8), "beyond k = 7"),
+        (UPSTREAM.run(), AdviceOptions(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
+        (raw_run(answered(), arms=TWO_PLAIN), AdviceOptions(), "no arm speculates by its plan"),
+        (raw_run(answered(), answered("spec", chunk_tokens=None)), AdviceOptions(), "no cell tells how many tokens its steps yield")
     ],
     ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"]
 )  # fmt: skip
-def test_what_cannot_be_advised_is_refused_in_one_line(run: RawRun, wishes: Wishes, message: str) -> None:
+def test_what_cannot_be_advised_is_refused_in_one_line(
+    run: RawRun, wishes: AdviceOptions, message: str
+) -> None:
     with pytest.raises(ResultsError, match=message):
         advise(run, wishes)
 
