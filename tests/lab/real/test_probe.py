@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,94 +13,67 @@ from benchmark.measure.stream import StreamTally
 from benchmark.plan import from_dict
 from core.findings import Refusal
 from lab.real import probe
-from lab.real.probe import agreement, bodies
+from lab.real.probe import Agreement, agreement, bodies
 from tests.benchmark.conftest import plan_content
 
 K = 3
-
-
-class Server:
-    """Stands for a server whose every answer has the same steps; counts as vLLM does, the last step whole."""
-
-    def __init__(self, steps: tuple[int, ...], *, merging: int = 0, miscounting: int = 0) -> None:
-        self.steps = steps
-        self.merging = merging
-        """How many answers come with two steps in one chunk."""
-        self.miscounting = miscounting
-        self.drafts = self.accepted = 0
-
-    def ask(self, _url: str, body: dict[str, Any]) -> probe.Asked:
-        drafts, accepted = self.drafts, self.accepted
-        left, tokens = body["max_tokens"], []
-        for step in self.steps:
-            if left > 0:
-                tokens.append(min(step, left))
-                left -= step
-                if len(tokens) > 1:
-                    self.drafts += 1
-                    self.accepted += step - 1 + self.miscounting
-        if self.merging:
-            self.merging -= 1
-            tokens = [*tokens[:-2], tokens[-2] + tokens[-1]]
-        tally = StreamTally()
-        for line in _stream(tokens):
-            tally.take(line, 0.0)
-        grown = (self.drafts - drafts, (self.drafts - drafts) * K, self.accepted - accepted)
-        return probe.Asked(
-            output=tally.output(), counted=dict(zip(OF_DRAFTS, map(float, grown), strict=True))
-        )
-
-
-def _stream(tokens: list[int]) -> Iterator[str]:
-    total = 0
-    for count in tokens:
-        total += count
-        yield json.dumps(
-            {"choices": [{"delta": {"content": "x" * count}}], "usage": {"completion_tokens": total}}
-        )
-    yield json.dumps({"choices": [], "usage": {"completion_tokens": total}})
-    yield "[DONE]"
-
-
-Serve = Callable[[Server], Server]
+Agree = Callable[..., Agreement]
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
-    def put(server: Server) -> Server:
-        monkeypatch.setattr(probe, "ask", server.ask)
-        return server
+def agree(monkeypatch: pytest.MonkeyPatch) -> Agree:
+    """Ask a server whose every answer has the same `steps`, and which counts as vLLM does, the last step whole; so many answers
+    come with two steps in one chunk."""
 
-    return put
+    def asked(steps: tuple[int, ...], *, most: int = 9, merging: int = 0, miscounting: int = 0) -> Agreement:
+        left = [merging]
 
+        def ask(_url: str, body: dict[str, Any]) -> probe.Asked:
+            tokens, total = list[int](), 0
+            for step in steps:
+                if total < body["max_tokens"]:
+                    tokens.append(min(step, body["max_tokens"] - total))
+                    total += step
+            drafts = len(tokens) - 1
+            accepted = sum(steps[1 : drafts + 1]) - drafts + drafts * miscounting
+            if left[0]:
+                left[0] -= 1
+                tokens[-2:] = [sum(tokens[-2:])]
+            tally, sent = StreamTally(), 0
+            for count in tokens:
+                sent += count
+                choice = {"delta": {"content": "x" * count}}
+                tally.take(json.dumps({"choices": [choice], "usage": {"completion_tokens": sent}}), 0.0)
+            tally.take(json.dumps({"choices": [], "usage": {"completion_tokens": sent}}), 0.0)
+            tally.take("[DONE]", 0.0)
+            counted = dict(zip(OF_DRAFTS, map(float, (drafts, drafts * K, accepted)), strict=True))
+            return probe.Asked(output=tally.output(), counted=counted)
 
-def _found(**body: Any) -> probe.Agreement:
-    return agreement("arm", "http://x/v1", [{"max_tokens": 9, **body}], per_step=K + 1)
+        monkeypatch.setattr(probe, "ask", ask)
+        found = agreement("arm", "http://x/v1", [{"max_tokens": most}], per_step=K + 1)
+        assert left == [0]
+        return found
+
+    return asked
 
 
 def test_counters_and_chunks_agree_although_an_answer_may_end_within_a_step_or_are_noticed(
-    serve: Serve,
+    agree: Agree,
 ) -> None:
-    serve(Server((1, 4, 3, 4)))
-    found = _found()
-    assert (found.steps_counted, found.steps_streamed) == (2, 2)
+    found = agree((1, 4, 3, 4))
+    assert (found.steps_counted, found.steps_streamed, found.difference) == (2, 2, 0)
     assert found.counted == found.streamed == 3.5
-    assert found.difference == pytest.approx(0)
-    serve(Server((1, 3, 3, 3), miscounting=1))
-    assert _found().difference > 0.2
+    assert agree((1, 3, 3, 3), miscounting=1).difference > 0.2
 
 
 @pytest.mark.parametrize("steps", [(1, 2, 1, 4, 4), (1, 2, 1, 1, 2)], ids=["too long", "plausible"])
-def test_merged_chunks_are_asked_again(steps: tuple[int, ...], serve: Serve) -> None:
-    server = serve(Server(steps, merging=2))
-    assert _found(max_tokens=10).difference == pytest.approx(0)
-    assert server.merging == 0
+def test_merged_chunks_are_asked_again(steps: tuple[int, ...], agree: Agree) -> None:
+    assert agree(steps, most=10, merging=2).difference == pytest.approx(0)
 
 
-def test_answers_that_never_show_their_steps_are_an_error(serve: Serve) -> None:
-    serve(Server((1, 4, 4, 4), merging=1000))
+def test_answers_that_never_show_their_steps_are_an_error(agree: Agree) -> None:
     with pytest.raises(Refusal, match="arm arm: no answer came with one step in each chunk"):
-        _found()
+        agree((1, 4, 4, 4), merging=1000)
 
 
 def test_the_first_prompt_of_each_class_is_asked_as_the_benchmark_asks_it() -> None:
