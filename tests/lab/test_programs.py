@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,6 @@ from lab.rendered import Container
 from tests.benchmark.conftest import plan_content
 from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, SPECULATIVE
 from tests.lab.real.test_servers import ARM
-
-
-def never() -> None:
-    """Of runs with one start."""
-    raise AssertionError("nothing waits for another start")
 
 
 @pytest.mark.parametrize(
@@ -67,54 +63,36 @@ def test_a_shorter_replay_is_the_conversations_that_arrive_first() -> None:
 def test_what_shortens_the_plan_is_handed_on_and_a_failed_benchmark_is_one_line_with_its_last_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        Refusal, match=r"^benchmark run ended with exit 2: .*absent\.json.*; see .*benchmark\.log$"
-    ):
+    start_again = partial(pytest.fail, "nothing waits for another start")
+    said = r"^benchmark run ended with exit 2: .*absent\.json.*; see .*benchmark\.log$"
+    with pytest.raises(Refusal, match=said):
         load_arms(
-            tmp_path / "absent.json",
-            {"tiny": "http://127.0.0.1:1/v1"},
-            out=tmp_path,
-            less={},
-            start_again=never,
+            tmp_path / "absent.json", {"a": "http://u/v1"}, out=tmp_path, less={}, start_again=start_again
         )
     asked: list[list[str]] = []
     monkeypatch.setattr(programs, "benchmark", lambda words, **_: asked.append(words))
-    load_arms(
-        Path("p"),
-        {"a": "u"},
-        out=Path("o"),
-        less={"requests": 8, "warmup": 0, "max-tokens": None},
-        start_again=never,
-    )
-    assert [" ".join(one) for one in asked] == [
-        "run --plan p --out o --no-sense-check --arm a=u --requests 8 --warmup 0"
-    ]
+    less = {"requests": 8, "warmup": 0, "max-tokens": None}
+    load_arms(Path("p"), {"a": "u"}, out=Path("o"), less=less, start_again=start_again)
+    expected = "run --plan p --out o --no-sense-check --arm a=u --requests 8 --warmup 0"
+    assert [" ".join(one) for one in asked] == [expected]
 
 
 def test_servers_are_started_again_once_for_each_start_that_the_run_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, counts = tmp_path / LOG, list[int]()
+    log, counts, again = tmp_path / LOG, list[int](), list[None]()
     log.write_text('{"waits_for_start": 2}\n', encoding="utf-8")  # said by a run that was stopped there
-    said = [
-        "[1/8] a block",
-        '{"waits_for_start": 2}',
-        '{"waits_for_start": 2}',
-        "a line",
-        '{"waits_for_start": 3}',
-    ]
+    two, three = '{"waits_for_start": 2}', '{"waits_for_start": 3}'
 
     def benchmark(words: list[str], *, log: Path, meanwhile: Callable[[], None]) -> None:
         meanwhile()
-        for line in said:
-            half = len(line) // 2
-            for part in (line[:half], line[half:] + "\n"):
+        for line in ("[1/8] a block", two, two, "a line", three):
+            for part in (line[:11], line[11:] + "\n"):
                 with log.open("a", encoding="utf-8") as messages:
                     messages.write(part)
                 meanwhile()
             counts.append(len(again))
 
-    again: list[None] = []
     monkeypatch.setattr(programs, "benchmark", benchmark)
     load_arms(Path("p"), {}, out=tmp_path, less={}, start_again=lambda: again.append(None))
     assert counts == [0, 1, 1, 1, 2]

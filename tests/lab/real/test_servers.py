@@ -59,10 +59,10 @@ Reach = Callable[[int], None]
 
 
 def _running(
-    folder: Path, arms: Sequence[Container] = (ARM,), *, script: str = SERVER, reach: Reach = lambda _: None
+    folder: Path, arms: Sequence[Container] = (ARM,), *, reach: Reach = lambda _: None
 ) -> AbstractContextManager[Fleet]:
-    """Servers of a script that stands for vLLM, as a rule with a child of their own, as vLLM has."""
-    command = (sys.executable, "-c", textwrap.dedent(script))
+    """Servers of a script that stands for vLLM, with a child of their own, as vLLM has."""
+    command = (sys.executable, "-c", textwrap.dedent(SERVER))
     launch = Engine(command=command, folders=FOLDERS).launch
     return running(arms, launch, logs=folder, at_once=1, reach=reach)
 
@@ -87,36 +87,33 @@ def _gone(pid: int) -> bool:
     return False
 
 
-def test_servers_are_up_when_their_probes_succeeded_and_gone_after_even_with_an_error(tmp_path: Path) -> None:
+def test_servers_are_up_when_their_probes_succeeded_start_again_at_their_addresses_and_are_gone_after_an_error(
+    tmp_path: Path,
+) -> None:
     counts: list[int] = []
     asked = tmp_path / "asked"
     script = f"open({str(asked)!r}, 'a').write(__import__('sys').argv[1] + ' ')"
     probed = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"))
+
+    def children() -> list[int]:
+        return [_child(tmp_path / f"{name}.log") for name in "ab"]
+
     with (
         suppress(KeyboardInterrupt),
         _running(tmp_path, [replace(probed, arm=name) for name in "ab"], reach=counts.append) as fleet,
     ):
-        assert [f"http://{one}/v1" for one in asked.read_text(encoding="utf-8").split()] == [
-            *fleet.urls.values()
-        ]
-        with urllib.request.urlopen(f"{fleet.urls['b']}/models") as answer:
-            assert answer.status == 200
-        children = [_child(tmp_path / f"{name}.log") for name in fleet.urls]
-        raise KeyboardInterrupt
-    assert counts == [1, 2]
-    assert all(_gone(pid) for pid in children)
-
-
-def test_servers_that_are_started_again_are_other_processes_at_the_same_addresses(tmp_path: Path) -> None:
-    with _running(tmp_path, [replace(ARM, arm=name) for name in "ab"]) as fleet:
-        first = [_child(tmp_path / f"{name}.log") for name in fleet.urls]
+        first = children()
         fleet.start_again()
         assert all(_gone(pid) for pid in first)
-        second = [_child(tmp_path / f"{name}.log") for name in fleet.urls]
+        second = children()
         assert not {*first} & {*second}
+        urls = [f"http://{one}/v1" for one in asked.read_text(encoding="utf-8").split()]
+        assert urls == [*fleet.urls.values()] * 2
         for url in fleet.urls.values():
             with urllib.request.urlopen(f"{url}/models") as answer:
                 assert answer.status == 200
+        raise KeyboardInterrupt
+    assert counts == [1, 2] * 2
     assert all(_gone(pid) for pid in second)
 
 
@@ -131,18 +128,18 @@ def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_p
     assert _gone(_child(tmp_path / "arm.log"))
 
 
-def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> None:
-    failing = "raise ValueError('no such model')"
-    with (
-        pytest.raises(Refusal, match=r"arm arm: .* exit 1: ValueError: no such model"),
-        _running(tmp_path, script=failing),
-    ):
-        pass
-    absent = Engine(command=["/no/such/vllm"], folders=FOLDERS).launch
-    with (
-        pytest.raises(Refusal, match=r"arm arm: .*/no/such/vllm"),
-        running([ARM], absent, logs=tmp_path, at_once=1),
-    ):
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([sys.executable, "-c", "raise ValueError('no such model')"], r"exit 1: ValueError: no such model"),
+        (["/no/such/vllm"], "/no/such/vllm"),
+    ],
+)
+def test_a_server_that_ends_is_reported_with_its_last_error(
+    command: list[str], said: str, tmp_path: Path
+) -> None:
+    launch = Engine(command=command, folders=FOLDERS).launch
+    with pytest.raises(Refusal, match=f"arm arm: .*{said}"), running([ARM], launch, logs=tmp_path, at_once=1):
         pass
 
 
