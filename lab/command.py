@@ -14,14 +14,13 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from core.console import progress
 from core.edge import printable
 from core.screen import width, wrapped
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
 PATH: Any = click.Path(path_type=Path)
-_REDRAWN_PER_S = 2
-"""Rarely, because what is measured may run on the same processors."""
 
 
 def _experiments(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -66,49 +65,30 @@ class Stage:
 
 
 class Stages:
-    """Progress of a long command: a line for each stage that is done, and on a terminal a bar with the time left."""
+    """Progress of a long command: a line on stderr for each stage that is done, and on a terminal a bar with the time left."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
-        stream = getattr(sys.stderr, "stream", sys.stderr)  # what moves the cursor is meant
-        self._console = Console(file=stream, highlight=False)
         self.finished: list[dict[str, Any]] = []
         """`{stage, seconds}` of each, for a machine."""
 
     @contextmanager
     def stage(self, doing: str, *, total: int | None = None) -> Iterator[Stage]:
         """One stage; its line is printed unless an error ends it."""
-        from rich import progress
-        from rich.text import Text
+        began, reached = time.monotonic(), 0
 
-        began = time.monotonic()
-        columns: list[Any] = [
-            progress.SpinnerColumn(),
-            progress.TextColumn("{task.description}", markup=False),
-        ]
-        columns += (
-            [progress.BarColumn(), progress.TimeRemainingColumn()]
-            if total
-            else [progress.TimeElapsedColumn()]
-        )
-        bar = progress.Progress(
-            *columns,
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-            refresh_per_second=_REDRAWN_PER_S,
-        )
-        with bar:
-            task = bar.add_task(printable(doing), total=total)
-            stage = Stage(doing, lambda done: bar.update(task, completed=done))
+        def reach(done: int) -> None:
+            nonlocal reached
+            advance(done - reached)
+            reached = done
+
+        with progress(doing, total) as advance:
+            stage = Stage(doing, reach)
             yield stage
         seconds = time.monotonic() - began
         self.finished.append({"stage": stage.done, "seconds": round(seconds, 1)})
         *above, last = wrapped(printable(stage.done), rest="  ", free=8)
-        text = "".join(f"{line}\n" for line in above) + f"{last:<{width() - 8}}"
-        self._console.print(Text.assemble(text, (f"{seconds:>6.0f} s", "dim")), soft_wrap=True)
+        self.say("\n".join([*above, f"{last:<{width() - 8}}{seconds:>6.0f} s"]))
 
     def say(self, text: str) -> None:
         """A line between, for example before something long is fetched."""
-        self._console.print(printable(text), markup=False, soft_wrap=True)
+        print(text, file=sys.stderr, flush=True)

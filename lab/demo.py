@@ -25,7 +25,7 @@ from experiment.cost import RunPrice, run_price
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.command import Stages, shown
-from lab.emulator.published_steps import emulated
+from lab.emulator.timings import emulated
 from lab.programs import LOG, Load, benchmark, ended, load_arms, replay_cut, requests_of, run_quietly
 from lab.real.servers import LOOPBACK, Launch, running
 from lab.rehearse import in_one_line

@@ -22,8 +22,8 @@ from lab.command import PATH
 from lab.emulator.endpoint import H200, TRN2, Endpoint
 from lab.emulator.h200 import MID, started
 from lab.emulator.openai_api import parse_argv
-from lab.emulator.published_steps import read
 from lab.emulator.texts import PromptClasses, load_classes
+from lab.emulator.timings import read
 
 SHUTDOWN_S = 0.01
 """Grace for running answers at SIGTERM. Not 0, which aiohttp takes for no limit at all."""

@@ -11,7 +11,7 @@ import pytest
 
 from experiment import Experiment, load
 from experiment.catalogue.models import FETCHED
-from lab.emulator.published_steps import emulated
+from lab.emulator.timings import emulated
 from operations.__main__ import main
 from tests.conftest import ROOT
 

@@ -31,7 +31,7 @@ from experiment import Experiment, load
 from experiment.model import Prometheus
 from infra.monitoring.alarms import alert_groups
 from infra.monitoring.grafana import ALL, FIRST, dashboard_rows
-from lab.emulator.published_steps import emulated
+from lab.emulator.timings import emulated
 from lab.programs import ROOT, load_arms
 from lab.real.servers import LOOPBACK, Engine, Launch, mounted_folders, running
 from lab.rendered import Container, containers, mounted_plan, write_plan

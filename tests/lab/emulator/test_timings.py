@@ -11,13 +11,14 @@ from statistics import mean
 import pytest
 
 from experiment import Experiment, load
-from lab.emulator.published_steps import emulated, read
 from lab.emulator.timings import (
     CONDITIONAL_ACCEPTANCE,
     Draws,
     StepCosts,
     Timed,
     conditional_acceptance,
+    emulated,
+    read,
     tokens_in_step,
 )
 from tests.conftest import ROOT
