@@ -6,14 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from benchmark.cell_size import (
-    SETS_A_START,
-    block_s,
-    cell_requests,
-    search_cells,
-    set_size,
-    sets_in_all,
-)
+from benchmark.cell_size import SETS_A_START, block_s, cell_requests, search_cells, set_size, sets_in_all
 from benchmark.objectives import need
 from core.words import count
 from experiment.arms import Arm, Experiment

@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
 
 from benchmark.objectives import LEAST_S, by_percentile
+from experiment import forms
 from experiment.forms import (
-    COMMIT,
-    EKS,
-    FOLDER,
-    GROUP,
-    HOUR,
-    LABEL,
-    LABEL_NAME,
-    MOST,
-    NAME,
-    NAMESPACE,
-    RESERVATION,
-    SUBNET,
-    TIME,
-    VPC,
     Installed,
     Listed,
     NotNegative,
@@ -59,13 +46,13 @@ class ModelReference(Section):
 
     model: str
     """Its repository on Hugging Face, as owner/name."""
-    revision: Annotated[str, Field(pattern=COMMIT)] | None = None
+    revision: Annotated[str, Field(pattern=forms.COMMIT)] | None = None
     """A commit; without one the newest is taken when the weights are fetched, and recorded."""
     like: str | None = None
     """Of a model that the catalogue does not list: the model of the catalogue that has its shape, as of a fine-tune."""
     config: str | None = None
     """The same by its `config.json`; the path is relative to the experiment file's folder."""
-    weights: Annotated[str, Field(pattern=FOLDER)] | None = None
+    weights: Annotated[str, Field(pattern=forms.FOLDER)] | None = None
     """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
 
 
@@ -187,7 +174,7 @@ class Budget(Section):
     """Cells, each of all arms and classes at one load; the first is then measured once more, to show drift."""
     minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
     """Minutes of loading, after which no cell is begun."""
-    usd: Annotated[float, Field(gt=0, le=MOST)] | None = None
+    usd: Annotated[float, Field(gt=0, le=forms.MOST)] | None = None
     """Dollars that all arms together cost in that time, after which no cell is begun."""
 
 
@@ -238,7 +225,7 @@ class Benchmark(Section):
     """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
     rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """Passes over all cells, with `requests` in each; one without it."""
-    duration: Annotated[str, Field(pattern=TIME)] | None = None
+    duration: Annotated[str, Field(pattern=forms.TIME)] | None = None
     """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90s, 90m or 3h."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     """Requests to each arm before anything is measured; unless 0, at least as many as the largest load has in flight."""
@@ -283,7 +270,7 @@ class Capacity(Section):
 
     kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
     """The two others are bought before, and need their id and zone."""
-    reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
+    reservation_id: Annotated[str, Field(pattern=forms.RESERVATION)] | None = None
     """The id that EC2 gave it."""
     availability_zone: str | None = None
     """The zone of the reservation; leave it out on demand."""
@@ -300,18 +287,20 @@ class Network(Section):
     """One, or one for each zone."""
     interface_endpoints: bool = False
     """Whether calls to AWS stay in the network, through endpoints that bill by the hour."""
-    vpc: Annotated[str, Field(pattern=VPC)] | None = None
+    vpc: Annotated[str, Field(pattern=forms.VPC)] | None = None
     """Id of an existing VPC to deploy into; its owner decides about ways out and endpoints."""
-    private_subnets: dict[str, Annotated[str, Field(pattern=SUBNET)]] = {}
+    private_subnets: dict[str, Annotated[str, Field(pattern=forms.SUBNET)]] = {}
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
 class Prometheus(Section):
     """A Prometheus of your own in the cluster, made by the Prometheus Operator, beside CloudWatch (docs/prometheus.md)."""
 
-    namespace: Annotated[str, Field(pattern=NAMESPACE)]
+    namespace: Annotated[str, Field(pattern=forms.NAMESPACE)]
     """Where it runs; only its pods are let in."""
-    labels: dict[Annotated[str, Field(pattern=LABEL_NAME)], Annotated[str, Field(pattern=LABEL)]] = {}
+    labels: dict[
+        Annotated[str, Field(pattern=forms.LABEL_NAME)], Annotated[str, Field(pattern=forms.LABEL)]
+    ] = {}
     """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
 
 
@@ -319,14 +308,14 @@ class Cluster(Section):
     """Where it runs."""
 
     later = ("existing", "security_group", "provided", "nodes_of", "prometheus")
-    existing: Annotated[str, Field(pattern=EKS)] | None = None
+    existing: Annotated[str, Field(pattern=forms.EKS)] | None = None
     """Name of an existing cluster to deploy into, in the VPC of `network`; no cluster and no network are then made."""
-    security_group: Annotated[str, Field(pattern=GROUP)] | None = None
+    security_group: Annotated[str, Field(pattern=forms.GROUP)] | None = None
     """Its cluster security group, as `./trnspec preflight` names it."""
     provided: Annotated[tuple[Installed, ...], Listed()] = ()
     """What the existing cluster has already: EKS add-ons, `neuron` (the DRA driver, or the device plugin), `keda`, and
     `system-nodes` with the label `speculation.trn2/role: system`. The rest is installed."""
-    nodes_of: Annotated[str, Field(pattern=NAME)] | None = None
+    nodes_of: Annotated[str, Field(pattern=forms.NAME)] | None = None
     """Experiment in the same cluster whose Trn2 nodes, system nodes and add-ons this one uses too; `capacity` and
     `availability_zones` say which of its groups of Trn2 nodes."""
     kubernetes: str = "1.35"
@@ -345,7 +334,7 @@ class Cluster(Section):
     """Trn2 nodes at most; arms beyond what fits wait for a later batch. With `nodes_of` no more than their owner allows."""
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
-    off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
+    off_at_utc: Annotated[str, Field(pattern=forms.HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when, with a capacity block its
     end does."""
     prometheus: Prometheus | None = None

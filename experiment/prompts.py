@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from core.findings import Finding, Misuse
 from core.labels import WANTED, is_label
 from core.reading import UnreadableFile, whole_text
 from core.words import count
+from experiment.catalogue.models import table_beside
 from experiment.model import Benchmark, PromptsSection
 from experiment.refusals import refused
 
@@ -204,40 +206,24 @@ def fewest_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
 
 
 _LARGEST_TOKENIZER_BYTES = 64 * 2**20
-_SCRIPTS = (
-    (0x0000, 3.0),  # Latin
-    (0x0370, 1.1),  # Greek
-    (0x0400, 1.7),  # Cyrillic
-    (0x0530, 0.6),  # Armenian
-    (0x0590, 1.0),  # Hebrew
-    (0x0600, 1.6),  # Arabic
-    (0x0900, 1.0),  # Devanagari
-    (0x0980, 0.6),  # other scripts of India
-    (0x0E00, 1.6),  # Thai
-    (0x0E80, 0.6),  # Lao, Myanmar, Georgian, Khmer and others
-    (0x1E00, 3.0),  # Latin of Vietnamese
-    (0x1F00, 1.0),  # old Greek, punctuation, symbols
-    (0x2E80, 1.2),  # Chinese and Japanese
-    (0xA000, 0.6),
-    (0xAC00, 1.4),  # Korean
-    (0xD800, 1.0),
-    (0xF900, 1.2),
-    (0xFB00, 1.0),
-    (0x10000, 0.4),  # emoji and rare characters
-)
-"""Characters of one token, from this code point on. Measured on 2026-11-23 on the translated texts of Django 6.1.3 in 90 languages
-with the vocabularies of Qwen (`qwen.tiktoken` of dashscope 2.0.2) and of Llama 3 (`tokenizer.model` of llama-models 0.3.0): of
-each language the vocabulary that needs more tokens, of each script about the median of its languages. Latin is 1.9 to 4.2 there,
-English the most; symbols and rare characters are guessed."""
-_BEGINS, _PER_TOKEN = zip(*_SCRIPTS, strict=True)
+LATIN_PER_TOKEN = 3.0
+"""Characters of one token, about; of other scripts see `prompts.yaml`."""
+
+
+@cache
+def _scripts() -> tuple[list[int], list[float]]:
+    """Where each script begins, and how many of its characters one token has."""
+    table = table_beside(__file__)
+    return list(table.keys()), list(table.values())
 
 
 def estimated(text: str) -> int:
     """About how many tokens `text` has."""
     if text.isascii():
-        return int(len(text) / _PER_TOKEN[0])
+        return int(len(text) / LATIN_PER_TOKEN)
+    begins, per_token = _scripts()
     counts = Counter(text)
-    return int(sum(n / _PER_TOKEN[bisect_right(_BEGINS, ord(char)) - 1] for char, n in counts.items()))
+    return int(sum(n / per_token[bisect_right(begins, ord(char)) - 1] for char, n in counts.items()))
 
 
 def counter(path: Path) -> Callable[[str], int]:

@@ -14,33 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-_DECIDED_BY = {
-    "serving.max_num_seqs": (
-        *("batch_size", "max_batch_size", "tkg_batch_size"),
-        "kv_cache_batch_size",
-    ),
-    "the server, one prompt at a time": ("ctx_batch_size",),
-    "serving.max_model_len": ("seq_len", "max_length", "max_context_length"),
-    "benchmark.max_tokens": ("max_new_tokens",),
-    "serving.tensor_parallel": ("tp_degree",),
-    "serving.logical_nc_config": ("logical_nc_config", "logical_neuron_cores"),
-    "arms[].speculation": (
-        *("enable_eagle_speculation", "enable_fused_speculation", "is_eagle3", "is_eagle_draft"),
-        *("speculation_length", "spec_batch_size", "token_tree_config", "is_medusa"),
-        *("medusa_speculation_length", "medusa_tree", "num_medusa_heads"),
-    ),
-    "how artifacts are kept": ("save_sharded_checkpoint",),
-    "whether the arm is served": ("is_continuous_batching",),
-    "the weights, in bfloat16": (
-        *("torch_dtype", "quantized", "quantization"),
-        "quantized_checkpoints_path",
-    ),
-    "cluster.instance": ("on_cpu",),
-}
-DECIDED = {key: by for by, keys in _DECIDED_BY.items() for key in keys}
+from experiment.catalogue.models import table_beside
+
+DECIDED: dict[str, str] = {key: by for by, keys in table_beside(__file__).items() for key in keys}
 """Keys that an arm cannot set, and what decides them."""
-
-
 CONTEXT_BUCKETS, DECODE_BUCKETS = "context_encoding_buckets", "token_generation_buckets"
 """Keys of NxD Inference: lengths that prompts and steps are compiled for. The first that fits is taken."""
 FUSED_QKV = ("fused_qkv", "qkv_kernel_enabled")
