@@ -163,7 +163,6 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
 
 
 def _roles(stack: Stack, aws: Aws) -> set[str]:
-    """Names of the roles that a stack made."""
     asked = "list_stack_resources", "StackResourceSummaries"
     resources = aws.client("cloudformation").every(*asked, StackName=stack.name)
     return {one["PhysicalResourceId"] for one in resources if one["ResourceType"] == "AWS::IAM::Role"}

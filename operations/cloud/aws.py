@@ -98,7 +98,6 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
 
 
 def _refused(code: str, message: str, action: str) -> tuple[str, str]:
-    """Why AWS refused a call, and what to do."""
     if NOT_ALLOWED.fullmatch(code):
         named = _ACTION.search(message)
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
@@ -142,7 +141,6 @@ class Aws:
         self._limits = _PATIENT
 
     def client(self, service: str) -> Calls:
-        """Calls to a service in the experiment's region."""
         if self._expected and service != "sts":
             _ = self.identity
         if service not in self._clients:
@@ -161,7 +159,6 @@ class Aws:
 
     @property
     def account(self) -> str:
-        """Id of the account."""
         return self.identity["Account"]
 
     def hurry(self) -> None:

@@ -55,5 +55,4 @@ def stamp(time: datetime) -> str:
 
 
 def moment(text: str) -> datetime:
-    """The time that `stamp` wrote."""
     return datetime.fromisoformat(text).astimezone(UTC)

@@ -37,7 +37,6 @@ _UNKNOWN = "stacks that no file describes were not looked for"
 
 
 def deploy_command(name: str) -> str:
-    """For the experiment of this name."""
     return f"./trnspec deploy {_file_of(name)}"
 
 
@@ -59,7 +58,6 @@ def to_deploy(name: str, account: str) -> str:
 
 
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
-    """For something that a deployment makes."""
     remedy = f"{to_deploy(experiment.name, aws.account)}, or check AWS_PROFILE and cluster.region"
     return Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
 
@@ -155,7 +153,6 @@ def _dropped(experiment: Experiment) -> set[str]:
 
 
 def one(name: str, aws: Aws) -> Stack:
-    """A stack as it is now."""
     try:
         return _stack(aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0])
     except AwsError as error:
@@ -212,7 +209,6 @@ back leaves what stood before, and says that the file and the account differ."""
 
 
 def halfway(found: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
-    """A finding for each stack that a deployment or a teardown left halfway."""
     broken = [stack for stack in found if stack.status in _REMEDIES]
     deploy = to_deploy(experiment.name, aws.account) if broken else ""
     return [
@@ -254,7 +250,6 @@ class Undescribed:
     """Whether a file describes the experiment, without these stacks."""
 
     def finding(self) -> Finding:
-        """What it is and how to remove it."""
         why = f"{count(len(self.stacks), 'stack')} exist and are billed ({', '.join(self.stacks)}), and"
         if self.dropped:
             why += " its file no longer describes them"
@@ -268,7 +263,6 @@ class Undescribed:
 
 
 def removal(name: str, region: str) -> str:
-    """The command that takes stacks down without a file."""
     return f"./trnspec teardown --name {name} --region {region}"
 
 

@@ -32,7 +32,6 @@ def credential(cluster: str, region: str, *, now: datetime) -> dict[str, Any]:
 
 
 def token(cluster: str, region: str) -> str:
-    """The token itself, from the credentials of the environment."""
     import boto3
     from botocore.signers import RequestSigner
 

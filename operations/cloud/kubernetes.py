@@ -96,11 +96,9 @@ class Kubernetes:
         return tuple(name for name in names if name.lower() not in taken), why[:500]
 
     def patch(self, kind: str, name: str, change: Object) -> None:
-        """Merge `change` into an object."""
         self._run("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
 
     def scale(self, deployment: str, replicas: int) -> None:
-        """Set the replicas of a Deployment."""
         self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
 
     def delete(self, kind: str, name: str) -> None:
@@ -108,7 +106,6 @@ class Kubernetes:
         self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
 
     def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
-        """The end of a container's log."""
         chosen = f"--container={container}" if container else "--all-containers"
         return self._run("logs", pod, chosen, f"--tail={lines}")
 
@@ -172,7 +169,6 @@ def _present(value: Any) -> Any:
 
 
 def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
-    """The error for what kubectl complained about."""
     lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
@@ -201,7 +197,6 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
 
 
 def condition(item: Object, kind: str, status: str = "True") -> Object | None:
-    """The condition of this type, where it has this status."""
     conditions = item.get("status", {}).get("conditions", ())
     return next((one for one in conditions if (one["type"], one["status"]) == (kind, status)), None)
 
@@ -235,7 +230,6 @@ def replicas(deployment: Object | None) -> tuple[int, int]:
 
 
 def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
-    """Pods of a Deployment or a Job."""
     naming = (NAME, "job-name", "batch.kubernetes.io/job-name")
     return [pod for pod in pods if name in map(pod["metadata"].get("labels", {}).get, naming)]
 
@@ -328,7 +322,6 @@ def pod_template(item: Object) -> Object:
 
 
 def pod_spec(item: Object) -> Object:
-    """The spec in `pod_template`."""
     return pod_template(item).get("spec", {})  # type: ignore[no-any-return]
 
 

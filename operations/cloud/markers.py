@@ -30,7 +30,6 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
 
 
 def uncompiled(experiment: Experiment, aws: Aws) -> int:
-    """Artifacts that a run has to make."""
     return sum(not has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
 
 
@@ -137,7 +136,6 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
 
 
 def buckets(experiment: Experiment, aws: Aws) -> list[str]:
-    """Buckets of the storage stack that exist."""
     names = [
         naming.bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")
     ]

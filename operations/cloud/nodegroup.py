@@ -221,17 +221,14 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
 def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = None) -> None:
     """`Misuse` beyond what the experiment allows, or the owner of a group that it uses too."""
-    most, owner = experiment.cluster.max_nodes, experiment.cluster.nodes_of
+    owner, most = experiment.cluster.nodes_of, experiment.cluster.max_nodes
+    who, remedy = experiment.name, "raise cluster.max_nodes of the experiment and deploy"
     if owner and group and nodes > group.largest:
-        raise Misuse(
-            f"{count(nodes, 'node')}: {owner}, which owns node group {group.name}, allows {group.largest}; raise its cluster.max_nodes and "
-            f"deploy it, or ask for at most {group.largest}"
-        )
+        who, most = f"{owner}, which owns node group {group.name},", group.largest
+        remedy = "raise its cluster.max_nodes and deploy it"
     if nodes > most:
-        raise Misuse(
-            f"{count(nodes, 'node')}: {experiment.name} allows {most}; raise cluster.max_nodes of the experiment and deploy, or ask "
-            f"for at most {most}"
-        )
+        asked = count(nodes, "node")
+        raise Misuse(f"{asked}: {who} allows {most}; {remedy}, or ask for at most {most}")
 
 
 def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
@@ -409,7 +406,6 @@ def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | N
 
 
 def forget_schedule(experiment: Experiment, aws: Aws) -> None:
-    """Remove the one-time schedule, if there is one."""
     asked = {"Name": schedule_name(experiment), "GroupName": naming.schedule_group(experiment)}
     aws.client("scheduler").find("delete_schedule", _ABSENT, **asked)
 

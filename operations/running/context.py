@@ -88,7 +88,6 @@ class Context:
         return TRN2_ON_DEMAND[self.experiment.instance.name].usd_per_hour
 
     def bucket(self, purpose: str) -> str:
-        """The experiment's bucket for `artifacts` or `results`."""
         return bucket(self.experiment, purpose, self.aws.account)
 
     def save(self, **changes: Any) -> None:

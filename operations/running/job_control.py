@@ -31,7 +31,6 @@ _UID = "JOB_UID"
 
 
 def of_step(found: Iterable[kubernetes.Object], step: str) -> list[kubernetes.Object]:
-    """The Jobs of a step among any objects."""
     jobs = [item for item in found if item["kind"] == "Job"]
     return [job for job in jobs if job["metadata"].get("labels", {}).get(STEP) == step]
 

@@ -62,7 +62,6 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
 
 
 def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
-    """These arms to one replica each, every other to none."""
     for arm in context.experiment.served_arms:
         wanted = int(arm in arms)
         if kubernetes.replicas(context.need("deployment", arm.name))[0] != wanted:
@@ -108,7 +107,6 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
 
 def _stored(context: Context) -> set[str]:
-    """Folders of rounds in the bucket of results."""
     s3, where = (
         context.aws.client("s3"),
         {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX},

@@ -260,7 +260,6 @@ def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
 
 
 def _saved(context: Context, key: str) -> dict[str, Any] | None:
-    """JSON from the bucket of artifacts."""
     return markers.marker(context.aws, context.bucket("artifacts"), key)
 
 

@@ -77,7 +77,6 @@ class RunState(BaseModel):
     """Why it stopped last."""
 
     def as_json(self) -> dict[str, Any]:
-        """As it is stored in S3."""
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -117,7 +116,6 @@ class RunStore:
         """What was sent and not acknowledged: S3 may have it."""
 
     def current(self) -> Held | None:
-        """The unfinished run, if there is one."""
         if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, most=MOST_BYTES + 1)) is None:
             return None
         return Held(parse(answer[0], f"s3://{self._bucket}/{ACTIVE_RUN}"), answer[1])
