@@ -49,9 +49,7 @@ def test_a_run_of_the_committed_manifests_leaves_a_marker_of_every_model_and_art
 def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[str] = []
-    while_fetching: set[int] = set()
-    rented_before: list[str] = []
+    world, shown, rented_before, while_fetching = driver.world, list[str](), list[str](), set[int]()
 
     @contextmanager
     def progress(_step: str) -> Iterator[Callable[..., None]]:
@@ -59,41 +57,36 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
 
     def look() -> None:
         if any(not job["spec"]["suspend"] and not job.get("status") for job in driver.jobs("fetch-")):
-            while_fetching.add(driver.world.nodes)
+            while_fetching.add(world.nodes)
 
     update = driver.aws.client("eks").update_nodegroup_config
 
     def looking(**parameters: object) -> object:
-        rented_before.extend(one["Name"] for one in driver.world.rentals())
+        rented_before.extend(one["Name"] for one in world.rentals())
         return update(**parameters)
 
     monkeypatch.setattr("operations.running.context.progress", progress)
-    driver.world.on_tick.append(look)
+    world.on_tick.append(look)
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
-    driver.world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})
-    told = driver.world.client("cloudwatch").list_metrics
-    assert told(MetricName="RunActive")["Metrics"] == []
+    world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})
     answer = driver.run()
-
     assert while_fetching == {0}, "no Trn2 node bills while weights are fetched"
     assert rented_before[0] == "qwen3-32b-scale-to-zero", "the time to live is set before a node starts"
-    assert (driver.world.nodes, driver.world.rentals()) == (0, [])
-    assert [deployment["spec"]["replicas"] for deployment in driver.world.api.of("deployments")] == [0, 0]
-    assert driver.verified == 1
+    assert (world.nodes, world.rentals(), driver.verified) == (0, [], 1)
+    assert [deployment["spec"]["replicas"] for deployment in world.api.of("deployments")] == [0, 0]
     for step in ("nodes", "compile", "arms-1", "benchmark-1"):
         assert any(re.match(rf"{step}, predicted \d+ more minutes: \S", one) for one in shown), (step, shown)
     assert any(one.startswith("weights: ") for one in shown)
     assert any("artifact 0ld: is not used by any arm" in line for line in driver.said)
-    (metric,) = told(MetricName="RunActive")["Metrics"]
+    (metric,) = world.client("cloudwatch").list_metrics(MetricName="RunActive")["Metrics"]
     assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b", "the alarms know that it is over"
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
     assert (driver.out / "llmperf" / "a.json").exists()
-    predicted = run_price(driver.world.experiment, hours=answer["node_hours"]).usd
+    predicted = run_price(world.experiment, hours=answer["node_hours"]).usd
     assert answer["usd"] == pytest.approx(predicted, abs=0.05), "what it took is counted as it was predicted"
     assert 0 < answer["node_hours"] < 1
     assert driver.store.current() is None
-    assert f"runs/{answer['id']}/run.json" in driver.world.stored("results")
-
+    assert f"runs/{answer['id']}/run.json" in world.stored("results")
     for job in driver.jobs():
         if not job["metadata"]["name"].startswith("qwen-"):
             job["spec"]["suspend"] = True
@@ -101,7 +94,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     driver.clock.time += timedelta(days=1)
     driver.run()
     suspended = [job for job in driver.jobs() if job["spec"]["suspend"]]
-    assert len(suspended) == len(driver.world.experiment.weights) + 2, "nothing is fetched or compiled again"
+    assert len(suspended) == len(world.experiment.weights) + 2, "nothing is fetched or compiled again"
 
 
 UNREADY = Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready")
@@ -234,18 +227,10 @@ def test_a_run_whose_process_is_gone_elsewhere_is_taken_up_when_its_lease_is_ove
     assert driver.world.nodes == 0
 
 
-def test_two_runs_at_once_are_refused_by_s3_itself(driver: Driver) -> None:
-    now = driver.clock.now()
-    first = claimed(driver.world.experiment, driver.store, None, now=now)
-    with pytest.raises(NotOursError, match="another run of this experiment is under way; wait for it"):
-        claimed(driver.world.experiment, driver.store, None, now=now)
-    driver.store.save(first, step="elsewhere")
-    with pytest.raises(NotOursError):
-        driver.store.save(first, step="here")
-
-
-def test_who_lost_the_run_touches_its_nodes_no_more(driver: Driver) -> None:
+def test_two_runs_at_once_are_refused_by_s3_itself_and_who_lost_touches_no_node(driver: Driver) -> None:
     context = driver.context()
+    with pytest.raises(NotOursError, match="another run of this experiment is under way; wait for it"):
+        claimed(driver.world.experiment, driver.store, None, now=driver.clock.now())
 
     def taken_over() -> None:
         if driver.world.nodes:
@@ -287,11 +272,9 @@ def test_after_a_deployment_of_another_image_the_earlier_jobs_are_gone_and_its_o
     assert len(driver.jobs()) == 2 * len(before), "a deployment deletes nothing"
     driver.run()
     left = [job for job in driver.jobs() if STEP in job["metadata"].get("labels", {})]
-    assert before.isdisjoint(job["metadata"]["name"] for job in left)
-    assert len(left) == len(before)
+    assert (len(left), before & {job["metadata"]["name"] for job in left}) == (len(before), set())
     images = {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in left}
-    assert images == {driver.world.image}
-    assert not any(job["spec"]["suspend"] for job in left)
+    assert (images, any(job["spec"]["suspend"] for job in left)) == ({driver.world.image}, False)
 
 
 def _stopped_while_it_compiles(driver: Driver, container: dict[str, Any]) -> dict[str, Any]:
@@ -350,14 +333,6 @@ def test_no_job_is_released_while_a_pod_of_an_earlier_one_ends(driver: Driver) -
     assert len(driver.artifacts()) == 2
 
 
-def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> None:
-    driver.world.failing = {"compile-": "no"}
-    with pytest.raises(StepError):
-        driver.run(keep_nodes=True)
-    assert driver.world.nodes == 1
-    assert f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
-
-
 def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver: Driver, variation: Callable[..., Path]
 ) -> None:
@@ -376,10 +351,14 @@ def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     assert driver.world.nodes == 0
 
 
-def test_another_experiment_does_not_go_on_with_the_run(
+def test_a_failed_run_keeps_its_nodes_when_asked_says_so_and_is_no_other_experiments(
     driver: Driver, variation: Callable[..., Path]
 ) -> None:
-    driver.context()
+    driver.world.failing = {"compile-": "no"}
+    with pytest.raises(StepError):
+        driver.run(keep_nodes=True)
+    assert driver.world.nodes == 1
+    assert f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
     driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
     assert "was begun with another state of qwen3-32b" in driver.line()
 
