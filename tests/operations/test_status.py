@@ -251,6 +251,13 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     assert max(len(line) for line in text.splitlines()) <= 100
 
 
+def test_verify_says_that_no_node_is_there(world: World, say: Say) -> None:
+    code, out, _ = say("verify")
+    assert (code, "0 Trn2 nodes, 1 are needed" in " ".join(out.split())) == (1, True)
+    checks = {one["check"]: one for one in json.loads(say("verify", "--json")[1])["checks"]}
+    assert checks["nodes-ready"]["remedy"].startswith("./trnspec scale")
+
+
 def test_status_says_that_gitops_applies_the_objects(world: World, say: Say) -> None:
     make_stacks("qwen3-32b", "workloads", outputs={output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"})
     assert "CREATE_COMPLETE (GitOps applies the objects)" in say("status")[1]

@@ -168,6 +168,9 @@ def test_what_still_bills_is_found_by_its_tag(
     ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
     found = {arn.rpartition("/")[2]: what for arn, what in teardown.tagged(world.experiment, aws).items()}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
+    out = " ".join(say("teardown", "--dry-run")[1].split())
+    assert "carries the experiment's tag and may bill: " in out
+    assert f"ec2 volume/{volume} by size" in out
     make_stacks("qwen3-32b", "network")
 
     def refused(*_: object) -> dict[str, str]:

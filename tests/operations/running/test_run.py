@@ -17,7 +17,7 @@ from core.findings import Finding, Refusal
 from experiment import Experiment, load
 from experiment.cost import run_price
 from experiment.naming import STEP, artifact_path, compile_job, weights_path
-from operations.cloud.aws import Aws
+from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import moment, stamp
 from operations.running import state
 from operations.running.context import StepError
@@ -361,6 +361,32 @@ def test_a_failed_run_keeps_its_nodes_when_asked_says_so_and_is_no_other_experim
     assert f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
     driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
     assert "was begun with another state of qwen3-32b" in driver.line()
+
+
+@pytest.mark.parametrize(
+    ("codes", "left"),
+    [(["ResourceInUseException"] * 9 + ["InternalError"] * 2, 0), (["InternalError"] * 99, 1)],
+    ids=["busy for a while", "never"],
+)
+def test_eks_is_asked_again_for_0_nodes_until_it_accepts_or_several_refusals(
+    driver: Driver, codes: list[str], left: int
+) -> None:
+    """A node bills $36 an hour."""
+    eks, refusals = driver.aws.client("eks"), iter(codes)
+    update = eks.update_nodegroup_config
+
+    def refusing(**parameters: Any) -> object:
+        if not parameters["scalingConfig"]["desiredSize"] and (code := next(refusals, "")):
+            raise AwsError(f"eks:UpdateNodegroupConfig: {code}", code)
+        return update(**parameters)
+
+    eks.__dict__["update_nodegroup_config"] = refusing
+    driver.world.failing = {"compile-": "no"}
+    assert driver.line().startswith("job compile-")
+    again = [line for line in driver.said if line.endswith("it is asked again in 15 seconds")]
+    assert (driver.world.nodes, len(again)) == (left, 3 if left else len(codes))
+    assert driver.world.rentals() if left else not driver.world.rentals(), "the schedule stays with the node"
+    assert ("1 Trn2 node running at" in driver.said[-1]) is bool(left)
 
 
 def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
