@@ -26,8 +26,12 @@ OF_TEMPLATES: list[Case] = [
             "AssumeRolePolicyDocument": {"Statement": [ASSUMED]},
             "ManagedPolicyArns": ["arn:p"],
             "PermissionsBoundary": "arn:b",
+            "Policies": [
+                {"PolicyName": "p", "PolicyDocument": {"Statement": [{**ASSUMED, "Action": "a:B"}]}}
+            ],
         },
         {
+            'X: Allow a:B by {"Service": "x"}',
             'trust of X: Allow sts:AssumeRole by {"Service": "x"}',
             "X: managed policy arn:p",
             "X: permissions boundary arn:b",
