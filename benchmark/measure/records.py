@@ -4,21 +4,20 @@ Three kinds: `run`, written each time the run is started or resumed; `request`, 
 what was seen around a block of requests to one arm once it has ended.
 Times are seconds; `started_unix_s` is wall time, everything else is taken from a monotonic clock.
 
-A line that has a wrong type, or is not of its run, is not used. A request with numbers that no answer can have counts as
-failed, since an average over one impossible count is an impossible average.
+A line that has a wrong type, that is not of its run, or whose numbers no answer can have is not used: an average over one
+impossible count is an impossible average.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
-from itertools import islice
-from operator import gt
+from itertools import chain
+from operator import le
 from pathlib import Path
 from reprlib import repr as shown
 from sys import intern
@@ -30,13 +29,12 @@ from pydantic import (
     Field,
     InstanceOf,
     PlainValidator,
-    SkipValidation,
     TypeAdapter,
     ValidationError,
 )
 
 from benchmark.errors import PlanError, ResultsError
-from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of, tokens_in
+from benchmark.measure.stream import MOST_TOKENS, statistics_of
 from benchmark.plan import Load, Plan, from_dict
 from core.reading import json_of, lines_of
 
@@ -91,12 +89,14 @@ Api = Literal["chat", "completions"]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]
 RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterValidator(_shared)]
 Text = InstanceOf[str]
+Count = Annotated[int, Field(strict=True, ge=0, le=MOST_TOKENS)]
 MOST_ROUNDS = 1_000_000
 REPEATED = MOST_ROUNDS
 """The round in which a search repeats its first cell."""
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
-Seconds = Annotated[float, Field(strict=True, ge=0, le=1e7)]
-"""No request and no block takes longer."""
+_LONGEST_S, _LEAST_S = 1e7, 5e-7
+"""No request and no block takes longer; times are written down to the microsecond."""
+Seconds = Annotated[float, Field(strict=True, ge=0, le=_LONGEST_S)]
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
 """The years that a date can have, 1 to 9999: a run is read whatever the clock of its machine said."""
 Moment = Annotated[float, Field(strict=True, ge=FIRST_MOMENT, le=LAST_MOMENT)]
@@ -143,27 +143,28 @@ class RequestRecord:
     """The same in each arm: same prompt, same nonce."""
     phase: Phase
     started_unix_s: Moment
-    ttft_s: SkipValidation[float | None] = None
-    e2e_s: SkipValidation[float | None] = None
+    ttft_s: Seconds | None = None
+    e2e_s: Seconds | None = None
     chunk_s: Annotated[Sequence[float], _packed("d")] = ()
     """Arrival of each output chunk, seconds since sending; in an open loop, since it was to be sent."""
     chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
     """Tokens in each of them, where the server tells."""
-    stream_chunks: SkipValidation[int | None] = None
-    prompt_tokens: SkipValidation[int | None] = None
-    cached_tokens: SkipValidation[int | None] = None
-    completion_tokens: SkipValidation[int | None] = None
+    stream_chunks: Count | None = None
+    prompt_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    completion_tokens: Count | None = None
     finish_reason: Text | None = None
     token_source: Name | None = None
     spec_stats: Annotated[
-        Mapping[str, Any] | None, Field(validation_alias=AliasChoices("spec_stats", "speculation"))
+        Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None,
+        Field(validation_alias=AliasChoices("spec_stats", "speculation")),
     ] = None
     """The server's own statistics of speculation for this request, as it sent them; older journals call them otherwise."""
     text_sha256: Text | None = None
     text: Text | None = None
     error: Name | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large, no_turn_before; implausible_times is found by the reader."""
+    zero_tokens, implausible_usage, too_large, no_turn_before."""
     message: Text | None = None
     round: Ordinal = 1
     """Which pass over all cells it belongs to, from 1."""
@@ -287,8 +288,8 @@ class Checker:
                 raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
         if isinstance(record, RequestRecord):
             most_tokens = self._limits.get(record.prompt_id, self._most_tokens)
-            if record.error is None and (wrong := impossible(record, most_tokens)):
-                record = replace(record, **_NOTHING, error=wrong[0], message=wrong[1])
+            if record.error is None and (wrong := contradiction(record, most_tokens)):
+                raise ValueError(wrong)
             if record.phase == "warmup":
                 return record
         plan = self._opening.plan
@@ -303,65 +304,22 @@ class Checker:
         return record
 
 
-_NOTHING: dict[str, Any] = dict.fromkeys(
-    [
-        "ttft_s",
-        "e2e_s",
-        "chunk_tokens",
-        "stream_chunks",
-        "prompt_tokens",
-        "cached_tokens",
-        "completion_tokens",
-        "spec_stats",
-        "finish_reason",
-        "token_source",
-        "text_sha256",
-        "text",
-    ]
-) | {"chunk_s": ()}
-"""What a failed request has instead of numbers."""
-_LONGEST_S = 1e7
-_LEAST_S = 5e-7
-"""Times are written down to the microsecond: a shorter one is 0."""
-
-
-def impossible(record: RequestRecord, most_tokens: int = MOST_TOKENS) -> tuple[str, str] | None:
-    """Name of the error and message where the numbers cannot be true of an answer of `most_tokens` at most."""
-    if wrong := _times(record):
-        return "implausible_times", wrong
-    tokens, chunks = record.completion_tokens, record.chunk_tokens
-    try:
-        for name in ("prompt_tokens", "cached_tokens", "stream_chunks"):
-            tokens_in({name: getattr(record, name)}, name)
-        tokens_in({"completion_tokens": tokens}, "completion_tokens", most=most_tokens)
-        statistics_of(record.spec_stats or {}, most_tokens=most_tokens)
-    except (ImplausibleCount, AttributeError, TypeError) as error:
-        return "implausible_usage", str(error)
-    if tokens == 0 and record.chunk_s:
-        return "implausible_usage", "completion_tokens = 0 for an answer with output"
-    if chunks is None or (len(chunks) == len(record.chunk_s) and sum(chunks) == tokens):
-        return None
-    return "implausible_usage", f"chunk_tokens do not come to completion_tokens = {tokens}"
-
-
-def _times(record: RequestRecord) -> str:
+def contradiction(record: RequestRecord, most_tokens: int) -> str:
+    """Why the numbers of an answer of `most_tokens` at most cannot be true together; empty where they can."""
     first_s, last_s, chunk_s = record.ttft_s, record.e2e_s, record.chunk_s
+    tokens, chunks = record.completion_tokens, record.chunk_tokens
     if first_s is None or last_s is None:
         return "neither an error nor the times of an answer"
-    all_s = (first_s, last_s, *chunk_s)
-    try:
-        possible = min(all_s) >= 0 and math.fsum(all_s) <= len(all_s) * _LONGEST_S  # a sum with NaN is not
-    except (TypeError, OverflowError):
-        possible = False
-    if not possible:
-        return f"ttft_s = {shown(first_s)}, e2e_s = {shown(last_s)} or a time of a chunk is impossible"
-    if any(map(gt, chunk_s, islice(chunk_s, 1, None))):
-        return "chunk_s falls: a chunk came before the one before it"
-    if first_s > last_s:
-        return f"ttft_s = {first_s:g} is after the end, e2e_s = {last_s:g}"
+    rising = all(map(le, chain((0.0,), chunk_s), chain(chunk_s, (_LONGEST_S,))))  # nothing is below NaN
+    if not rising or first_s > last_s:
+        return "chunk_s, ttft_s and e2e_s are not times of one answer"
     span_s = chunk_s[-1] - chunk_s[0] if len(chunk_s) else 0.0
     if any(0 < time_s < _LEAST_S for time_s in (first_s, last_s, span_s)):
         return "a time is shorter than a microsecond"
+    if tokens is not None and not bool(len(chunk_s)) <= tokens <= most_tokens:
+        return f"completion_tokens is {tokens}, of {most_tokens} at most"
+    if chunks is not None and (len(chunks) != len(chunk_s) or sum(chunks) != tokens):
+        return f"chunk_tokens do not come to completion_tokens = {tokens}"
     return ""
 
 
