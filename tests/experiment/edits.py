@@ -60,136 +60,48 @@ def combined(text: str) -> Edit:
 
 
 SPECULATION = "arms.1.speculation"
-_RESERVED: dict[str, Any] = {
-    "kind": "reservation",
-    "reservation_id": "cr-0123456789abcdef0",
-    "availability_zone": "us-east-2b",
-}
-RESERVATION = put("cluster.capacity", _RESERVED)
-BLOCK = put("cluster.capacity", _RESERVED | {"kind": "capacity-block", "ends_at": "2026-12-05T11:30:00Z"})
-VPC = put(
-    "cluster.network",
-    {
-        "vpc": "vpc-0123456789abcdef0",
-        "private_subnets": {
-            "us-east-2a": "subnet-0a0123456789abcde",
-            "us-east-2b": "subnet-0b0123456789abcde",
-        },
-    },
-)
-CLUSTER = both(
-    VPC,
-    put("cluster.existing", "team"),
-    put("cluster.security_group", "sg-0123456789abcdef0"),
-)
-SHARING = both(CLUSTER, put("cluster.nodes_of", "first"), remove("cluster.off_at_utc"))
-LLAMA = both(
-    put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
-    put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
-    put("weights", {"token_secret": "hf-token"}),
-)
 HEAD = {"model": "somebody/head", "head_for": "meta-llama/Llama-3.3-70B-Instruct"}
+RESERVATION = combined(
+    "{cluster.capacity: {kind: reservation, reservation_id: cr-0123456789abcdef0, availability_zone: us-east-2b}}"
+)
+BLOCK = combined(
+    "RESERVATION {cluster.capacity.kind: capacity-block, cluster.capacity.ends_at: '2026-12-05T11:30:00Z'}"
+)
+VPC = combined("""{cluster.network: {vpc: vpc-0123456789abcdef0, private_subnets: {
+    us-east-2a: subnet-0a0123456789abcde, us-east-2b: subnet-0b0123456789abcde}}}""")
+CLUSTER = combined("VPC {cluster.existing: team, cluster.security_group: sg-0123456789abcdef0}")
+SHARING = combined("CLUSTER {cluster.nodes_of: first, -cluster.off_at_utc}")
+LLAMA = combined("""{target.model: meta-llama/Llama-3.3-70B-Instruct,
+    S.draft.model: meta-llama/Llama-3.2-1B-Instruct, weights: {token_secret: hf-token}}""")
 EAGLE = both(LLAMA, put(f"{SPECULATION}.mode", "eagle"), put(f"{SPECULATION}.draft", HEAD))
-PLUGIN_EAGLE3 = both(EAGLE, put("runtime", "nxdi-vllm-0.16"), put(f"{SPECULATION}.mode", "eagle3"))
-NATIVE = both(
-    put("runtime", "native-vllm-0.29"),
-    put("serving.artifact_source", "scratch"),
-    put(f"{SPECULATION}.mode", "eagle3"),
-    put(f"{SPECULATION}.draft", {"model": "thoughtworks/Qwen3-32B-Eagle3", "head_for": "Qwen/Qwen3-32B"}),
-)
+PLUGIN_EAGLE3 = combined("EAGLE {runtime: nxdi-vllm-0.16, S.mode: eagle3}")
+NATIVE = combined("""{runtime: native-vllm-0.29, serving.artifact_source: scratch, S.mode: eagle3,
+    S.draft: {model: thoughtworks/Qwen3-32B-Eagle3, head_for: Qwen/Qwen3-32B}}""")
 MEDUSA = both(
-    LLAMA,
-    put("serving.max_num_seqs", 1),
-    put("arms.2", {"name": "medusa"}),
-    put(
-        "arms.2.speculation",
-        {"mode": "medusa", "draft": HEAD | {"head_layers": 4}, "num_speculative_tokens": 4},
-    ),
+    combined("LLAMA {serving.max_num_seqs: 1, arms.2: {name: medusa}}"),
+    put("arms.2.speculation", {"mode": "medusa", "draft": HEAD | {"head_layers": 4}}),
+    put("arms.2.speculation.num_speculative_tokens", 4),
 )
-BALANCED = both(
-    put("serving.api_key_secret", "vllm-key"),
-    put(
-        "serve",
-        {
-            "arm": "qwen-sd-vllm",
-            "certificate_arn": "arn:aws:acm:us-east-2:123456789012:certificate/"
-            "0a1b2c3d-0000-4444-8888-0123456789ab",
-            "client_cidrs": ["10.20.0.0/16"],
-        },
-    ),
-)
-SEARCHED = both(
-    remove("benchmark.concurrency"),
-    put(
-        "benchmark.load", {"search": [1, 64], "objective": {"tpot_s": {"p90": 0.03}, "ttft_s": {"p90": 1.0}}}
-    ),
-)
-BY_RATE = both(SEARCHED, put("benchmark.load", {"search_rate": [0.5, 8.0]}))
-EXPECT = put("expect", {"figures": [{"arm": "qwen-vllm", "concurrency": 4, "row": "P19"}]})
-EXPECT_DRAFTED = put("expect", {"figures": [{"arm": "qwen-sd-vllm", "concurrency": 4, "row": "S9"}]})
-LAB = both(
-    put("target.model", "lab/target"),
-    put("runtime", "vllm-cpu-0.32"),
-    put("serving", {"devices": 0, "max_model_len": 1024}),
-    put("cluster", {"instance": "lab-cpu"}),
-    put(f"{SPECULATION}.mode", "draft"),
-    put(f"{SPECULATION}.draft.model", "lab/draft"),
-    remove("benchmark.lm_eval"),
-)
-SMALL = both(
-    put("serving.devices", 1),
-    put("serving.tensor_parallel", 4),
-    put("serving.allocation", "device-plugin"),
-    put("cluster.instance", "trn2.3xlarge"),
-    put("cluster.region", "ap-southeast-4"),
-    put("cluster.availability_zones", ["ap-southeast-4c", "ap-southeast-4a"]),
-)
-DFLASH = both(
-    NATIVE,
-    LLAMA,
-    put(f"{SPECULATION}.mode", "dflash"),
-    put(f"{SPECULATION}.draft", HEAD | {"head_for": "meta-llama/Llama-3.1-8B-Instruct"}),
-    put("target.model", "meta-llama/Llama-3.1-8B-Instruct"),
-    put(f"{SPECULATION}.num_speculative_tokens", 9),
-    put("serving.devices", 1),
-    put("serving.tensor_parallel", 4),
-)
-NATIVE_8B = both(
-    NATIVE,
-    LLAMA,
-    put("target.model", "meta-llama/Llama-3.1-8B-Instruct"),
-    put(
-        f"{SPECULATION}.draft",
-        {
-            "model": "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
-            "head_for": "meta-llama/Llama-3.1-8B-Instruct",
-        },
-    ),
-)
-QWEN_DFLASH = both(
-    NATIVE,
-    put("target.model", "Qwen/Qwen3-4B"),
-    put(f"{SPECULATION}.mode", "dflash"),
-    put(f"{SPECULATION}.draft", {"model": "z-lab/Qwen3-4B-DFlash-b16", "head_for": "Qwen/Qwen3-4B"}),
-    put(f"{SPECULATION}.num_speculative_tokens", 15),
-    put("serving.devices", 1),
-    put("serving.tensor_parallel", 4),
-)
-KERNELS = both(
-    LLAMA,
-    put("serving.max_model_len", 4096),
-    put(
-        "arms.1.engine",
-        {
-            "mlp_kernel_enabled": True,
-            "context_encoding_buckets": [2048, 4096],
-            "token_generation_buckets": [2048, 4096],
-        },
-    ),
-)
-UNFUSED = both(
-    MEDUSA,
-    put("arms.2.speculation.mode", "vanilla"),
-    put("arms.2.speculation.draft", {"model": "meta-llama/Llama-3.2-1B-Instruct"}),
-    put("arms.2.speculation.num_speculative_tokens", 5),
-)
+BALANCED = combined("""{serving.api_key_secret: vllm-key, serve: {arm: qwen-sd-vllm, client_cidrs: [10.20.0.0/16],
+    certificate_arn: "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d-0000-4444-8888-0123456789ab"}}""")
+SEARCHED = combined("""{-benchmark.concurrency,
+    benchmark.load: {search: [1, 64], objective: {tpot_s: {p90: 0.03}, ttft_s: {p90: 1.0}}}}""")
+BY_RATE = combined("SEARCHED {benchmark.load: {search_rate: [0.5, 8.0]}}")
+EXPECT = combined("{expect: {figures: [{arm: qwen-vllm, concurrency: 4, row: P19}]}}")
+EXPECT_DRAFTED = combined("{expect: {figures: [{arm: qwen-sd-vllm, concurrency: 4, row: S9}]}}")
+LAB = combined("""{target.model: lab/target, runtime: vllm-cpu-0.32, serving: {devices: 0, max_model_len: 1024},
+    cluster: {instance: lab-cpu}, S.mode: draft, S.draft.model: lab/draft, -benchmark.lm_eval}""")
+SMALL = combined("""{serving.devices: 1, serving.tensor_parallel: 4, serving.allocation: device-plugin,
+    cluster.instance: trn2.3xlarge, cluster.region: ap-southeast-4,
+    cluster.availability_zones: [ap-southeast-4c, ap-southeast-4a]}""")
+LLAMA_8B = combined("NATIVE LLAMA {target.model: meta-llama/Llama-3.1-8B-Instruct}")
+DFLASH = combined("""LLAMA_8B {S.mode: dflash, S.num_speculative_tokens: 9, serving.devices: 1, serving.tensor_parallel: 4,
+    S.draft: {model: somebody/head, head_for: meta-llama/Llama-3.1-8B-Instruct}}""")
+NATIVE_8B = combined("""LLAMA_8B {S.draft: {model: RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3,
+    head_for: meta-llama/Llama-3.1-8B-Instruct}}""")
+QWEN_DFLASH = combined("""NATIVE {target.model: Qwen/Qwen3-4B, S.mode: dflash, S.num_speculative_tokens: 15,
+    S.draft: {model: z-lab/Qwen3-4B-DFlash-b16, head_for: Qwen/Qwen3-4B}, serving.devices: 1, serving.tensor_parallel: 4}""")
+KERNELS = combined("""LLAMA {serving.max_model_len: 4096, arms.1.engine: {mlp_kernel_enabled: true,
+    context_encoding_buckets: [2048, 4096], token_generation_buckets: [2048, 4096]}}""")
+UNFUSED = combined("""MEDUSA {arms.2.speculation.mode: vanilla, arms.2.speculation.num_speculative_tokens: 5,
+    arms.2.speculation.draft: {model: meta-llama/Llama-3.2-1B-Instruct}}""")

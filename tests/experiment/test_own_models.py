@@ -141,29 +141,16 @@ NO_CONFIGURATION = ("", "[]", "[1]", "3", "null", "{", '{"text_config": 7}', "["
 
 
 MISTRAL: dict[str, Any] = {
+    **{k: v for k, v in wanted_config(MODELS["meta-llama/Llama-3.1-8B-Instruct"]).items() if k != "head_dim"},
     "architectures": ["MistralForCausalLM"],
-    "attention_dropout": 0.0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "hidden_act": "silu",
-    "hidden_size": 4096,
-    "initializer_range": 0.02,
-    "intermediate_size": 14_336,
-    "max_position_embeddings": 32_768,
     "model_type": "mistral",
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-05,
-    "rope_theta": 1_000_000.0,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "transformers_version": "4.42.0",
-    "use_cache": True,
     "vocab_size": 32_768,
+    "max_position_embeddings": 32_768,
+    "sliding_window": None,
+    "rms_norm_eps": 1e-05,
+    "use_cache": True,
 }
-"""As Mistral-7B-Instruct-v0.3 has it on its page."""
+"""As Mistral-7B-Instruct-v0.3 has it on its page: the shape of Llama 3.1 8B with another vocabulary."""
 PLAIN_ARMS = [{"name": "plain"}, {"name": "other", "engine": {"sequence_parallel_enabled": True}}]
 
 
