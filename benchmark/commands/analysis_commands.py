@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 def points(text: str) -> dict[int, float]:
     """Seconds of a step by window, as in `0=0.045,7=0.0944`."""
-    found = {}
+    times = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        found[whole(k)] = number(seconds)
-    if 0 not in found or len(found) < 2:
+        times[whole(k)] = number(seconds)
+    if 0 not in times or len(times) < 2:
         raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
-    return found
+    return times
 
 
 def shares(text: str) -> dict[str, float]:
@@ -52,9 +52,9 @@ def compare(old: Path, new: Path, json: bool) -> int:
     """Compare two runs of one plan; exit 1 where something became slower."""
     from benchmark.analyse.runs import compare_runs
 
-    found = compare_runs(recorded(old), recorded(new))
-    _print(found, "compare.txt", as_json=json)
-    return 1 if found["slower"] else 0
+    comparison = compare_runs(recorded(old), recorded(new))
+    _print(comparison, "compare.txt", as_json=json)
+    return 1 if comparison["slower"] else 0
 
 
 @click.command(cls=Sectioned)
@@ -74,9 +74,9 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
     from benchmark.analyse.runs import judge
 
-    found = judge(recorded(baseline), recorded(run), slower_by=slower_by, more_errors=more_errors)
-    _print(found, "gate.txt", as_json=json)
-    return 1 if found["regressions"] else 0
+    judgement = judge(recorded(baseline), recorded(run), slower_by=slower_by, more_errors=more_errors)
+    _print(judgement, "gate.txt", as_json=json)
+    return 1 if judgement["regressions"] else 0
 
 
 @click.command(cls=Sectioned)
@@ -166,7 +166,7 @@ def _timed(
     return tuple(arms), runs
 
 
-def _print(found: Mapping[str, Any], template: str, *, as_json: bool) -> None:
+def _print(content: Mapping[str, Any], template: str, *, as_json: bool) -> None:
     from benchmark.show.text import filled
 
-    print(json_text(found, indent=1) if as_json else filled(template, **found))
+    print(json_text(content, indent=1) if as_json else filled(template, **content))

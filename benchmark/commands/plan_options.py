@@ -168,10 +168,10 @@ def seconds(text: str) -> float:
 
 def listed(text: str) -> list[str]:
     """Names or numbers with commas between them, each once."""
-    found = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
-    if not found:
+    names = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    if not names:
         raise ValueError(f"{shown(text)} names nothing; separate several with commas")
-    return found
+    return names
 
 
 def pair(text: str, read: Read = str) -> tuple[str, Any]:
@@ -196,12 +196,12 @@ def json_object(text: str) -> Any:
 
 def of_arms(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the options about arms say, by the field of an arm and its name; a list adds to the arm's own."""
-    found: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in DECLARED}
-    for name in found["also_changes"]:
-        found["also_changes"][name] = [
+    values: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in DECLARED}
+    for name in values["also_changes"]:
+        values["also_changes"][name] = [
             text for arm, texts in given["also_changes"] if arm == name for text in texts
         ]
-    return found
+    return values
 
 
 def overridden(

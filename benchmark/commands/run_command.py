@@ -98,14 +98,14 @@ _OF_LOAD: Rows = {
 
 def _by_percentile(text: str) -> dict[str, dict[str, str]]:
     """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
-    found: dict[str, dict[str, str]] = {}
+    limits: dict[str, dict[str, str]] = {}
     for name, value in map(pair, text.split(",")):
         metric, dot, percentile = name.partition(".")
         percentile = percentile if dot else DEFAULT
-        if percentile in found.setdefault(metric, {}):
+        if percentile in limits.setdefault(metric, {}):
             raise ValueError(f"{metric}.{percentile} is given twice")
-        found[metric][percentile] = value
-    return found
+        limits[metric][percentile] = value
+    return limits
 
 
 def _search_range(text: str) -> dict[str, float]:
@@ -121,10 +121,10 @@ def _search_range(text: str) -> dict[str, float]:
 
 def _search_budget(text: str) -> dict[str, float]:
     """`cells=N,minutes=X,usd=X`, one of them at least."""
-    found = pairs(text)
-    if unknown := set(found) - {"cells", "minutes", "usd"}:
+    budget = pairs(text)
+    if unknown := set(budget) - {"cells", "minutes", "usd"}:
         raise ValueError(f"{min(unknown)!r} is not one of cells, minutes, usd")
-    return {name: field(name, part="Search")(value) for name, value in found.items()}
+    return {name: field(name, part="Search")(value) for name, value in budget.items()}
 
 
 _READ = {

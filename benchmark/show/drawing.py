@@ -59,11 +59,11 @@ LEVEL = Look("", "--muted")
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """A look for each name, the baseline first; 30 treatments differ."""
     others = zip(cycle(range(1, _COLOURS + 1)), cycle((*_SHAPES[1:], _SHAPES[0])), strict=False)
-    found: dict[str, Look] = {}
+    made: dict[str, Look] = {}
     for name in names:
-        colour, shape = next(others) if found else (0, _SHAPES[0])
-        found[name] = Look(name, f"--series-{colour}", shape)
-    return found
+        colour, shape = next(others) if made else (0, _SHAPES[0])
+        made[name] = Look(name, f"--series-{colour}", shape)
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +107,11 @@ class Axis:
 
     def _apart(self, wanted: Iterable[float]) -> list[float]:
         """Those that are far enough from all before them, in order."""
-        found: list[float] = []
+        kept: list[float] = []
         for tick in wanted:
-            if all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in found):
-                found.append(tick)
-        return sorted(found)
+            if all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in kept):
+                kept.append(tick)
+        return sorted(kept)
 
     def _steps(self) -> list[float]:
         least = (self.high - self.low) / self.most
@@ -122,9 +122,9 @@ class Axis:
         return [round(index * step, 12) for index in range(first, last + 1)]
 
 
-def ratio_axis(found: Iterable[tuple[float | None, float | None, float | None]]) -> Axis:
+def ratio_axis(ratios: Iterable[tuple[float | None, float | None, float | None]]) -> Axis:
     """An axis for ratios with their intervals: it holds 1, all ratios, and intervals as far as a factor of 20."""
-    known = [(ratio, low or ratio, high or ratio) for ratio, low, high in found if ratio]
+    known = [(ratio, low or ratio, high or ratio) for ratio, low, high in ratios if ratio]
     lows = [max(min(low, ratio), ratio / 20) / 1.1 for ratio, low, _ in known]
     highs = [min(max(high, ratio), ratio * 20) * 1.1 for ratio, _, high in known]
     return Axis(low=min([0.75, *lows]), high=max([1.3, *highs]), unit="×", log=True)

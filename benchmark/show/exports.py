@@ -201,11 +201,11 @@ def _spread(values: Sequence[float]) -> Json:
 
 def _flat(prefix: str, content: Mapping[str, Any]) -> Json:
     """Keys of parts behind those of what holds them, with _ between."""
-    found: Json = {}
+    flat: Json = {}
     for key, value in content.items():
         name = f"{prefix}{key}"
-        found |= _flat(f"{name}_", value) if isinstance(value, Mapping) else {name: value}
-    return found
+        flat |= _flat(f"{name}_", value) if isinstance(value, Mapping) else {name: value}
+    return flat
 
 
 def _ended(record: RequestRecord) -> float:

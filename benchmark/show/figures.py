@@ -69,18 +69,18 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
         (gain, at.load) for at in loads for gain in (*at.by_window, *at.by_arm) if gain.window and gain.ratio
     ]
     families = {gain.arm: gain.family for gain, _ in gains}
-    found: dict[tuple[str, Load], dict[str, _Line]] = {}
+    lines: dict[tuple[str, Load], dict[str, _Line]] = {}
     for gain, load in gains:
-        of_class = found.setdefault((gain.family, load), {})
+        of_class = lines.setdefault((gain.family, load), {})
         of_class.setdefault(gain.class_ or ALL_CLASSES, _Line()).measured[gain.window] = gain
     for one in predicted:
         family, place = families.get(one["arm"]), Place.of(one)
         if family and list(families.values()).count(family) == 1:
-            line = found[family, place.load].setdefault(place.class_, _Line())
+            line = lines[family, place.load].setdefault(place.class_, _Line())
             line.predicted = {row["k"]: row["speed_up"] for row in one["by_k"]}
     drawn = {
         where: of_class
-        for where, of_class in found.items()
+        for where, of_class in lines.items()
         if any(len(line.shown) > 1 for line in of_class.values())
     }
     return figure("windows", "Speed-up against the window", _windows(drawn))
@@ -99,7 +99,7 @@ def _windows(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[
         ends = [(styles[class_], line.shown[-1][1]) for class_, line in of_class.items()]
         plot = Plot(f"w{index}", title, x, y, width=WIDE if len(drawn) == 1 else NARROW, labels=ends)
         plot.line([(x.low, 1), (x.high, 1)], LEVEL)
-        said = []
+        classes = []
         for class_, line in of_class.items():
             look = styles[class_]
             for k, gain in line.measured.items():
@@ -109,14 +109,14 @@ def _windows(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[
             plot.dots(line.points, look)
             window, best = max(line.shown, key=lambda point: point[1])
             kind = "observed" if line.shown == line.points else "predicted"
-            said.append(f"{class_} {kind}, best {best:.2f} with {window:g} speculative tokens")
-        plot.alt = f"Speed-up against the window, {title}: {'; '.join(said)}."
+            classes.append(f"{class_} {kind}, best {best:.2f} with {window:g} speculative tokens")
+        plot.alt = f"Speed-up against the window, {title}: {'; '.join(classes)}."
         yield plot
 
 
 def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -> list[Figure]:
     """Speed-up over all classes against the load, with the crossover of each arm and its interval, of a run that searched its loads."""
-    found = []
+    curves = []
     known = [
         (at.load.size, gain) for at in sorted(loads, key=lambda at: at.load.size) for gain in at.over_mix
     ]
@@ -124,20 +124,20 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
         pair = edge["baseline"], edge["treatment"]
         gains = [(size, gain) for size, gain in known if gain.ratio and (gain.baseline, gain.arm) == pair]
         if gains and edge["class"] is None and edge["treatment"] in arms:
-            found.append((arms[edge["treatment"]], edge, gains))
-    if not found:
+            curves.append((arms[edge["treatment"]], edge, gains))
+    if not curves:
         return []
-    sizes = sorted({size for *_, gains in found for size, _ in gains})
+    sizes = sorted({size for *_, gains in curves for size, _ in gains})
     title = f"load, {'requests per second' if summary['search']['by'] == 'rate' else 'requests at once'}"
     x = Axis(low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, most=12, marked=tuple(sizes))
-    y = ratio_axis((gain.ratio, gain.low, gain.high) for *_, gains in found for _, gain in gains)
-    ends = [(look, gains[-1][1].ratio or 1.0) for look, _, gains in found]
-    title = f"all classes in equal shares, over {found[0][1]['baseline']}"
+    y = ratio_axis((gain.ratio, gain.low, gain.high) for *_, gains in curves for _, gain in gains)
+    ends = [(look, gains[-1][1].ratio or 1.0) for look, _, gains in curves]
+    title = f"all classes in equal shares, over {curves[0][1]['baseline']}"
     plot = Plot("o", title, x, y, width=WIDE, labels=ends)
     plot.zone(*EQUIVALENT)
     plot.line([(x.low, 1), (x.high, 1)], LEVEL)
     alt = []
-    for look, edge, gains in found:
+    for look, edge, gains in curves:
         if edge["found"] == "crossing":
             plot.line([(edge["load"], y.low), (edge["load"], y.high)], look, dashed=True)
             plot.span(edge["low"], edge["high"], 1, look)
@@ -149,9 +149,11 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
         marks = [f"{gain.ratio:.2f}{interval(gain.low, gain.high)} at {size:g}" for size, gain in gains]
         alt.append(f"{look.name} {in_words(edge)}. Speed-up {', '.join(marks)}.")
     plot.alt = " ".join(alt)
-    crossing = any(edge["found"] == "crossing" for _, edge, _ in found)
-    said = [f"{look.name} {in_words(edge)}." for look, edge, _ in found]
-    return figure("over-load", "Speed-up against load", [plot], about={"crossing": crossing, "said": said})
+    crossing = any(edge["found"] == "crossing" for _, edge, _ in curves)
+    crossings = [f"{look.name} {in_words(edge)}." for look, edge, _ in curves]
+    return figure(
+        "over-load", "Speed-up against load", [plot], about={"crossing": crossing, "said": crossings}
+    )
 
 
 def crossovers(summary: Mapping[str, Any]) -> Table | None:
@@ -180,12 +182,12 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> list[Figure]:
     def values(one: Mapping[str, Any]) -> list[tuple[list[float], list[float | None]]]:
         """For each load the time of a token and the output, each with its interval: where an objective limits the time, it is
         the percentile that it limits."""
-        per, found = price[one["arm"]] if priced else 1.0, []
+        per, pairs = price[one["arm"]] if priced else 1.0, []
         for point in one["points"]:
             slow_s = point["tpot_percentile_s"] if limit else None
             times = [1000 * value for value in ([slow_s] * 3 if slow_s else point["tpot_s"])]
-            found.append((times, [value and value / per for value in point["output_tokens_per_s"]]))
-        return found
+            pairs.append((times, [value and value / per for value in point["output_tokens_per_s"]]))
+        return pairs
 
     drawn = [(arms[one["arm"]], one, values(one)) for one in known]
     every = [pair for *_, pairs in drawn for pair in pairs]
@@ -195,7 +197,7 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> list[Figure]:
     y = Axis(low=0, high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, most=5)
     of = "requests/s" if search["by"] == "rate" else "at a time"
     plot = Plot("f", f"Loads from {search['low']:g} to {search['high']:g} {of}", x, y, width=WIDE)
-    limit_ms, said, where = 1000 * limit.seconds if limit else 0.0, [], ""
+    limit_ms, described, where = 1000 * limit.seconds if limit else 0.0, [], ""
     if limit:
         where = "Dashed: the objective" if limit_ms <= x.high else "Beyond the right edge: the objective"
         where += f", {limit_ms:g} ms for {limit.percentile} of requests."
@@ -213,8 +215,8 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> list[Figure]:
         ]
         best = one["cheapest"]
         ends = f"best at load {best['load']:g}" if best else "no load that meets the objective"
-        said.append(f"{look.name}: {', '.join(marks)}; {ends}")
-    plot.alt = f"{unit} against the time per output token. {'. '.join(said)}."
+        described.append(f"{look.name}: {', '.join(marks)}; {ends}")
+    plot.alt = f"{unit} against the time per output token. {'. '.join(described)}."
     loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for one in known for p in one["points"]}))
     about = {"loads": f"{loads} {of}", "objective": where}
     legend = [look for look, *_ in drawn]
@@ -254,7 +256,7 @@ def over_time(cells: Cells, arms: Arms) -> list[Figure]:
     units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
     time_name, per = next((name, length) for name, length, most in units if span_s < most)
     x = Axis(low=0, high=span_s / per or 1, title=f"{time_name} since the first request")
-    found: list[Figure] = []
+    made: list[Figure] = []
     for metric, unit, scale in _TIMES:
         name, title = metric.name.removesuffix("_s"), f"{metric.title} over the run"
         known = [
@@ -270,7 +272,7 @@ def over_time(cells: Cells, arms: Arms) -> list[Figure]:
             continue
         y, panels = Axis(low=0, high=top * 1.08, title=unit, most=5), []
         for id_, where, lines in known:
-            plot, said = Plot(f"t{id_}-{name}", where, x, y), []
+            plot, medians = Plot(f"t{id_}-{name}", where, x, y), []
             for look, records, points in lines:
                 line = [(at_s / per, value * scale) for at_s, value in points]
                 plot.dots(line[:: -(-len(line) // MOST_POINTS) or 1], look)
@@ -278,16 +280,16 @@ def over_time(cells: Cells, arms: Arms) -> list[Figure]:
                 if line:
                     middle = percentile(sorted(value for _, value in line), 50)
                     plot.line([(x.low, middle), (x.high, middle)], look, dashed=True)
-                    said.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
-            plot.alt = f"{title}, {where}: {'; '.join(said) or 'no value'}."
+                    medians.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
+            plot.alt = f"{title}, {where}: {'; '.join(medians) or 'no value'}."
             panels.append(plot)
-        found += figure(f"time-{name}", title, panels, arms.values(), {"first": not found})
-    return found
+        made += figure(f"time-{name}", title, panels, arms.values(), {"first": not made})
+    return made
 
 
 def distributions(cells: Cells, arms: Arms) -> list[Figure]:
     """Cumulative shares of two metrics."""
-    found = []
+    made = []
     for metric, over in _SPREAD:
         name = metric.name.removesuffix("_s")
         known = []
@@ -298,8 +300,8 @@ def distributions(cells: Cells, arms: Arms) -> list[Figure]:
         x = Axis(low=0, high=max(ends, default=0) * 1.05 or 1, title="ms")
         panels = [_distribution(f"d{id_}-{name}", where, metric, curves, x) for id_, where, curves in known]
         title = f"Distribution of the {metric.title[0].lower()}{metric.title[1:]}"
-        found += figure(f"spread-{name}", title, panels, arms.values(), {"over": over})
-    return found
+        made += figure(f"spread-{name}", title, panels, arms.values(), {"over": over})
+    return made
 
 
 def _values_ms(plan: Plan, metric: Metric, records: Records) -> list[float]:
@@ -320,7 +322,7 @@ def _shares(ordered: Sequence[float]) -> Points:
 def _distribution(
     id_: str, where: str, metric: Metric, curves: Sequence[tuple[Look, Sequence[float]]], x: Axis
 ) -> Plot:
-    plot, said = Plot(id_, where, x, Axis(low=0, high=100, unit=" %", most=5)), []
+    plot, quantiles = Plot(id_, where, x, Axis(low=0, high=100, unit=" %", most=5)), []
     for look, ordered in curves:
         steps = [(value, share) for value, share in _shares(ordered) if value <= x.high]
         corners = [(steps[0][0], 0.0)] if steps else []
@@ -329,6 +331,8 @@ def _distribution(
         plot.line([*corners, *((x.high, share) for _, share in corners[-1:])], look)
         plot.dots(steps[:: max(1, len(steps) // 8)], look)
         middle, tail = percentile(ordered, 50), percentile(ordered, 95)
-        said.append(f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}")
-    plot.alt = f"Cumulative distribution of {metric.name}, {where}: {'; '.join(said)}."
+        quantiles.append(
+            f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}"
+        )
+    plot.alt = f"Cumulative distribution of {metric.name}, {where}: {'; '.join(quantiles)}."
     return plot

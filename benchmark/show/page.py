@@ -38,7 +38,9 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
     gains = [gain for one in decision.loads for gain in (*one.by_class, *one.by_arm)]
     axis = ratio_axis((gain.ratio, gain.low, gain.high) for gain in gains)
-    elsewhere = [found for one in decision.loads if (found := pictures.answer(one, axis)) and one is not at]
+    elsewhere = [
+        picture for one in decision.loads if (picture := pictures.answer(one, axis)) and one is not at
+    ]
     together = ((one["text"], f"{one['class']} with {one['treatment']}") for one in run["crossover"])
     return filled(
         "report.html",
@@ -56,7 +58,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         elsewhere=elsewhere,
         others=list(pictures.by_other_metrics(summary, at)),
         treatments=pictures.treatments(at, axis),
-        why=pictures.why(at),
+        step_costs=pictures.step_costs(at),
         unexplained=_unexplained(summary, at),
         windows=figures.against_windows(decision.loads, predicted),
         shown=", ".join(shown) if len(shown) < len(run["arms"]) else "",
@@ -102,23 +104,23 @@ def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
     return [name for name in names if name in {*best, *(at.baseline for at in decision.loads)}]
 
 
-def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _together(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """The subjects of each text."""
-    found: dict[str, list[str]] = {}
-    for text, whom in said:
-        found.setdefault(text, []).append(whom)
-    return found
+    subjects: dict[str, list[str]] = {}
+    for text, whom in texts:
+        subjects.setdefault(text, []).append(whom)
+    return subjects
 
 
 def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]:
     """The reasons why steps are not known, each with its classes."""
     wanted = {(at.load, gain.class_, gain.arm) for gain in at.by_class if not gain.step_cost}
-    found = (
+    reasons = (
         (one["text"], one["class"])
         for one in summary["explanations"]
         if (Place.of(one).load, one["class"], one["treatment"]) in wanted
     )
-    return _together(found)
+    return _together(reasons)
 
 
 def predictions(raw: RawRun) -> list[dict[str, Any]]:
@@ -132,12 +134,12 @@ def predictions(raw: RawRun) -> list[dict[str, Any]]:
 
 def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     """The first message of each arm and error name."""
-    found: dict[tuple[str, str], str] = {}
+    messages: dict[tuple[str, str], str] = {}
     for record in raw.measured:
         if record.error is not None:
             message = " ".join((record.message or "").split())
-            found.setdefault((record.arm, record.error), message[:_MESSAGE_CHARS])
-    return found
+            messages.setdefault((record.arm, record.error), message[:_MESSAGE_CHARS])
+    return messages
 
 
 def _samples(raw: RawRun) -> list[dict[str, Any]]:
@@ -148,14 +150,14 @@ def _samples(raw: RawRun) -> list[dict[str, Any]]:
     for record in raw.measured:
         if record.text is not None:
             written.setdefault((record.arm, record.class_), []).append(record)
-    found = []
+    samples = []
     for class_, arm in product(plan.classes, plan.arms):
         names = (plan.baselines[arm.name], arm.name)
         pairs = pairs_of(*(written.get((name, class_), ()) for name in names)) if len({*names}) > 1 else ()
         if pairs:
             base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
-            found.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
-    return found
+            samples.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
+    return samples
 
 
 def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:
@@ -182,6 +184,6 @@ def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[st
 def _prompt_text(prompt: Prompt) -> str:
     if prompt.messages is None:
         return prompt.prompt or ""
-    texts = ((said.get("role"), said.get("content")) for said in prompt.messages)
+    texts = ((message.get("role"), message.get("content")) for message in prompt.messages)
     odd = "(content that is not plain text)"
     return "\n".join(f"{role}: {text if isinstance(text, str) else odd}" for role, text in texts)

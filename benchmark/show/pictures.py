@@ -100,7 +100,7 @@ def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Picture
             yield picture
 
 
-def why(at: AtLoad) -> Picture | None:
+def step_costs(at: AtLoad) -> Picture | None:
     """Tokens that a step yields against what it costs; None where no arm drafts, or its steps are not known."""
     known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class if gain.window]
     steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost]

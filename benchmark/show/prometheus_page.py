@@ -107,8 +107,8 @@ class Page:
         for metric in PUBLISHED:
             name = metric.prometheus_name
             yield from _head(name, "summary", metric.formula)
-            for cell, found in self._cells.items():
-                series, labels = found[metric.name], _labels(experiment, *cell)
+            for cell, of_metric in self._cells.items():
+                series, labels = of_metric[metric.name], _labels(experiment, *cell)
                 for share, value in series.quantiles(since_s):
                     if metric is not ERRORS:
                         yield _sample(name, value, **labels, quantile=f"{share:g}")
@@ -125,9 +125,9 @@ def _prices(raw: RawRun) -> Iterator[str]:
     plan, cells = raw.plan, sort_out(raw)
     for arm, class_, load in product(plan.arms, plan.classes, plan.loads):
         place = Place(class_, load)
-        if found := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
+        if price := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
             labels = _labels(plan.experiment, arm.name, class_, load_label(load))
-            yield _sample(COST.prometheus_name, found[COST.name], **labels)
+            yield _sample(COST.prometheus_name, price[COST.name], **labels)
 
 
 def _labels(*values: str) -> dict[str, str]:

@@ -137,9 +137,9 @@ class Publisher:
         try:
             answer = self._client.put_metric_data(Namespace=self._namespace, MetricData=data)
         except (BotoCoreError, ClientError) as error:
-            why = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise PublishError(
-                f"CloudWatch {self._namespace}: {why}; {after} calls before it were taken and noted, publish again for "
+                f"CloudWatch {self._namespace}: {reason}; {after} calls before it were taken and noted, publish again for "
                 "the rest (a call that timed out may then count twice)"
             ) from error
         return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
@@ -210,8 +210,8 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
             records = members[start : start + _REQUESTS_PER_PARCEL]
             values: dict[str, list[float]] = defaultdict(list)
             for record in records:
-                for name, found in published_values(record, plan.arm(arm).max_tokens_per_step).items():
-                    values[name] += found
+                for name, new in published_values(record, plan.arm(arm).max_tokens_per_step).items():
+                    values[name] += new
             data = [
                 {
                     "MetricName": metric.cloudwatch_name,
@@ -360,6 +360,6 @@ def upload(folder: Path, target: str, *, run_id: str, **where: str | None) -> li
             client.upload_file(str(path), parts.netloc, key)
             written.append(f"s3://{parts.netloc}/{key}")
     except (BotoCoreError, ClientError, S3UploadFailedError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise PublishError(f"S3 {target}: {why}; {folder} keeps everything, publish again") from error
+        reason = " ".join(str(error).split())
+        raise PublishError(f"S3 {target}: {reason}; {folder} keeps everything, publish again") from error
     return written

@@ -57,7 +57,7 @@ def lean(table: Table) -> tuple[Table, str]:
     columns = list(zip(*table.rows, strict=True))
     same = [i for i, column in enumerate(columns) if i and len(columns[i]) > 1 and len(set(column)) == 1]
     kept = [i for i in range(len(table.headings)) if i not in same]
-    said = "; ".join(
+    repeated = "; ".join(
         f"{table.headings[i]} {columns[i][0]}" for i in same if columns[i][0] not in ("", UNKNOWN)
     )
     left = Table(
@@ -66,7 +66,7 @@ def lean(table: Table) -> tuple[Table, str]:
         rows=[tuple(row[i] for i in kept) for row in table.rows],
         names=len([i for i in kept if i < table.names]),
     )
-    return left, said
+    return left, repeated
 
 
 def plain(value: float | None, form: str, unit: str = "") -> str:
@@ -212,7 +212,7 @@ def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
     of = dict.fromkeys((place.load, arm) for place, arm in cells)
     loads = dict.fromkeys(load for load, _ in of)
-    found = []
+    made = []
     for title, part, key, form in _BY_CLASS:
         rows = []
         for load, arm in of:
@@ -228,8 +228,8 @@ def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
         named = f"{title}, {next(iter(loads)).in_words}" if alone else title
         headings = ("load", "arm", *columns)[alone:]
         table = Table(title=named, headings=headings, rows=[row[alone:] for row in rows], names=2 - alone)
-        found += [table] if rows else []
-    return found
+        made += [table] if rows else []
+    return made
 
 
 def value_text(value: Any) -> str:
@@ -242,8 +242,8 @@ def engine_table(summary: Mapping[str, Any]) -> Table | None:
     """Every value that differs beyond speculation; None where none is known to."""
     rows = [
         (arm, one["path"], value_text(one["baseline"]), value_text(one["this"]))
-        for arm, found in summary.get("engines", {}).items()
-        for one in found["undeclared"]
+        for arm, engine in summary.get("engines", {}).items()
+        for one in engine["undeclared"]
     ]
     headings = ("arm", "key", "baseline", "this arm")
     return _some(Table(title="Compiled configurations", headings=headings, rows=rows, names=4))

@@ -25,7 +25,8 @@ from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, baseline_of, decide
 from benchmark.analyse.explanation import split_steps
-from benchmark.analyse.sentences import interval, money, sentences
+from benchmark.analyse.sentences import interval, money
+from benchmark.analyse.sentences import sentences as about_loads
 from benchmark.cell_size import cell_requests
 from benchmark.plan import Load
 from benchmark.show import tables
@@ -38,27 +39,27 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def filled(template: str, *, script: str = "", **content: Any) -> str:
     """A template with its content. A page has the style of all pages, and names the hash of its own `script` as the only one that
     a browser may run; lines of plain text are folded to the terminal's width."""
-    found = _templates().get_template(template)
+    made = _templates().get_template(template)
     if not template.endswith(".html"):
-        text = re.sub(r"\n{3,}", "\n\n", found.render(content)).strip("\n")
+        text = re.sub(r"\n{3,}", "\n\n", made.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     if script:
         text = (_TEMPLATES / script).read_text(encoding="utf-8")
         digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
         content |= {"script": text, "script_hash": f"sha256-{digest}"}
-    return found.render(content)
+    return made.render(content)
 
 
-def lines(name: str, *values: Any) -> list[str]:
+def sentences(name: str, *values: Any) -> list[str]:
     """The sentences that macro `name` of `sentences.txt` makes of the values, as plain text."""
     macro = getattr(_templates().get_template("sentences.txt").module, name)
     return [" ".join(line.split()) for line in str(macro(*values)).split("\n") if line.strip()]
 
 
-def said(name: str, *values: Any) -> str:
+def sentence(name: str, *values: Any) -> str:
     """The same of a macro that makes one sentence; empty where it makes none."""
-    return " ".join(lines(name, *values))
+    return " ".join(sentences(name, *values))
 
 
 def render(summary: Mapping[str, Any]) -> str:
@@ -72,7 +73,7 @@ def render_all(summary: Mapping[str, Any]) -> str:
 
 
 def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
-    from benchmark.show.pictures import why
+    from benchmark.show.pictures import step_costs
 
     def cells(at: AtLoad) -> tables.Table:
         title = f"Every cell, {at.load.in_words}: medians"
@@ -84,10 +85,10 @@ def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
         run=summary["run"],
         decision=decide(summary),
         everything=everything,
-        load_lines=list(sentences(summary)),
+        load_lines=list(about_loads(summary)),
         objectives=tables.objective_tables(summary),
         cells=cells,
-        why=why,
+        step_costs=step_costs,
         least_prompts=MIN_PROMPTS,
         equivalent=EQUIVALENT,
     )
@@ -146,10 +147,10 @@ def _templates() -> jinja2.Environment:
             "drawn": _drawn,
             "expected_verdicts": VERDICTS,
             "interval": interval,
-            "lines": lines,
+            "sentences": sentences,
             "load": _load,
         },
-        **{"made_up": MADE_UP, "place": Place.of, "said": said, "split_steps": split_steps},
+        **{"made_up": MADE_UP, "place": Place.of, "sentence": sentence, "split_steps": split_steps},
         **{"tables": tables, "verdicts": VERDICT_WORDS},
     }
     return made

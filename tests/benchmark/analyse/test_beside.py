@@ -20,7 +20,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show.page import render as render_page
 from benchmark.show.pictures import forecast
-from benchmark.show.text import render, render_all, said
+from benchmark.show.text import render, render_all, sentence
 from store.artifact import comparison
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, emulated, raw_run, store
@@ -301,8 +301,8 @@ def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_whe
         assert f"<strong>{name}</strong> {text}" in header
     content["arms"][1] |= {"chips": 1}
     unlike = "emulated trn2.48xlarge, 8 chips for steady; trn2.48xlarge, 1 chip for spec"
-    assert said("hardware", compared(tmp_path, emulated(raw), content)) == unlike
-    assert said("hardware", summarise(raw)) == "", "an older run"
+    assert sentence("hardware", compared(tmp_path, emulated(raw), content)) == unlike
+    assert sentence("hardware", summarise(raw)) == "", "an older run"
 
 
 @pytest.mark.parametrize("origin", ["measured", "emulated"])

@@ -22,9 +22,9 @@ from benchmark.show import page, tables
 from benchmark.show.drawing import Axis, Plot, looks, ratio_axis
 from benchmark.show.figures import against_windows
 from benchmark.show.page import predictions, render
-from benchmark.show.pictures import answer, by_other_metrics, treatments, why
+from benchmark.show.pictures import answer, by_other_metrics, step_costs, treatments
 from benchmark.show.tables import Table, lean
-from benchmark.show.text import render_all, said
+from benchmark.show.text import render_all, sentence
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, run_of, searched
 
@@ -272,7 +272,7 @@ def test_rows_of_the_answer_are_the_decision_and_why_is_tokens_against_the_cost_
 ) -> None:
     at = decide(summaries["reference"]).at
     axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
-    found, explained = answer(at, axis), why(at)
+    found, explained = answer(at, axis), step_costs(at)
     assert found
     assert explained
     assert [row[0] for row in found.table.rows] == [*CLASSES, "all classes"]
@@ -284,7 +284,7 @@ def test_rows_of_the_answer_are_the_decision_and_why_is_tokens_against_the_cost_
     assert treatments(at, axis) is None
     for _, _, tokens, cost, expected, _ in explained.table.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
-    assert why(decide(summaries["two endpoints"]).at) is None
+    assert step_costs(decide(summaries["two endpoints"]).at) is None
 
 
 def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
@@ -317,12 +317,12 @@ def test_a_bar_that_passes_the_mark_beside_the_verdict_slower_is_cautioned(
     runs: dict[str, RawRun], summaries: Summaries
 ) -> None:
     summary = copy.deepcopy(dict(summaries["reference"]))
-    assert said("past_break_even", decide(summary).at) == ""
+    assert sentence("past_break_even", decide(summary).at) == ""
     slower = {"verdict": "slower", "verdict_holm": "slower", "ratio": 0.9, "ci_low": 0.88, "ci_high": 0.92}
     for one in summary["comparisons"]:
         if one["class"] == "json" and one["metric"] == "tpot_s":
             one |= slower
-    caution = said("past_break_even", decide(summary).at)
+    caution = sentence("past_break_even", decide(summary).at)
     begins = "Caution: the bar passes the mark, but the verdict is slower: json with qwen-sd-vllm ("
     assert caution.startswith(begins)
     assert "code with" not in caution
