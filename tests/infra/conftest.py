@@ -1,4 +1,4 @@
-"""One synth for all tests of the stacks: the reference experiment, beside it three variants, and what may become of it.
+"""One synth for all tests of the stacks: the reference experiment, beside it variants, and what may become of it.
 
 `pytest tests/infra -m "not slow"` asserts over the templates in less than 20 s; what is slow
 are cfn-lint over the same templates, and CloudFormation's validation with a synth of its own.
@@ -22,6 +22,7 @@ from experiment import Experiment, load
 from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import Lasting
 from infra.synthesis import app_of, configure
+from tests.conftest import ROOT
 from tests.infra.templates import Deployment, Deployments
 
 if TYPE_CHECKING:
@@ -29,27 +30,37 @@ if TYPE_CHECKING:
 
 gc.set_threshold(100_000, 50, 50)
 """A synth makes many objects that all stay: looking for garbage among them took a sixth of these tests' time."""
-
-ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "arn:aws:iam::111122223333:role/platform/admin"
 SECOND_ADMIN = "arn:aws:iam::111122223333:role/platform/second"
+PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
 KEY = "arn:aws:kms:us-east-2:111122223333:key/0a1b2c3d-0000-4000-8000-000000000000"
 DESTINATION = "arn:aws:logs:us-east-2:444455556666:destination:central"
-WANTED = Lasting(
-    admins=(ADMIN,),
-    build_images="codebuild",
-    kms_key=KEY,
-    log_days=365,
-    log_destination=DESTINATION,
-    tags={"cost-center": "4711"},
-)
-PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
+RESERVATION = "cr-0123456789abcdef0"
+TEAM = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
+DEPLOYED = {
+    "opened": TEAM.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"}),
+    "rented": Lasting(workloads="gitops"),
+    "small": Lasting(),
+    "within": Lasting(
+        admins=(ADMIN,),
+        build_images="codebuild",
+        kms_key=KEY,
+        log_days=365,
+        log_destination=DESTINATION,
+        tags={"cost-center": "4711"},
+    ),
+    "joined": TEAM,
+    "beside": TEAM,
+    "sharing": TEAM,
+    "later": Lasting(admins=(SECOND_ADMIN, ADMIN)),
+}
+"""With which settings each variant is deployed."""
 
 
 @pytest.fixture(scope="session")
-def experiment() -> Experiment:
+def experiment(reference: Experiment) -> Experiment:
     """The reference experiment."""
-    return load(ROOT / "experiments" / "qwen3-32b.yaml")
+    return reference
 
 
 def changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
@@ -78,7 +89,7 @@ def rented(experiment: Experiment) -> Experiment:
     bucket, an arm promoted that scales."""
     block = Capacity(
         kind="capacity-block",
-        reservation_id="cr-0123456789abcdef0",
+        reservation_id=RESERVATION,
         availability_zone="us-east-2b",
         ends_at="2026-12-01T11:30:00Z",
     )
@@ -86,8 +97,7 @@ def rented(experiment: Experiment) -> Experiment:
     serving = experiment.baseline.serving.model_copy(update=plugin)
     target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
-    serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
-    promoted = replace(experiment, arms=arms, serve=serve)
+    promoted = replace(experiment, arms=arms, serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2))
     return changed(promoted, "rented", off_at_utc="23:45", capacity=block)
 
 
@@ -95,9 +105,6 @@ def rented(experiment: Experiment) -> Experiment:
 def later(experiment: Experiment) -> Experiment:
     """The reference, changed under what is deployed: another first zone, a reservation there, and whatever else may
     move."""
-    reserved = Capacity(
-        kind="reservation", reservation_id="cr-0123456789abcdef0", availability_zone="us-east-2c"
-    )
     return changed(
         experiment,
         experiment.name,
@@ -106,7 +113,7 @@ def later(experiment: Experiment) -> Experiment:
         availability_zones=("us-east-2c", "us-east-2a"),
         nodes=1,
         max_nodes=3,
-        capacity=reserved,
+        capacity=Capacity(kind="reservation", reservation_id=RESERVATION, availability_zone="us-east-2c"),
         network=Network(nat_gateways=3, interface_endpoints=True),
         off_at_utc="05:00",
     )
@@ -114,7 +121,7 @@ def later(experiment: Experiment) -> Experiment:
 
 @pytest.fixture(scope="session")
 def within(experiment: Experiment) -> Experiment:
-    """The reference in an existing VPC of an account that has wishes (`WANTED`), with a subnet in the zone that would be the third."""
+    """The reference in an existing VPC of an account that has wishes, with a subnet in the zone that would be the third."""
     subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
     network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
     return changed(experiment, "within", network=network, availability_zones=tuple(subnets))
@@ -147,17 +154,6 @@ def small() -> Experiment:
 
 @pytest.fixture(scope="session")
 def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]:
-    team = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
-    stages = {
-        "opened": team.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"}),
-        "rented": Lasting(workloads="gitops"),
-        "small": Lasting(),
-        "within": WANTED,
-        "joined": team,
-        "beside": team,
-        "sharing": team,
-        "later": Lasting(admins=(SECOND_ADMIN, ADMIN)),
-    }
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
         app = app_of(configure({}), outdir=outdir, validation=False)
@@ -167,7 +163,7 @@ def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]
         from infra.deployment import add_stacks
         from infra.nag import Rules
 
-        for name, lasting in stages.items():
+        for name, lasting in DEPLOYED.items():
             one = request.getfixturevalue(name)
             add_stacks(cdk.Stage(app, name), experiment=one, files=render(one), lasting=lasting)
         rules = Rules(app)
@@ -175,17 +171,6 @@ def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]
         with suppress(RuntimeError):  # of a finding, which test_rules tells
             app.synth()
         yield Path(outdir), rules
-
-
-@pytest.fixture(scope="session")
-def made(assembly: Path) -> Deployments:
-    """What the experiments deploy."""
-    variants = {
-        name: Deployment.read(assembly / f"assembly-{name}")
-        for name in Deployments._fields
-        if name != "reference"
-    }
-    return Deployments(reference=Deployment.read(assembly), **variants)
 
 
 @pytest.fixture(scope="session")
@@ -201,15 +186,18 @@ def rules(_synthesized: tuple[Path, Rules]) -> Rules:
 
 
 @pytest.fixture(scope="session")
+def made(assembly: Path) -> Deployments:
+    """What the experiments deploy."""
+    variants = {name: Deployment.read(assembly / f"assembly-{name}") for name in DEPLOYED}
+    return Deployments(reference=Deployment.read(assembly), **variants)
+
+
+@pytest.fixture(scope="session")
 def templates(assembly: Path) -> list[Path]:
     """As files: every template of the reference, and of the variants those in which they differ from it."""
-    differing = [
-        path
-        for path in assembly.glob("assembly-*/*.template.json")
-        if re.match(
-            "(opened){2}(network|cluster|nodes|workloads)|(rented){2}nodes|(sharing){2}workloads|"
-            "(within){2}(cluster|nodes|storage|workloads)|(joined){2}(identity|nodes|workloads)",
-            path.name,
-        )
-    ]
-    return sorted([*assembly.glob("*.template.json"), *differing])
+    differing = re.compile(
+        "(opened){2}(network|cluster|nodes|workloads)|(rented){2}nodes|(sharing){2}workloads|"
+        "(within){2}(cluster|nodes|storage|workloads)|(joined){2}(identity|nodes|workloads)"
+    )
+    variants = [path for path in assembly.glob("assembly-*/*.template.json") if differing.match(path.name)]
+    return sorted([*assembly.glob("*.template.json"), *variants])

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aws_cdk.assertions import Template
-
 ROOT = Path(__file__).resolve().parents[2]
-ACCOUNT = "111122223333"
-REGION = "us-east-2"
+ACCOUNT, REGION = "111122223333", "us-east-2"
 STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability")
 _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
@@ -44,6 +40,11 @@ class Resource:
     def waits_for(self) -> list[str]:
         return list(self.body.get("DependsOn", []))
 
+    @property
+    def role_name(self) -> str:
+        """Of a role, the name or the logical id."""
+        return str(resolved(self.properties.get("RoleName", self.logical_id)))
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -56,8 +57,8 @@ class Deployment:
 
     @classmethod
     def read(cls, outdir: Path) -> Deployment:
-        """What stands in a cloud assembly, by the parts that the stacks are."""
-        templates, assets, found = {}, {}, {}
+        """What is in a cloud assembly, by the parts that the stacks are."""
+        templates, assets, artifacts = {}, {}, {}
         for name, one in json_of(outdir / "manifest.json")["artifacts"].items():
             if one["type"] == "aws:cloudformation:stack":
                 said = one["properties"]
@@ -65,22 +66,18 @@ class Deployment:
                 path = outdir / said["templateFile"]
                 templates[part] = json_of(path)
                 assets[part] = json_of(path.with_name(path.name.replace(".template.", ".assets.")))
-                found[part] = one
-        return cls(templates, assets, found)
-
-    def template(self, stack: str) -> Template:
-        """For the assertions of the CDK."""
-        return Template.from_json(self.templates[stack])
+                artifacts[part] = one
+        return cls(templates, assets, artifacts)
 
     def resources(self, type_: str | None = None, stack: str | None = None, **chosen: Any) -> list[Resource]:
         """Every resource, or those of a type or a stack, or with these properties."""
-        return [
-            one
-            for one in self._all()
-            if type_ in (None, one.type)
-            and stack in (None, one.stack)
-            and (not chosen or chosen.items() <= resolved(one.properties).items())
+        found = [
+            Resource(part, logical_id, body)
+            for part, template in self.templates.items()
+            for logical_id, body in template["Resources"].items()
+            if type_ in (None, body["Type"]) and stack in (None, part)
         ]
+        return [one for one in found if not chosen or chosen.items() <= resolved(one.properties).items()]
 
     def properties(self, type_: str, stack: str | None = None, **chosen: Any) -> list[Properties]:
         """The same resources' properties."""
@@ -95,24 +92,18 @@ class Deployment:
         """Statements of every role of these stacks, or of all: by the name of the role, or by its logical id."""
         found: dict[str, list[dict[str, Any]]] = {}
         for stack in stacks or self.templates:
-            roles = self.resources("AWS::IAM::Role", stack)
-            names = {f"<{one.logical_id}>": _name(one) for one in roles}
-            for one in roles:
-                documents = [policy["PolicyDocument"] for policy in one.properties.get("Policies", ())]
-                assert _name(one) not in found
-                found[_name(one)] = [
-                    each for document in documents for each in as_list(document["Statement"])
-                ]
+            names = {}
+            for role in self.resources("AWS::IAM::Role", stack):
+                names[f"<{role.logical_id}>"] = name = role.role_name
+                assert name not in found
+                found[name] = []
+                for policy in role.properties.get("Policies", ()):
+                    found[name] += as_list(policy["PolicyDocument"]["Statement"])
             for policy in self.properties("AWS::IAM::Policy", stack):
                 for holder in map(resolved, policy["Roles"]):
                     statements = found.setdefault(names.get(holder, holder), [])
                     statements += as_list(policy["PolicyDocument"]["Statement"])
         return found
-
-    def _all(self) -> Iterator[Resource]:
-        for stack, template in self.templates.items():
-            for logical_id, body in template["Resources"].items():
-                yield Resource(stack, logical_id, body)
 
 
 class Deployments(NamedTuple):
@@ -129,17 +120,11 @@ class Deployments(NamedTuple):
     later: Deployment
 
 
-def _name(role: Resource) -> str:
-    return str(resolved(role.properties.get("RoleName", role.logical_id)))
-
-
 def resolved(value: Any) -> Any:
     """The value as CloudFormation would make it in account 111122223333; references stay recognizable text."""
-    if isinstance(value, list):
-        return [resolved(item) for item in value]
-    if not isinstance(value, dict):
-        return value
     match value:
+        case list():
+            return [resolved(item) for item in value]
         case {"Ref": name}:
             return _PSEUDO.get(name, f"<{name}>")
         case {"Fn::Join": [separator, parts]}:
@@ -152,7 +137,9 @@ def resolved(value: Any) -> Any:
             return f"<{name}>"
         case {"Fn::If": [_, then, _]}:
             return resolved(then)
-    return {key: resolved(inner) for key, inner in value.items()}
+        case dict():
+            return {key: resolved(inner) for key, inner in value.items()}
+    return value
 
 
 def as_list(value: Any) -> list[Any]:
