@@ -45,19 +45,16 @@ def commands(project: Properties, phase: str = "build") -> list[str]:
 def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for_each_other(
     pipeline: Deployment, configuration: PipelineConfiguration
 ) -> None:
-    properties = pipeline.only("AWS::CodePipeline::Pipeline").properties
+    properties, settings = pipeline.only("AWS::CodePipeline::Pipeline").properties, configuration.settings
     assert (properties["PipelineType"], properties["ExecutionMode"]) == ("V2", "QUEUED")
     (source,) = properties["Stages"][0]["Actions"]
     assert source["ActionTypeId"]["Provider"] == "CodeStarSourceConnection"
     named = [source["Configuration"][key] for key in ("ConnectionArn", "FullRepositoryId", "BranchName")]
-    assert named == [
-        configuration.settings.connection,
-        configuration.settings.repository,
-        configuration.settings.branch,
-    ]
+    assert named == [settings.connection, settings.repository, settings.branch]
     order = actions(pipeline)
     assert list(order) == ["Source", "Build", "UpdatePipeline", "Assets", "dev", "prod"]
     assert order["Build"] == ["Checks", "Synth"]
+    assert order["Assets"] == ["FileAssets"], "one build publishes all"
     assert commands(project(pipeline, "Checks")) == ["./scripts/test"]
     dev, prod = order["dev"], order["prod"]
     deployed = max(place for place, name in enumerate(dev) if name.endswith(".Deploy"))
@@ -65,11 +62,8 @@ def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for
     assert "ApproveTrn2Nodes" not in dev
     assert "qwen3-32b-workloads.Deploy" in dev
     assert prod[0] == "ApproveTrn2Nodes", "nothing happens before the approval"
-    assert [name for name in prod if name in ("ProdCompile", "ProdSmoke", "ProdBenchmark")] == [
-        "ProdCompile",
-        "ProdSmoke",
-        "ProdBenchmark",
-    ]
+    steps = ["ProdCompile", "ProdSmoke", "ProdBenchmark"]
+    assert [name for name in prod if name in steps] == steps
     assert prod.index("qwen3-32b-nodes.Deploy") < prod.index("ProdCompile")
 
 
@@ -87,29 +81,38 @@ def synthesized(pipeline: Deployment, tmp_path_factory: pytest.TempPathFactory) 
     return folder / "cdk.out"
 
 
+@pytest.mark.parametrize(
+    ("build", "program", "command"),
+    [
+        (
+            "SelfMutation",
+            "aws-cdk",
+            "cli/node_modules/.bin/cdk -a . deploy pipeline --require-approval=never --verbose",
+        ),
+        ("Assets", "@aws-cdk/cdk-assets-lib", "node publish/publish_assets.js ."),
+    ],
+)
 def test_deploying_and_publishing_run_what_was_installed_from_a_lock_file_with_a_hash_for_every_package(
-    pipeline: Deployment, synthesized: Path
+    pipeline: Deployment, synthesized: Path, build: str, program: str, command: str
 ) -> None:
-    for build, program in (("SelfMutation", "aws-cdk"), ("Assets", "@aws-cdk/cdk-assets-lib")):
-        (line,) = commands(project(pipeline, build), "install")
-        found = re.fullmatch(r"npm ci --ignore-scripts --no-audit --no-fund --prefix (\w+)", line)
-        assert found, line
-        wanted = json_of(synthesized / found[1] / "package.json")
-        lock = json_of(synthesized / found[1] / "package-lock.json")["packages"]
-        for key in ("dependencies", "devDependencies"):
-            assert lock[""].get(key) == wanted.get(key), "the lock file is of another package.json"
-        assert re.fullmatch(r"\d+\.\d+\.\d+", lock[f"node_modules/{program}"]["version"])
-        # A bundled package is part of the archive whose hash is checked.
-        packages = {name: one for name, one in lock.items() if name and not one.get("inBundle")}
-        hashes = {name: str(one.get("integrity")) for name, one in packages.items()}
-        assert [name for name, text in hashes.items() if not text.startswith("sha512-")] == []
-    assert commands(project(pipeline, "SelfMutation")) == [
-        "cli/node_modules/.bin/cdk -a . deploy pipeline --require-approval=never --verbose"
-    ]
-    assert actions(pipeline)["Assets"] == ["FileAssets"], "one build publishes all"
-    publishing = project(pipeline, "Assets")
-    assert commands(publishing) == ["node publish/publish_assets.js ."]
-    assert not publishing["Environment"].get("PrivilegedMode")
+    found = project(pipeline, build)
+    assert commands(found) == [command]
+    assert not found["Environment"].get("PrivilegedMode")
+    (line,) = commands(found, "install")
+    installed = re.fullmatch(r"npm ci --ignore-scripts --no-audit --no-fund --prefix (\w+)", line)
+    assert installed, line
+    wanted = json_of(synthesized / installed[1] / "package.json")
+    lock = json_of(synthesized / installed[1] / "package-lock.json")["packages"]
+    for key in ("dependencies", "devDependencies"):
+        assert lock[""].get(key) == wanted.get(key), "the lock file is of another package.json"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", lock[f"node_modules/{program}"]["version"])
+    # A bundled package is part of the archive whose hash is checked.
+    packages = {name: one for name, one in lock.items() if name and not one.get("inBundle")}
+    hashes = {name: str(one.get("integrity")) for name, one in packages.items()}
+    assert [name for name, text in hashes.items() if not text.startswith("sha512-")] == []
+
+
+def test_the_script_that_publishes_is_javascript(synthesized: Path) -> None:
     script = str(synthesized / "publish/publish_assets.js")
     subprocess.run([str(ROOT / "node_modules/.bin/node"), "--check", script], check=True, timeout=60)
 
@@ -124,11 +127,9 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
     for build in builds:
         phases = json.loads(build["Source"]["BuildSpec"])["phases"]
         assert phases["install"]["runtime-versions"] == {"python": "3.11", "nodejs": "22"}
-        installed = " ".join(phases["install"].get("commands", ()))
-        assert "npm install" not in installed
-        assert "latest" not in installed
         lines += [line for phase in phases.values() for line in phase.get("commands", ())]
     for line in lines:
+        assert not re.search("npm install|latest", line)
         subprocess.run(["sh", "-n", "-c", line], check=True)
     words = {word.removeprefix("./") for line in lines for word in line.split()}
     scripts = {word for word in words if re.fullmatch(r"scripts/[^*]+|trnspec", word)}
@@ -141,11 +142,9 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
 def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
     pipeline: Deployment, stages: Stages, tmp_path: Path
 ) -> None:
-    files = [
-        ROOT / "trnspec",
-        *(one for name in (".ci", "lab", "scripts") for one in (ROOT / name).rglob("*")),
-    ]
-    programs = [one.relative_to(ROOT) for one in files if one.is_file() and one.stat().st_mode & 0o100]
+    files = [one for name in (".ci", "lab", "scripts") for one in (ROOT / name).rglob("*")]
+    files = [one for one in (ROOT / "trnspec", *files) if one.is_file() and one.stat().st_mode & 0o100]
+    programs = [one.relative_to(ROOT) for one in files]
     assert len(programs) >= 10
     for part in ("Checks", "Synth", "DevSmoke", "ProdCompile"):
         folder = tmp_path / part
@@ -159,19 +158,14 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
         assert commands(one, "install")[0] == "chmod +x trnspec scripts/*"
 
 
-def test_compiling_may_take_hours_in_both_accounts(pipeline: Deployment, stages: Stages) -> None:
-    inside = stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-compile").properties["TimeoutInMinutes"]
-    assert inside == 8 * 60
-    waiting = project(pipeline, "ProdCompile")
-    assert waiting["TimeoutInMinutes"] > inside
-    (line,) = [text for text in commands(waiting) if "deliver" in text]
-    assert line.endswith("--minutes 480")
-
-
 @pytest.mark.parametrize("hours", [1, MOST_HOURS])
-def test_codebuild_takes_the_timeout_of_every_build_for_all_hours_that_are_accepted(
-    configuration: PipelineConfiguration, hours: int
+def test_compiling_may_take_hours_in_both_accounts_as_codebuild_takes_them(
+    pipeline: Deployment, stages: Stages, configuration: PipelineConfiguration, hours: int
 ) -> None:
+    inside = stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-compile").properties["TimeoutInMinutes"]
+    waiting = project(pipeline, "ProdCompile")
+    assert waiting["TimeoutInMinutes"] > inside == 8 * 60
+    assert commands(waiting)[-1].endswith("--minutes 480")
     model = botocore.session.get_session().get_service_model("codebuild")
     settings = configuration.settings.model_copy(update={"compile_hours": hours})
     limits = model.shape_for("BuildTimeOut").metadata
@@ -180,7 +174,7 @@ def test_codebuild_takes_the_timeout_of_every_build_for_all_hours_that_are_accep
             assert limits["min"] <= minutes <= limits["max"], step.name
 
 
-def test_builds_that_talk_to_a_cluster_stand_in_private_subnets_and_dev_starts_no_trn2_node(
+def test_builds_that_talk_to_a_cluster_are_in_private_subnets_and_dev_starts_no_trn2_node(
     stages: Stages, configuration: PipelineConfiguration
 ) -> None:
     for stage, steps in (("dev", dev_steps(configuration.dev)), ("prod", prod_steps(configuration))):
@@ -196,8 +190,8 @@ def test_builds_that_talk_to_a_cluster_stand_in_private_subnets_and_dev_starts_n
     assert nodes["ScalingConfig"]["DesiredSize"] == 0
 
 
-def test_a_stage_is_in_its_own_account_and_follows_its_wishes(
-    stages: Stages, configuration: PipelineConfiguration
+def test_a_stage_is_in_its_own_account_and_follows_its_wishes_and_looks_nothing_up(
+    stages: Stages, configuration: PipelineConfiguration, assembly: Path
 ) -> None:
     for stage, kept in ((configuration.dev, (90, None)), (configuration.prod, (365, PROD_KEY))):
         found = stages[stage.name]
@@ -207,6 +201,7 @@ def test_a_stage_is_in_its_own_account_and_follows_its_wishes(
         environments = {one["environment"] for one in found.artifacts.values()}
         assert environments == {f"aws://{stage.account}/us-east-2"}
     assert PROD_KEY in str(stages["prod"].rights("delivery-role"))
+    assert not [path for path in assembly.rglob("manifest.json") if "missing" in json_of(path)]
 
 
 def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_after_it_was_made(
@@ -223,10 +218,6 @@ def test_a_stage_in_an_existing_cluster_joins_its_group_and_its_role_is_let_in_a
     assert [name for name in stage.artifacts["identity"]["dependencies"] if "deliveryrole" in name]
 
 
-def test_nothing_is_looked_up(assembly: Path) -> None:
-    assert not [path for path in assembly.rglob("manifest.json") if "missing" in json_of(path)]
-
-
 def test_empty_stacks_are_deleted_before_the_first_change_set_and_after_the_approval(
     pipeline: Deployment, configuration: PipelineConfiguration
 ) -> None:
@@ -236,15 +227,11 @@ def test_empty_stacks_are_deleted_before_the_first_change_set_and_after_the_appr
             kind = one["Configuration"].get("ActionMode", one["Name"])
             orders.setdefault(kind, []).append(one["RunOrder"])
         name = stage["Name"].capitalize()
+        assert max(orders.get("ApproveTrn2Nodes", [0])) < min(orders[f"{name}Clear"])
         assert max(orders[f"{name}Clear"]) < min(orders["CHANGE_SET_REPLACE"])
-        if name == "Prod":
-            assert max(orders["ApproveTrn2Nodes"]) < min(orders["ProdClear"])
-        account = getattr(configuration, stage["Name"]).account
-        assert commands(project(pipeline, f"{name}Clear")) == [
-            "scripts/setup",
-            ".venv/bin/python -m operations.delivery clear experiments/qwen3-32b.yaml --role "
-            f"arn:aws:iam::{account}:role/speculation-clear",
-        ]
+        role = f"arn:aws:iam::{getattr(configuration, stage['Name']).account}:role/speculation-clear"
+        deleting = ".venv/bin/python -m operations.delivery clear experiments/qwen3-32b.yaml --role"
+        assert commands(project(pipeline, f"{name}Clear")) == ["scripts/setup", f"{deleting} {role}"]
 
 
 def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) -> None:
@@ -254,12 +241,6 @@ def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) ->
     assert lines[2] == ".venv/bin/python -m benchmark gate results/run --baseline results/baseline"
 
 
-def test_every_role_carries_the_boundary(pipeline: Deployment, stages: Stages) -> None:
-    roles = [role for one in (pipeline, *stages.values()) for role in one.properties("AWS::IAM::Role")]
-    assert len(roles) > 30
-    assert all("policy/speculation-boundary" in json.dumps(role["PermissionsBoundary"]) for role in roles)
-
-
 def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewed(
     pipeline: Deployment, configuration: PipelineConfiguration
 ) -> None:
@@ -267,20 +248,21 @@ def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewe
     tested, reviewed = commands(found)
     assert tested == "./scripts/test"
     assert reviewed.startswith('./trnspec review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"')
-    assert found["Source"]["Auth"] == {
-        "Type": "CODECONNECTIONS",
-        "Resource": configuration.settings.pull_request_connection,
-    }
+    connection = configuration.settings.pull_request_connection
+    assert found["Source"]["Auth"] == {"Type": "CODECONNECTIONS", "Resource": connection}
     assert "GitCloneDepth" not in found["Source"], "the review reads the base from git"
-    assert found["Triggers"]["PullRequestBuildPolicy"] == {
-        "RequiresCommentApproval": "ALL_PULL_REQUESTS",
-        "ApproverRoles": ["GITHUB_ADMIN"],
-    }
+    approval = {"RequiresCommentApproval": "ALL_PULL_REQUESTS", "ApproverRoles": ["GITHUB_ADMIN"]}
+    assert found["Triggers"]["PullRequestBuildPolicy"] == approval
     assert not found["Environment"].get("PrivilegedMode")
 
 
-def test_the_experiments_name_in_the_path_of_a_construct_makes_no_data_again(stages: Stages) -> None:
+def test_every_role_carries_the_boundary_and_a_name_in_a_path_makes_no_data_again(
+    pipeline: Deployment, stages: Stages
+) -> None:
     """New are a permission, and a policy under a name of its own, which CDK names after the path."""
+    roles = [role for one in (pipeline, *stages.values()) for role in one.properties("AWS::IAM::Role")]
+    assert len(roles) > 30
+    assert all("policy/speculation-boundary" in json.dumps(role["PermissionsBoundary"]) for role in roles)
     before = before_paths("dev")
     assert made_again(before, stages["dev"]) == []
     assert moved(before, stages["dev"]) == {"AWS::Lambda::Permission", "AWS::IAM::Policy"}

@@ -95,19 +95,18 @@ def test_no_role_of_the_pipeline_or_of_a_stages_steps_may(
 
 def test_only_prods_steps_may_start_trn2_nodes_and_nobody_system_nodes(of_stages: dict[str, Rights]) -> None:
     def may(group: str) -> set[tuple[str, str]]:
-        arns = {
-            stage: f"arn:aws:eks:us-east-2:{account}:nodegroup/qwen3-32b/{group}"
-            for stage, account in (("dev", DEV), ("prod", PROD))
-        }
         return {
             (stage, name)
-            for stage, arn in arns.items()
+            for stage, account in (("dev", DEV), ("prod", PROD))
             for name, statements in of_stages[stage].items()
-            if allows(Request("eks:UpdateNodegroupConfig", arn), statements)
+            if allows(
+                Request("eks:UpdateNodegroupConfig", f"{group.replace('ACCOUNT', account)}"), statements
+            )
         }
 
-    assert may("qwen3-32b-trn2-a-on-demand-d2-28/0a1b2c3d") == {("prod", "qwen3-32b-us-east-2-delivery")}
-    assert may("qwen3-32b-system/0a") == set()
+    groups = "arn:aws:eks:us-east-2:ACCOUNT:nodegroup/qwen3-32b/qwen3-32b"
+    assert may(f"{groups}-trn2-a-on-demand-d2-28/0a1b2c3d") == {("prod", "qwen3-32b-us-east-2-delivery")}
+    assert may(f"{groups}-system/0a") == set()
 
 
 @pytest.mark.parametrize(
@@ -131,27 +130,20 @@ def test_prods_steps_may_do_what_a_run_does_in_the_buckets(
     assert not allows(request, of_stages["dev"]["qwen3-32b-us-east-2-delivery"])
 
 
-def test_each_stage_is_started_by_its_own_role_only(
+def test_each_stage_is_started_and_its_empty_stacks_deleted_by_its_own_role_only(
     of_pipeline: Rights, stages: dict[str, Deployment]
 ) -> None:
-    """And trusts nobody else of the pipeline's account."""
+    """And it trusts nobody else of the pipeline's account."""
     for name, account in (("dev", DEV), ("prod", PROD)):
-        starter = f"arn:aws:iam::{account}:role/qwen3-32b-us-east-2-delivery-start"
-        request = Request("sts:AssumeRole", starter, {TAG: None})
         own = f"speculation-delivery-us-east-2-{name}-steps"
-        assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
+        for taken in ("qwen3-32b-us-east-2-delivery-start", "speculation-clear"):
+            request = Request("sts:AssumeRole", f"arn:aws:iam::{account}:role/{taken}", {TAG: None})
+            assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
         role = stages[name].only("AWS::IAM::Role", "delivery").properties
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert resolved(statement["Principal"]["AWS"]) == f"arn:aws:iam::{PIPELINE}:root"
         trusted = {"aws:PrincipalArn": f"arn:aws:iam::{PIPELINE}:role/{own}"}
         assert resolved(statement["Condition"]) == {"ArnEquals": trusted}
-
-
-def test_a_stages_empty_stacks_are_deleted_by_its_own_steps_only(of_pipeline: Rights) -> None:
-    for name, account in (("dev", DEV), ("prod", PROD)):
-        request = Request("sts:AssumeRole", f"arn:aws:iam::{account}:role/speculation-clear", {TAG: None})
-        own = f"speculation-delivery-us-east-2-{name}-steps"
-        assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
 
 
 def test_the_pull_requests_role_fetches_code_by_its_own_connection_and_writes_its_log_only(

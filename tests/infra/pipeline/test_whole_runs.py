@@ -45,22 +45,28 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 
 ROLE = "qwen3-32b-us-east-2-delivery"
-_CHANGED = {
-    "": ("configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"),
-    "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
-    "batch": ("cronjobs", "jobs"),
-    "networking.k8s.io": ("ingresses", "networkpolicies"),
-    "policy": ("poddisruptionbudgets",),
-}
+VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 EDIT = [
-    *(
-        {
-            "apiGroups": [group],
-            "resources": [*kinds],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-        }
-        for group, kinds in _CHANGED.items()
-    ),
+    {
+        "apiGroups": [""],
+        "resources": [
+            "configmaps",
+            "persistentvolumeclaims",
+            "pods",
+            "secrets",
+            "serviceaccounts",
+            "services",
+        ],
+        "verbs": VERBS,
+    },
+    {
+        "apiGroups": ["apps"],
+        "resources": ["daemonsets", "deployments", "replicasets", "statefulsets"],
+        "verbs": VERBS,
+    },
+    {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": VERBS},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": VERBS},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": VERBS},
     {
         "apiGroups": [""],
         "resources": ["events", "namespaces", "pods/log", "resourcequotas"],
@@ -267,6 +273,7 @@ def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role
 ) -> None:
     stage, step = configuration.prod, prod_steps(configuration)[0]
     monkeypatch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
+    monkeypatch.setattr(delivery, "Clock", FakeClock)
     shared_client("codebuild").create_project(
         name=project_name(stage, step),
         source={"type": "S3", "location": "bucket/key"},
