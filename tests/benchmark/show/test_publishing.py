@@ -26,6 +26,7 @@ from benchmark.show.publishing import (
     MAX_BYTES,
     MAX_DATA,
     MAX_VALUES,
+    Growing,
     Publisher,
     calls,
     follow,
@@ -121,6 +122,37 @@ def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: 
     assert (client.requests, done.requests + done.already_there) == (300, 300)
     other.meta.endpoint_url = "http://elsewhere"
     assert Publisher(tmp_path, NAMESPACE, other).publish(raw).requests == 300
+
+
+def test_two_that_publish_one_run_send_no_request_twice(tmp_path: Path) -> None:
+    raw, client = raw_run(*(answered(pair=i) for i in range(9))), FakeCloudWatch()
+    one, other = (Publisher(tmp_path, NAMESPACE, client) for _ in range(2))
+    for requests in (2, 5, 9):
+        for publisher in (one, other):
+            publisher.publish(replace(raw, requests=raw.requests[:requests]))
+    assert client.requests == 9
+    assert len((tmp_path / "published.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_growing_journal_is_read_once_and_a_line_that_is_not_whole_later(tmp_path: Path) -> None:
+    holds(tmp_path / "whole", 3)
+    text, path, lines = (
+        (tmp_path / "whole" / "requests.jsonl").read_bytes(),
+        tmp_path / "requests.jsonl",
+        list[str](),
+    )
+    journal, cut = Growing(tmp_path), text.rindex(b"\n", 0, -1) + 9
+    assert journal.read(lines.append) is None
+    known = []
+    for more in (b"damaged\n", text[:cut], text[cut:], b"{}\n"):
+        with path.open("ab") as file:
+            file.write(more)
+        raw = journal.read(lines.append)
+        known.append(len(raw.requests) if raw else None)
+    assert known == [None, 2, 3, 3]
+    assert [line.partition(" (")[0] for line in lines] == [
+        f"requests.jsonl: line {number} cannot be used and is left out" for number in (1, 6)
+    ]
 
 
 def test_calls_stay_within_cloudwatchs_limits() -> None:
