@@ -1,4 +1,4 @@
-"""`python -m cdk8s_charts [EXPERIMENT ...]`: write `manifests/<experiment>/`, the objects that reviewers read."""
+"""Write manifests/<experiment>/, the objects that reviewers read; without experiments, of all files of experiments/."""
 
 from __future__ import annotations
 
@@ -7,45 +7,40 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import click
 
 from cdk8s_charts.manifests import folder_of, region_in, stale, texts, write
-from core.argparse_help import Parser
-from core.edge import guarded
+from core.command_line import SETTINGS, carried_out
 from core.findings import Misuse
 from core.words import count
 from experiment import Experiment, InvalidExperiment, load
 
 ROOT = Path(__file__).resolve().parent.parent
+_PATH: Any = click.Path(path_type=Path)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit 0 when written (or, with --check, up to date), 1 when --check finds a difference, 2 for a wrong file."""
-    return guarded("cdk8s_charts", lambda: _main(argv))
-
-
-def _main(argv: list[str] | None) -> int:
-    parser = Parser(prog="python -m cdk8s_charts", description=__doc__)
-    parser.add_argument("experiments", nargs="*", type=Path, help="files; default: all of experiments/")
-    parser.add_argument(
-        "--out", type=Path, default=ROOT / "manifests", help="parent folder (default: manifests/)"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file is not up to date"
-    )
-    arguments = parser.parse_args(argv)
+@click.command(help=__doc__, context_settings=dict(SETTINGS))
+@click.argument("experiments", nargs=-1, type=_PATH, metavar="[EXPERIMENT]...")
+@click.option(
+    "--out",
+    type=_PATH,
+    default=ROOT / "manifests",
+    metavar="DIR",
+    help="Parent folder (default: manifests/).",
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is not up to date.")
+def command(experiments: tuple[Path, ...], out: Path, check: bool) -> int:
     try:
-        paths = arguments.experiments or files_of_checkout()
-        found = rendered(paths, out=arguments.out, check=arguments.check)
-        return said(found, check=arguments.check)
-    except Misuse as error:
-        print(error, file=sys.stderr)
-        return 2
+        return said(rendered(experiments or files_of_checkout(), out=out, check=check), check=check)
     except OSError as error:
-        print(
-            f"--out {arguments.out}: cannot be written ({error.strerror}); give another folder",
-            file=sys.stderr,
-        )
-        return 2
+        raise Misuse(f"--out {out}: cannot be written ({error.strerror}); give another folder") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit 0 when written (or, with --check, up to date), 1 when --check finds a difference, 2 for a wrong file."""
+    return carried_out(command, arguments, prog="python -m cdk8s_charts")
 
 
 def files_of_checkout() -> list[Path]:

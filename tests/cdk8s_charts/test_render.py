@@ -37,7 +37,10 @@ def test_a_place_where_nothing_can_be_written_is_one_line(
     (tmp_path / "file").touch()
     assert main([str(ROOT / "experiments/lab-tiny.yaml"), "--out", str(tmp_path / "file")]) == 2
     error = capsys.readouterr().err
-    assert error == f"--out {tmp_path / 'file'}: cannot be written (Not a directory); give another folder\n"
+    assert (
+        error
+        == f"cdk8s_charts: --out {tmp_path / 'file'}: cannot be written (Not a directory); give another folder\n"
+    )
 
 
 def test_files_are_read_back_and_those_of_another_state_or_none_at_all_are_refused(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 from unittest import mock
 
 import click
 
-from core.argparse_help import Parser
 from operations import delivery
 from operations.__main__ import door
 from tests.conftest import ROOT
@@ -29,12 +26,8 @@ OUTSIDE = {
 """What this repository does not bring; options of these are not judged."""
 
 
-class Parsed(BaseException):
-    """The program took its command line; no handler of errors catches this."""
-
-
 class Wrong(Exception):
-    """It did not; the message is what it said."""
+    """A command line that is not taken; the message is what the program said."""
 
 
 def judge(command: Sequence[str]) -> None:
@@ -119,48 +112,14 @@ def _judge_module(module: str, arguments: Sequence[str]) -> None:
         return
     if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
         raise Wrong(f"python -m {module}: no such module")
-    if door_ := getattr(_main_of(module), "door", None):
-        _judge_verb(arguments, door_)
-        return
-    said: list[str] = []
-    try:
-        with _stop_after_parsing(said):
-            run(module, arguments)
-    except Parsed:
-        return
-    except SystemExit as end:
-        if end.code in (0, None):
-            return  # --help
-    raise Wrong(f"{module} {' '.join(arguments)}: {' '.join(said) or 'takes no command line'}")
-
-
-@contextmanager
-def _stop_after_parsing(said: list[str]) -> Iterator[None]:
-    """The real parser reads the real words; then the program ends before it does anything."""
-    real = argparse.ArgumentParser.parse_args
-
-    def parse(
-        self: argparse.ArgumentParser, args: Sequence[str] | None = None, _namespace: object = None
-    ) -> argparse.Namespace:
-        real(self, args)
-        raise Parsed
-
-    def invoke(self: click.Command, _ctx: click.Context) -> None:
-        if not isinstance(self, click.Group):
-            raise Parsed
-
-    def error(_self: argparse.ArgumentParser, message: str) -> None:
-        said.append(message)
-        raise SystemExit(2)
-
-    with (
-        mock.patch.object(argparse.ArgumentParser, "parse_args", parse),
-        mock.patch.object(argparse.ArgumentParser, "error", error),
-        mock.patch.object(Parser, "error", error),
-        mock.patch.object(argparse.ArgumentParser, "print_help"),
-        mock.patch.object(click.Command, "invoke", invoke),
-    ):
-        yield
+    program = _main_of(module)
+    group, command = getattr(program, "door", None), getattr(program, "command", None)
+    if group is not None:
+        _judge_verb(arguments, group)
+    elif command is not None:
+        _judge_verb([module, *arguments], click.Group(commands={module: command}))
+    else:
+        raise Wrong(f"{module} {' '.join(arguments)}: takes no command line")
 
 
 def _judge_cdk(arguments: Sequence[str]) -> None:
