@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,7 +17,7 @@ from benchmark.analyse.stats import Source, mean_of
 from benchmark.cell_size import SETS_A_START
 from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
-from tests.benchmark.analyse.noise import NOISES, Noise, log_normal, may_be_within
+from tests.benchmark.analyse.noise import NOISES, Noise, log_normal, may_be_within, shown
 from tests.benchmark.conftest import plan_content
 
 WITHIN = Range(low=1, high=64, whole=True)
@@ -276,3 +278,16 @@ def _judged(
     return (
         f"{name:26}{share:6.1%} {precise / runs:8.1%} {close:17.1%} {sum(cells) / runs:6.1f} {of_grid:9.1%}"
     ), fine
+
+
+def main() -> int:
+    """Print the figures; 1 when a limit is passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000, help="simulated searches of each kind")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    return shown(figures(options.runs, options.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

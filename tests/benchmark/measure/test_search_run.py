@@ -1,7 +1,5 @@
-"""`run --search`: once as a process against real servers, then against arms whose times follow from the number of requests under
-way, and so from no clock.
-
-`scripts/measure search` holds what is found of real servers against the truth.
+"""`run --search` against arms whose times follow from the number of requests under way, and so from no clock: one arm crosses the
+baseline at a known load, one never pays, one always does.
 """
 
 from __future__ import annotations
@@ -11,8 +9,8 @@ import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable
-from itertools import accumulate
+from collections.abc import Callable, Iterator
+from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +23,55 @@ from benchmark.measure.client import Failure
 from benchmark.measure.records import REPEATED
 from benchmark.measure.stream import Output
 from benchmark.plan import from_dict
+from tests.benchmark.analyse.searches import DRAFTING, PLAIN
+from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lose
-from tests.benchmark.searching import BREAKS_AT, CROSSING, STEP_S, TOKENS, chunks, plan, served
-from tests.benchmark.searching import search as as_a_process
 
+TOKENS = 37
+"""The first, and then chunks of 1 to 8."""
+SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "never", "always", "breaks", "dead"), tuple(range(1, 9)))}
+CROSSES = DRAFTING["from 20"]
+_MEAN = 4.5
+BREAKS_AT = 24
+STEP_S: dict[str, Callable[[int], float]] = {
+    "plain": PLAIN.step_s,
+    "crosses": CROSSES.step_s,
+    "never": lambda n: _MEAN * (0.024 + 0.0003 * n),
+    "always": lambda n: _MEAN * (0.012 + 0.00005 * n),
+    "breaks": lambda n: _MEAN * (0.012 + 0.0001 * n),
+    "dead": lambda n: 0.0,
+}
+"""By arm, seconds of a decode step with n requests under way: `crosses` meets `plain` at 16, `breaks` answers 503 from
+BREAKS_AT on, and `dead` always."""
+CROSSING = 16.0
 TIME = 0.005
 """How long an answer really takes, of the time that it says it took."""
 Search = Callable[..., tuple[dict[str, Any], str]]
+
+
+def chunks(arm: str) -> Iterator[tuple[int, int]]:
+    """Tokens sent before each chunk, and in it."""
+    sent, turns = 0, cycle(SIZES[arm])
+    while sent < TOKENS:
+        size = min(next(turns) if sent else 1, TOKENS - sent)
+        yield sent, size
+        sent += size
+
+
+def plan(address: str, arms: tuple[str, ...], requests: int, **more: Any) -> dict[str, Any]:
+    """A plan of these arms, the first of them the baseline."""
+    each = [
+        {
+            **{"name": arm, "url": f"{address}/{arm}/v1", "usd_per_hour": 10.0},
+            **{"speculative_tokens": max(SIZES[arm]) - 1, "max_tokens_per_step": max(SIZES[arm])},
+        }
+        for arm in arms
+    ]
+    prompts = [{"id": f"p{i}", "class": "chat", "prompt": f"prompt {i}"} for i in range(8)]
+    known = {"experiment": "known", "baseline": arms[0], "arms": each, "prompts": prompts}
+    sizes = {"concurrency": [1], "requests": requests, "warmup": 2, "max_tokens": TOKENS}
+    return plan_content(**(known | sizes | more))
 
 
 @pytest.fixture
@@ -90,19 +129,6 @@ def asked(out: Path) -> list[tuple[str, str]]:
 
 def of_all_classes(found: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in found["crossovers"] if one["class"] is None)
-
-
-def test_real_servers_are_searched_over_http_up_to_the_load_at_which_one_fails(tmp_path: Path) -> None:
-    with served(speed=8.0) as at:
-        found, said = as_a_process(tmp_path, plan(at, ("plain", "breaks"), 8), "--search", "16:32")
-    requests = [one for one in journal.read(tmp_path).requests if one.phase == "measured"]
-    assert {one.concurrency for one in requests} == {one["concurrency"] for one in found["cells"]} >= {16, 32}
-    failed = [one for one in requests if one.error]
-    assert {(one.arm, one.error) for one in failed} == {("breaks", "http_503")}
-    assert min(one.concurrency or 0 for one in failed) > BREAKS_AT
-    assert all(one.completion_tokens == TOKENS for one in requests if not one.error)
-    assert of_all_classes(found)["failing"] > BREAKS_AT
-    assert "requests of breaks failed (http_503)" in " ".join(said.split())
 
 
 def test_a_search_ends_with_its_budget_and_goes_on_to_its_crossing_with_a_larger_one(
