@@ -1,26 +1,48 @@
-"""`preflight`: what is missing before an experiment can be deployed and run. A check is a function that returns a finding."""
+"""`preflight`: what is missing before an experiment can be deployed and run. A check is a function that returns a finding: those
+of the account and the region are here."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core.console import print_json, print_table, progress
-from core.findings import Finding, Outside, Refusal, State
+from core.findings import Finding, Outside, Refusal, State, finding, fine
 from experiment import Experiment
-from infra.deployment_file import read_deployment
+from experiment.catalogue.node_images import images_of
+from experiment.cost import SYSTEM_NODES
+from experiment.naming import stack_name
+from infra.deployment_file import Lasting, read_deployment
+from infra.off_schedules import BEFORE_BLOCK_ENDS
+from infra.pins import ADDON_VERSIONS
 from infra.synthesis import DEPLOYMENT
+from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws, aws_of
+from operations.cloud.clock import moment, stamp
 from operations.options import experiment_of, on_aws
-from operations.preflight import account as of_account
 from operations.preflight import reach
 from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 
+TRN_QUOTA = "L-2C3B7624"
+"""`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
+prints for it, as recorded in several public listings of accounts."""
+STANDARD_QUOTA = "L-1216C47A"
+"""`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
+STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
+"""Of the system nodes and the bastion."""
+BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
+BOOTSTRAP_VERSION = 6
+"""The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
+_USE = "Decrypt", "GenerateDataKey"
 Checks = dict[str, Callable[[], Finding]]
 
 
@@ -48,7 +70,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
 
 def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) -> Iterator[Finding]:
     """Findings in the order in which they are made; without credentials one stands for all that need them."""
-    first = made("credentials", partial(of_account.credentials, aws))
+    first = made("credentials", partial(credentials, aws))
     yield first
     if first.state is State.FINE:
         for name, check in _of_account(experiment, aws, now).items():
@@ -64,17 +86,17 @@ def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) ->
 def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> Checks:
     """Every check that needs credentials."""
     return {
-        "quota": lambda: of_account.quota(experiment, aws),
-        "system quota": lambda: of_account.system_quota(aws),
-        "instance": lambda: of_account.offered(experiment, aws),
-        "capacity": lambda: of_account.reserved(experiment, aws, now=now),
-        "kubernetes": lambda: of_account.kubernetes_version(experiment, aws),
-        "node images": lambda: of_account.node_images(experiment, aws),
-        "add-ons": lambda: of_account.addons(experiment, aws),
-        "bootstrap": lambda: of_account.bootstrap(aws),
-        "stacks": lambda: of_account.halfway_stacks(experiment, aws),
-        "leftovers": lambda: of_account.what_was_left(experiment, aws),
-        "kms key": lambda: of_account.imported_key(aws, read_deployment(DEPLOYMENT)),
+        "quota": lambda: quota(experiment, aws),
+        "system quota": lambda: system_quota(aws),
+        "instance": lambda: offered(experiment, aws),
+        "capacity": lambda: reserved(experiment, aws, now=now),
+        "kubernetes": lambda: kubernetes_version(experiment, aws),
+        "node images": lambda: node_images(experiment, aws),
+        "add-ons": lambda: addons(experiment, aws),
+        "bootstrap": lambda: bootstrap(aws),
+        "stacks": lambda: halfway_stacks(experiment, aws),
+        "leftovers": lambda: what_was_left(experiment, aws),
+        "kms key": lambda: imported_key(aws, read_deployment(DEPLOYMENT)),
         **_of_others(experiment, aws),
     }
 
@@ -111,3 +133,236 @@ def made(name: str, check: Callable[[], Finding]) -> Finding:
         return replace(check(), check=name)
     except Refusal as error:
         return replace(error.findings[0], check=name)
+
+
+def credentials(aws: Aws) -> Finding:
+    """Who is asking."""
+    identity = aws.identity
+    return fine(f"{identity['Arn']} in account {identity['Account']}, {aws.region}")
+
+
+def quota(experiment: Experiment, aws: Aws) -> Finding:
+    """vCPUs of Trn instances that may run on demand. Capacity blocks do not count against it
+    (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
+    cluster = experiment.cluster
+    if cluster.capacity.kind == "capacity-block":
+        return fine("a capacity block does not count against the on-demand quota")
+    user, need = (
+        f"{cluster.max_nodes} x {cluster.instance} need",
+        experiment.instance.vcpus * cluster.max_nodes,
+    )
+    return _vcpus(aws, TRN_QUOTA, need, f"Trn instances, {user}")
+
+
+def system_quota(aws: Aws) -> Finding:
+    """vCPUs of the instances beside the Trn2 nodes, whatever else of the account runs."""
+    return _vcpus(
+        aws, STANDARD_QUOTA, STANDARD_VCPUS, "standard instances, system nodes and the bastion need"
+    )
+
+
+def _vcpus(aws: Aws, code: str, need: int, what: str) -> Finding:
+    asked = {"ServiceCode": "ec2", "QuotaCode": code}
+    found = aws.client("service-quotas").find("get_service_quota", "NoSuchResourceException", **asked)
+    have = float(found["Quota"]["Value"]) if found else 0.0  # an account that never had a value applied
+    why = f"{have:g} vCPUs for running on-demand {what} {need}"
+    raise_it = f"--quota-code {code} --desired-value {need} --region {aws.region}"
+    command = f"aws service-quotas request-service-quota-increase --service-code ec2 {raise_it}"
+    return fine(why) if have >= need else finding(why, command)
+
+
+def offered(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether EC2 has the instance type in the zone."""
+    instance, zone = experiment.instance.name, experiment.cluster.trn2_zone
+    asked = "describe_instance_type_offerings", "InstanceTypeOfferings"
+    named = [{"Name": "instance-type", "Values": [instance]}]
+    entries = aws.client("ec2").every(*asked, LocationType="availability-zone", Filters=named)
+    zones = sorted(entry["Location"] for entry in entries)
+    if zone in zones:
+        return fine(f"{instance} is offered in {zone}")
+    if zones:
+        why = f"{instance} is offered in {', '.join(zones)}, not in {zone}"
+        return finding(why, f"begin cluster.availability_zones with {zones[0]}")
+    command = f"aws ec2 describe-instance-type-offerings --filters Name=instance-type,Values={instance} --region ..."
+    remedy = f"change cluster.region and cluster.availability_zones; `{command}` lists the zones"
+    return finding(f"{instance} is not offered in {aws.region}", remedy)
+
+
+def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
+    """Whether the reservation exists, fits, and for how long."""
+    cluster, name = experiment.cluster, experiment.cluster.capacity.reservation_id
+    if name is None:
+        return fine("on demand: capacity is known only when nodes are started")
+    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
+    answer = aws.client("ec2").find("describe_capacity_reservations", *codes, CapacityReservationIds=[name])
+    if not answer or not answer["CapacityReservations"]:
+        why = f"{name}: no such reservation in account {aws.account}, {aws.region}"
+        return finding(why, "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region")
+    found = answer["CapacityReservations"][0]
+    if found["InstanceType"] != cluster.instance:
+        why = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance}"
+        return finding(why, "name another reservation in cluster.capacity.reservation_id")
+    if (zone := found["AvailabilityZone"]) != cluster.trn2_zone:
+        why = f"{name} is in {zone}, the experiment in {cluster.trn2_zone}"
+        return finding(why, f"set cluster.capacity.availability_zone to {zone}")
+    if found["State"] in ("scheduled", "payment-pending", "pending", "assessing"):
+        starts = f" and starts at {stamp(found['StartDate'])}" if found.get("StartDate") else ""
+        why = f"{name} is {found['State']}{starts}"
+        return finding(why, "start nodes after that; deploying with 0 nodes works before")
+    if found["State"] != "active":
+        return finding(f"{name} is {found['State']}", "buy another one and name it in cluster.capacity")
+    ends = found["EndDate"].astimezone(UTC) if found.get("EndDate") else None
+    if ends is not None and ends - BEFORE_BLOCK_ENDS <= now:
+        return finding(f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")
+    written = cluster.capacity.ends_at  # the scale-down before the end of a block is deployed from the file
+    if written is not None and (ends is None or moment(written) != ends):
+        remedy = "remove cluster.capacity.ends_at"
+        if ends is not None:
+            remedy = f"write ends_at: {stamp(ends)!r} and deploy again"
+        why = f"EC2 says {stamp(ends) if ends else 'no end'}, cluster.capacity.ends_at says {written}"
+        return finding(why, remedy)
+    if (instances := found["TotalInstanceCount"]) < cluster.max_nodes:
+        why = f"{name} has {instances} instances, cluster.max_nodes is {cluster.max_nodes}"
+        return finding(why, f"set cluster.max_nodes to {instances}")
+    until = f" until {stamp(ends)}, {(ends - now) / timedelta(hours=1):.1f} hours from now" if ends else ""
+    return fine(f"{name} is active{until}")
+
+
+def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether EKS offers the version, and with standard support."""
+    version = experiment.cluster.kubernetes
+    entries = aws.client("eks").every("describe_cluster_versions", "clusterVersions")
+    versions = {entry["clusterVersion"]: entry for entry in entries}
+    if version not in versions:
+        remedy = f"set cluster.kubernetes to one of {', '.join(sorted(versions)) or 'those that EKS names'}"
+        return finding(f"EKS does not offer {version} in {aws.region}", remedy)
+    entry = versions[version]
+    if entry["versionStatus"] != "STANDARD_SUPPORT":
+        support = entry["versionStatus"].lower().replace("_", " ")
+        why = f"EKS {version} is in {support}, where the control plane costs $0.60 an hour"
+        return finding(why, "set cluster.kubernetes to a version in standard support")
+    ends = entry.get("endOfStandardSupportDate")
+    return fine(f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else ""))
+
+
+def node_images(experiment: Experiment, aws: Aws) -> Finding:
+    """The images of both node groups, by the names that Amazon publishes them under
+    (https://github.com/awslabs/amazon-eks-ami/releases). A pin that is gone fails a deployment after half an hour of
+    making a cluster."""
+    version, chosen = experiment.cluster.kubernetes, experiment.node_image
+    assert chosen is not None, "experiments without Neuron devices are not deployed"
+    dates = {"neuron": chosen.date, "standard": images_of(version)[0].date}
+    names = {f"amazon-eks-node-al2023-x86_64-{kind}-{version}-v{date}" for kind, date in dates.items()}
+    filters = [{"Name": "name", "Values": sorted(names)}]
+    answer = aws.client("ec2").describe_images(Owners=["amazon"], Filters=filters)
+    missing = names - {image["Name"] for image in answer["Images"]}
+    if not missing:
+        return fine(f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
+    return finding(
+        f"{aws.region} has no {', '.join(sorted(missing))}",
+        "pin a release in experiment/catalogue/node_images.py that the region offers and whose driver serves the "
+        f"runtimes: `aws ec2 describe-images --owners amazon --region {aws.region} --filters "
+        f"Name=name,Values='amazon-eks-node-al2023-x86_64-neuron-{version}-*' --query 'Images[].Name'`; the driver "
+        "stands in https://github.com/awslabs/amazon-eks-ami/releases",
+    )
+
+
+def addons(experiment: Experiment, aws: Aws) -> Finding:
+    """The pinned versions of the managed add-ons."""
+    eks, version, wrong = aws.client("eks"), experiment.cluster.kubernetes, []
+    for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
+        asked = {"kubernetesVersion": version, "addonName": name}
+        entries = eks.every("describe_addon_versions", "addons", **asked)
+        versions = [one["addonVersion"] for entry in entries for one in entry.get("addonVersions", ())]
+        if pinned not in versions:
+            wrong.append(f"{name} {pinned} (newest: {versions[0] if versions else 'none at all'})")
+    if not wrong:
+        return fine(f"all pinned versions are offered for {version}")
+    why = f"EKS {version} in {aws.region} does not offer {', '.join(wrong)}"
+    return finding(why, "pin an offered version in infra/pins.py, test, review")
+
+
+def bootstrap(aws: Aws) -> Finding:
+    """Whether `cdk bootstrap` was run here, with a version that is new enough."""
+    remedy = f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region}"
+    found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
+    if found is None:
+        return finding(f"{aws.region} of account {aws.account} is not bootstrapped", remedy)
+    version = found["Parameter"]["Value"]
+    if int(version) < BOOTSTRAP_VERSION:
+        return finding(f"version {version}, {BOOTSTRAP_VERSION} or later is needed", remedy)
+    return fine(f"version {version}")
+
+
+def imported_key(aws: Aws, lasting: Lasting) -> Finding:
+    """Whether the KMS key of deployment.yaml can be used, as far as its state and policy can be read; conditions are not judged."""
+    arn, kms = lasting.kms_key, aws.client("kms")
+    if not arn:
+        return fine("not set: stacks create their keys; logs and disks use AWS managed keys")
+    remedy = "name another key in deployment.yaml, or enable this one"
+    if (found := kms.find("describe_key", "NotFoundException", KeyId=arn)) is None:
+        return finding(f"{arn}: no such key", remedy)
+    state, kind = found["KeyMetadata"]["KeyState"], found["KeyMetadata"].get("KeySpec")
+    if (state, kind) != ("Enabled", "SYMMETRIC_DEFAULT"):
+        return finding(f"{arn} is {state}, of kind {kind}; a symmetric key is needed, enabled", remedy)
+    policy = json.loads(kms.get_key_policy(KeyId=arn, PolicyName="default")["Policy"])
+    wanted = {
+        f"arn:aws:iam::{aws.account}:root": ("CreateGrant", "DescribeKey", *_USE),
+        f"logs.{aws.region}.amazonaws.com": ("Encrypt", "ReEncryptTo", "DescribeKey", *_USE),
+        "cloudwatch.amazonaws.com": _USE,
+    }
+    missing = [
+        f"{who} kms:{action}"
+        for who, actions in wanted.items()
+        for action in actions
+        if not any(_allows(statement, who, f"kms:{action}") for statement in _listed(policy["Statement"]))
+    ]
+    if missing:
+        why = f"the policy of {arn} does not allow {', '.join(missing)}"
+        return finding(why, "add the statements of docs/what-you-have.md to it (aws kms put-key-policy)")
+    return fine(f"{arn}: the account, CloudWatch Logs and the alarms can use it")
+
+
+def _allows(statement: dict[str, Any], who: str, action: str) -> bool:
+    named = statement.get("Principal", {})
+    kinds = [named] if isinstance(named, str) else [*named.values()]
+    principals = [one for kind in kinds for one in _listed(kind)]
+    account = who.split(":")[4] if who.startswith("arn:") else who
+    actions = (str(one).lower() for one in _listed(statement.get("Action", ())))
+    return (
+        statement["Effect"] == "Allow"
+        and not {"*", who, account}.isdisjoint(principals)
+        and any(fnmatchcase(action.lower(), one) for one in actions)
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether an earlier deployment or teardown left something that hinders the next."""
+    found = cloudformation.halfway(cloudformation.deployed(experiment, aws), experiment, aws)
+    if not found:
+        return fine("no stack is half done")
+    more = f" ({len(found) - 1} more: ./trnspec status)" if len(found) > 1 else ""
+    return replace(found[0], why=f"{found[0].why}{more}")
+
+
+def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether something exists under a name that a stack which is not there will use."""
+    there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
+    part = "nodes" if experiment.cluster.existing else "cluster"
+    groups = [] if stack_name(experiment, part) in there else markers.log_groups(experiment, aws)
+    stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
+    if not (groups or stores):
+        return fine("nothing is left of an earlier deployment")
+    if groups and experiment.cluster.existing:  # an agent of the cluster's owner may be writing to them
+        why = f"{', '.join(groups)}: no stack of this experiment made what its deployment would make"
+        remedy = "add amazon-cloudwatch-observability to cluster.provided; where no agent of the cluster writes to them, let its owner delete them"
+        return finding(why, remedy)
+    emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
+    why = f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}"
+    commands = [f"aws logs delete-log-group --log-group-name {name} --region {aws.region}" for name in groups]
+    commands += [f"aws s3api delete-bucket --bucket {name} --region {aws.region}" for name in stores]
+    return finding(why, " && ".join(commands))

@@ -21,8 +21,8 @@ from experiment.expected import file_text
 from experiment.placement import rounds
 from operations.cloud import kubernetes
 from operations.cloud.cloudformation import deploy_workloads
-from operations.running import job_control, preparing
-from operations.running.context import Context, StepError
+from operations.running import preparing
+from operations.running.context import READ, Context, StepError, from_cron_job, release, take_up, wait_for
 from store.bucket import Incomplete, inside
 
 LOAD_S = 3600
@@ -92,9 +92,9 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     if key not in state.before:
         context.save(before={**state.before, key: sorted(_stored(context) - known)})
     name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
-    job = job_control.from_cron_job(context, naming.BENCHMARK_NAME, name)
+    job = from_cron_job(context, naming.BENCHMARK_NAME, name)
     provide_plan(context, job, arms)
-    job_control.release(context, job)
+    release(context, job)
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
     patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
     _under_load(context, name, arms, remedy=remedy, patience_s=patience_s)
@@ -140,7 +140,7 @@ def _under_load(
         if context.experiment.benchmark.starts > 1:
             _start_again(context, name, arms, restarted)
 
-    job_control.wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
+    wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
     refuse_dead()  # between the last look and its end a Job may have asked servers that were gone
 
 
@@ -221,18 +221,18 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
 def run_batches(context: Context) -> None:
     """The arms that no server can run, one Job each, on the devices that the served arms held."""
     set_replicas(context)
-    names = [job_control.release(context, job) for job in job_control.take_up(context, "batch")]
+    names = [release(context, job) for job in take_up(context, "batch")]
     for name in names:
-        job_control.wait_for(context, name, patience_s=BENCHMARK_S, still=context.need_nodes)
+        wait_for(context, name, patience_s=BENCHMARK_S, still=context.need_nodes)
 
 
 def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """lm-eval against those arms of a round that no earlier round asked."""
     name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
-    job = job_control.from_cron_job(context, naming.LMEVAL_NAME, name)
+    job = from_cron_job(context, naming.LMEVAL_NAME, name)
     restrict(context.experiment, job["spec"]["template"]["spec"], arms)
-    job_control.release(context, job)
-    _under_load(context, name, arms, remedy=job_control.READ)
+    release(context, job)
+    _under_load(context, name, arms, remedy=READ)
     prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
     context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
 
@@ -260,9 +260,9 @@ def profile_arms(context: Context) -> None:
             continue
         name = f"{naming.PROFILE}{context.state.id}-{number}"
         try:
-            job = job_control.from_cron_job(context, naming.profile_cron_job(arm), name)
-            job_control.release(context, job)
-            job_control.wait_for(context, name, patience_s=PROFILE_S, still=context.need_nodes)
+            job = from_cron_job(context, naming.profile_cron_job(arm), name)
+            release(context, job)
+            wait_for(context, name, patience_s=PROFILE_S, still=context.need_nodes)
         except StepError as error:
             context.say(f"    warning: {arm.name} has no profile: {error}")
             try:

@@ -18,8 +18,17 @@ from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import kubernetes, markers, nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
-from operations.running import job_control
-from operations.running.context import Context, StepError, UnprovenError
+from operations.running.context import (
+    Context,
+    StepError,
+    UnprovenError,
+    compiling,
+    fetching,
+    job_progress,
+    release,
+    take_up,
+    wait_for,
+)
 from operations.verification import count_text, failed
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
@@ -42,10 +51,10 @@ def check_arguments(context: Context) -> None:
         return
     from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
 
-    jobs, stuck = job_control.take_up(context, "arguments"), dict[str, StepError]()
+    jobs, stuck = take_up(context, "arguments"), dict[str, StepError]()
     for job in jobs:
         try:
-            job_control.release(context, job)
+            release(context, job)
         except StepError as error:
             stuck[job["metadata"]["name"]] = error
     for job in jobs:
@@ -54,7 +63,7 @@ def check_arguments(context: Context) -> None:
             if name in stuck:
                 raise stuck[name]
             remedy = f"./trnspec kubectl describe job {name}"
-            job_control.wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
+            wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
             context.say(f"    {image}: takes the arguments and heads of its arms")
         except StepError as error:
             _refuse(context, name, image)
@@ -88,12 +97,12 @@ def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]
 def fetch_weights(context: Context) -> None:
     """Every model into the bucket of checkpoints, while no Trn2 node bills."""
     experiment, aws = context.experiment, context.aws
-    jobs = job_control.take_up(context, "fetch")
+    jobs = take_up(context, "fetch")
     missing = [weights for weights in experiment.weights if not markers.has_weights(experiment, aws, weights)]
-    released = [job_control.release(context, job_control.fetching(jobs, weights)) for weights in missing]
+    released = [release(context, fetching(jobs, weights)) for weights in missing]
     for name in dict.fromkeys(released):
         remedy = "read its log (./trnspec kubectl logs), then run this again: it goes on where it stopped"
-        job_control.wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
+        wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
         if not markers.has_weights(experiment, aws, weights):
             raise StepError(
@@ -165,9 +174,9 @@ def compile_arms(context: Context) -> None:
     all failures are reported together."""
     experiment, aws = context.experiment, context.aws
     _tags(context, markers.free, "is used again by an arm: kept")
-    jobs = job_control.take_up(context, "compile")
+    jobs = take_up(context, "compile")
     missing = [arm for arm in experiment.served_arms if not markers.has_artifact(experiment, aws, arm)]
-    chosen = [job_control.compiling(jobs, arm) for arm in missing]
+    chosen = [compiling(jobs, arm) for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failures, at_once, released = dict[str, StepError](), compilations_at_once(experiment), set[str]()
     context.wait(
@@ -216,10 +225,10 @@ def _compiling(
         if name in failures or (name not in released and len(doing) == at_once):
             continue
         if name not in released:
-            job_control.release(context, job)
+            release(context, job)
             released.add(name)
         try:
-            if (one := job_control.progress(context, name)) is not None:
+            if (one := job_progress(context, name)) is not None:
                 doing.append(one)
         except StepError as error:
             failures[name] = error

@@ -15,7 +15,7 @@ from core.findings import State
 from experiment import load
 from experiment.description import as_json
 from operations.cloud.aws import Aws
-from operations.preflight.account import offered as where_offered
+from operations.preflight.checklist import offered as where_offered
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put

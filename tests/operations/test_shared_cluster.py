@@ -17,7 +17,7 @@ from operations import teardown
 from operations.cloud import cloudformation, shared
 from operations.cloud.aws import Aws
 from operations.cloud.shared import Made, listed
-from operations.preflight.account import what_was_left
+from operations.preflight.checklist import what_was_left
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import eks_says, make_stacks, shared_client, stack_names
 from tests.operations.conftest import Say

@@ -14,7 +14,7 @@ from operations import teardown
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError, translate
 from operations.cloud.cloudformation import Stack
-from operations.preflight.account import what_was_left
+from operations.preflight.checklist import what_was_left
 from tests.operations.clients import make_stacks, shared_client, stack_names
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say

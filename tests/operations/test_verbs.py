@@ -188,13 +188,7 @@ def test_help_imports_no_verb() -> None:
     assert rooms == {"operations", "operations.__main__"}
 
 
-ASKING = (
-    ("deploy",),
-    ("run",),
-    ("status",),
-    ("scale", "1"),
-    ("teardown", "--confirm", "qwen3-32b"),
-)
+ASKING = (("deploy",), ("run",), ("status",), ("scale", "1"), ("teardown", "--confirm", "qwen3-32b"))
 
 
 @pytest.mark.parametrize("verb", ASKING, ids=lambda words: words[0])

@@ -233,7 +233,7 @@ def test_devices_that_are_published_late_are_waited_for_until_several_looks_in_a
     findings = proved(reference, api, PASSES, told=told, meanwhile=meanwhile)
     assert checks.failed(findings) == []
     assert [line for line in told if line.startswith("waiting")] == [
-        "waiting for device-attributes, ip-10-0-1-2: 0 devices published, 16 expected; for 10 minutes at most",
+        "waiting for device-attributes, ip-10-0-1-2: 0 devices published, 16 expected; for 10 minutes at most"
     ]
     assert 280 in seen
     assert seen[-1] < 300

@@ -28,7 +28,7 @@ from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp
-from operations.preflight import account as checks
+from operations.preflight import checklist as checks
 from operations.preflight import reach
 from operations.preflight.checklist import judge
 from operations.preflight.reach import Web, guarded, licences

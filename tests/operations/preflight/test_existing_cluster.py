@@ -277,13 +277,7 @@ CASES: list[Case] = [
 
 @pytest.mark.parametrize(("put", "said", "good", "why", "remedy"), CASES)
 def test_what_is_there_installed_or_declared_wrongly_is_found(
-    put: Put,
-    said: dict[str, Any],
-    good: bool,
-    why: str,
-    remedy: str,
-    software: Software,
-    team: ApiServer,
+    put: Put, said: dict[str, Any], good: bool, why: str, remedy: str, software: Software, team: ApiServer
 ) -> None:
     put(team)
     found = software(**said)

@@ -24,7 +24,8 @@ from experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
 from experiment.placement import rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
-from operations.running import job_control, measuring
+from operations.running import context as jobs
+from operations.running import measuring
 from operations.running.context import Context, StepError
 from operations.running.measuring import provide_plan, restrict
 from operations.running.steps import carry_out, remaining, steps
@@ -169,11 +170,11 @@ def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: P
     experiment = experiment_of(path, verb="run")
     found = [item for file in read(experiment, ROOT / "manifests") for item in file.objects]
     for weights in experiment.weights:
-        assert job_control.fetching(found, weights)["spec"]["suspend"]
-    compiling = [job_control.compiling(found, arm) for arm in experiment.served_arms]
+        assert jobs.fetching(found, weights)["spec"]["suspend"]
+    compiling = [jobs.compiling(found, arm) for arm in experiment.served_arms]
     assert len({job["metadata"]["name"] for job in compiling}) == len({json.dumps(job) for job in compiling})
-    assert len(job_control.of_step(found, "batch")) == len(experiment.batch_arms)
-    asking = job_control.of_step(found, "arguments")
+    assert len(jobs.of_step(found, "batch")) == len(experiment.batch_arms)
+    asking = jobs.of_step(found, "arguments")
     assert len(asking) == len({arm.runtime.name for arm in experiment.served_arms})
 
 
@@ -221,9 +222,7 @@ def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_basel
         assert not (out / "engines" / f"{own}.json").exists()
 
 
-def test_answers_follow_each_benchmark_and_without_questions_nobody_is_asked(
-    swept: Driver,
-) -> None:
+def test_answers_follow_each_benchmark_and_without_questions_nobody_is_asked(swept: Driver) -> None:
     experiment = swept.world.experiment
     names = [step.name for step in steps(experiment)]
     for number in (1, 2, 3):
