@@ -58,7 +58,7 @@ def _is_ours(comment: Any) -> bool:
 
 
 def harmless(text: str) -> str:
-    """`text` without characters that cannot be seen; after each one that GitHub acts on stands a space of no width."""
+    """`text` without characters that cannot be seen; a space of no width follows each one that GitHub acts on."""
     seen = "".join(c for c in text if c.isprintable() or c == "\n")
     return _ACTS.sub(lambda match: f"{match[0]}\u200b", seen)
 

@@ -90,7 +90,7 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Make ARM, which won, a service: edit `serve` of the experiment and render it again; the other arms stand at 0.
+    """Make ARM, which won, a service: edit `serve` of the experiment and render it again; the other arms get 0 replicas.
 
     It says what to deploy and what it costs. What is not given stays as `serve` has it. Everything is judged before the
     first file is written.

@@ -220,7 +220,7 @@ def _added(arm: State) -> str:
 
 
 def _cost(old: State, new: State) -> Iterator[Note]:
-    """What bills by the hour, by itself or when nodes stand."""
+    """What is billed by the hour, without nodes and with them."""
     costs, facts = ([side.get(part, {}) for side in (old, new)] for part in ("cost", "facts"))
     for name, when in (("running", "while all arms run"), ("idle", "while no Trn2 node runs")):
         ends = [cost.get(name) for cost in costs]
@@ -249,7 +249,7 @@ def _moved(name: str, old: State, new: State) -> Iterator[Note]:
 
 
 def _left_behind(name: str, old: State) -> str:
-    """What goes on billing, and how to remove it."""
+    """What continues to bill, and how to remove it."""
     region = old["facts"].get("cluster.region", "REGION")
     return (
         f"its stacks, nodes and buckets in {region} stay and bill until someone tears them down, if they were deployed: "

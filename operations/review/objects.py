@@ -33,7 +33,7 @@ _LABELS = {
     "serving.max_model_len": "longest sequence",
     "serving.allocation": "allocation of devices",
 }
-"""An arm's facts in the words of the experiment file's reader, in the order in which they are told."""
+"""An arm's facts in the words of the experiment file's reader, in the order of a row."""
 _IMMUTABLE = {
     "Job": r"spec\.(template|selector|completions)\b.*",
     "Deployment": r"spec\.selector\b.*",
@@ -60,7 +60,7 @@ def _as_compared(path: str, value: Any) -> Any:
 
 
 def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """Facts that differ. One that the other state's code does not know of at all is no change of the experiment:
+    """Facts that differ. A fact that the other state's code does not know at all is not a change of the experiment:
     only what came or went inside of something optional, or in a list by name, is."""
     return [
         change

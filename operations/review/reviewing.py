@@ -127,7 +127,7 @@ def _snapshots(
                 f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
             )
     for tree in trees.values():
-        # -P: the folder of the program must not stand on the path
+        # -P: the folder of the program must not be on the path
         command = [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)]
         command += ["--templates"] if templates else []
         command += [f"--without={file}" for file in left_out if tree == ROOT]  # which BASE may not know
@@ -168,7 +168,7 @@ def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
         sides = [side for side, found in problems.items() if found]
         or_else = ", or name another BASE" if sides[0] == next(iter(problems)) else ""
         lines.append(
-            f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what is said above{or_else}"
+            f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what is named above{or_else}"
         )
         raise Misuse(*lines)
 
@@ -223,7 +223,7 @@ def _folded(diffs: Sequence[Diff], *, room: int) -> str:
 
 
 def _cell(text: str) -> str:
-    """What may stand in a table: somebody's prompt must not break out of it."""
+    """Text for a table: somebody's prompt must not break out of it."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 

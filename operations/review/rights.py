@@ -36,7 +36,7 @@ _RULES = {
     "ClusterRoleBinding": "subjects",
 }
 _HOST = {
-    "hostNetwork": "stand in the network of their node",
+    "hostNetwork": "use the network of their node",
     "hostPID": "see the processes of their node",
     "hostIPC": "share memory with their node",
 }
@@ -114,7 +114,7 @@ def _rules(item: Object) -> Iterator[str]:
     elif kind == "NetworkPolicy":
         yield f"governs {', '.join(spec.get('policyTypes', ()))} of pods {_short(spec.get('podSelector', {}))}"
         for direction in ("ingress", "egress"):
-            yield from (f"lets {direction} through: {_short(rule)}" for rule in spec.get(direction) or ())
+            yield from (f"allows {direction}: {_short(rule)}" for rule in spec.get(direction) or ())
     elif kind == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
         yield "gives its token to its pods"
 

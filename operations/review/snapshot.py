@@ -214,7 +214,7 @@ def _add_delivery(state: State) -> None:
 
 def _pipeline(file: Path) -> State:
     """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
-    each stage lets into its cluster and tells of alarms."""
+    each stage admits to its cluster and notifies of alarms."""
     from infra.pipeline.pipeline_file import read_pipeline
     from infra.synthesis import pipeline_app
 

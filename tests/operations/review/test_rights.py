@@ -84,8 +84,8 @@ def test_every_rule_in_the_cluster_is_a_right_of_its_own() -> None:
     spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": rules}
     assert granted({"kind": "NetworkPolicy", "spec": spec}) == {
         "governs Egress of pods {}",
-        'lets egress through: {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}',
-        'lets egress through: {"ports": [{"port": 53}]}',
+        'allows egress: {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}',
+        'allows egress: {"ports": [{"port": 53}]}',
     }
 
 
@@ -127,7 +127,7 @@ def test_what_a_pod_may_do_to_its_node_is_a_right_whatever_makes_the_pod() -> No
     job = {"template": {"spec": spec}}
     for kind, made in (("Pod", spec), ("Job", job), ("CronJob", {"jobTemplate": {"spec": job}})):
         assert granted({"kind": kind, "spec": made}) == {
-            "stand in the network of their node",
+            "use the network of their node",
             "mount /dev of their node",
             "hold a token of the API server",
         }

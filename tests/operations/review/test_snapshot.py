@@ -150,7 +150,7 @@ def test_a_base_that_cannot_describe_itself_is_named_with_exit_2_and_nothing_loo
         ended, out, err = review(named, "--without-templates", "--json")
         assert (ended, "problems" in out) == (2, True)
         assert err.splitlines()[1].startswith(f"trnspec review: {named}: {why}")
-    assert f"{named} could not be read in full: fix what is said above, or name another BASE" in err
+    assert f"{named} could not be read in full: fix what is named above, or name another BASE" in err
 
 
 STALE = r"rendered from another state of .*; run ./trnspec render .*"
