@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 _COLOURS = 6
 """Colours for treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
@@ -41,7 +41,7 @@ Points = Sequence[tuple[float, float]]
 Ends = Sequence[float | None]
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Look:
     """How a series is drawn: by shape as well as by colour."""
 
@@ -130,24 +130,6 @@ def ratio_axis(ratios: Iterable[tuple[float | None, float | None, float | None]]
     return Axis(low=min([0.75, *lows]), high=max([1.3, *highs]), unit="×", log=True)
 
 
-class Mark(NamedTuple):
-    """Shapes of one kind in one colour; `paths` are where each is moved to, if it is, and what it is."""
-
-    kind: str
-    variable: str
-    paths: Sequence[tuple[str, str]]
-
-
-class Label(NamedTuple):
-    """The name of a series beside the plot area, and a thin line from its value to it."""
-
-    x: float
-    y: float
-    name: str
-    variable: str
-    leader: str
-
-
 @dataclass(frozen=True)
 class Figure:
     """Drawings that belong together, with the entries of their legend, and what their caption is about."""
@@ -195,7 +177,8 @@ class Plot:
         self.right, self.foot = self.left + self.width, self.top + self.height
         self.bottom = self.foot + _BELOW
         self.zones: list[tuple[float, float]] = []
-        self.marks: list[Mark] = []
+        self.marks: list[tuple[str, str, Sequence[tuple[str, str]]]] = []
+        """Kind and colour of shapes, and of each where it is moved to, if it is, and its path."""
 
     def line(self, points: Points, look: Look, *, dashed: bool = False) -> None:
         """A line through `points`, as far as the axis goes."""
@@ -227,7 +210,7 @@ class Plot:
         self._mark("cross", Look("", ""), [(self._at(x, self.y.low), _CROSS) for x in xs])
 
     def _mark(self, kind: str, look: Look, paths: Sequence[tuple[str, str]]) -> None:
-        self.marks += [Mark(kind, look.variable, paths)] if paths else []
+        self.marks += [(kind, look.variable, paths)] if paths else []
 
     def _at(self, x: float, y: float) -> str:
         return f"{self.left + self.x.at(x) * self.width:.1f} {self.down(y):.1f}"
@@ -237,8 +220,9 @@ class Plot:
         return self.top + (1 - self.y.at(y)) * self.height
 
     @property
-    def named(self) -> Iterator[Label]:
-        """The labels near their values, moved apart as far as they would meet."""
+    def named(self) -> Iterator[tuple[float, float, str, str, str]]:
+        """The names of series near their values, moved apart as far as they would meet: place, name, colour, and a line from the
+        value to it."""
         wanted = sorted((self.down(value), name, look) for name, look, value in self._labels)
         groups: list[list[float]] = []
         for index, (y, _, _) in enumerate(wanted):
@@ -250,7 +234,7 @@ class Plot:
         for index, (begin, (y, name, look)) in enumerate(zip(begins, wanted, strict=True)):
             beside = begin + index * _PER_LINE
             leader = f"M{self.right + 2:.1f} {y:.1f}L{self.right + 14:.1f} {beside:.1f}"
-            yield Label(self.right + 17, beside + 3.7, name, look.variable, leader)
+            yield self.right + 17, beside + 3.7, name, look.variable, leader
 
 
 def _short(name: str) -> str:

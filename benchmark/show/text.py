@@ -105,17 +105,6 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
     return sum(map(Counter, counts), Counter[str]()).most_common()
 
 
-def _load(cell: Mapping[str, Any]) -> Load:
-    return Load(concurrency=cell["concurrency"], rate_per_s=cell["rate_per_s"])
-
-
-def _arm(arm: Mapping[str, Any]) -> str:
-    drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
-    decoding = f"{count(drafted, 'speculative token')}, at most {count(most, 'token')} a step"
-    price = f", ${arm['usd_per_hour']:g} an hour" if arm["usd_per_hour"] else ""
-    return f"{arm['name']}: {decoding if drafted else 'plain decoding'}{price}"
-
-
 @cache
 def _templates() -> jinja2.Environment:
     made = jinja2.Environment(
@@ -126,7 +115,6 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "arm_text": _arm,
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "count": lambda number, noun: count(number, noun),
         "form": lambda value, form: f"{value:{form}}",
@@ -148,7 +136,7 @@ def _templates() -> jinja2.Environment:
             "expected_verdicts": VERDICTS,
             "interval": interval,
             "sentences": sentences,
-            "load": _load,
+            "load": Load,
         },
         **{"made_up": MADE_UP, "place": Place.of, "sentence": sentence, "split_steps": split_steps},
         **{"tables": tables, "verdicts": VERDICT_WORDS},
