@@ -209,7 +209,7 @@ def _model_for(resource_type: str) -> Any:
 
 
 def _delete_cluster(name: str, api: Api) -> None:
-    """With the group that EKS made."""
+    """EKS deletes its own security group too."""
     network = api("eks").describe_cluster(name=name)["cluster"]["resourcesVpcConfig"]
     api("eks").delete_cluster(name=name)
     api("ec2").delete_security_group(GroupId=network["clusterSecurityGroupId"])

@@ -89,7 +89,7 @@ class Rehearsal:
 
     region: str
     stacks: tuple[str, ...]
-    """In creation order."""
+    """They are in creation order."""
     resources: tuple[RehearsedResource, ...]
     images: tuple[str, ...]
     """`repository:tag` of container images that the stacks name and that were neither built nor pushed."""

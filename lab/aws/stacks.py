@@ -54,7 +54,7 @@ class StackTemplate:
     """The template's text, byte for byte what CloudFormation would get."""
     tags: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
-    """From deletion."""
+    """Whether it is protected from deletion."""
 
     def create(self, cloudformation: Any) -> None:
         """`create-stack` with the template as it is. Raises `Refusal` where CloudFormation refuses it."""
@@ -75,7 +75,7 @@ class Assembly:
     """What `app.py` synthesized."""
 
     stacks: tuple[StackTemplate, ...]
-    """In creation order."""
+    """They are in creation order."""
     images: tuple[str, ...]
     """Container images that a deployment would build and push, each as `repository:tag`."""
     files: tuple[tuple[str, str], ...]
@@ -142,7 +142,7 @@ class RehearsedResource:
     type: str
     outcome: Outcome
     physical_id: str
-    """Of created resources, where moto's model has one; empty for all others."""
+    """Empty for resources that were not created, and where moto's model has none."""
     properties: Mapping[str, Any] | None = None
     """Resolved, of recorded resources."""
 
@@ -177,11 +177,11 @@ class Cdk:
     """The command line, whose AWS is the loopback server. Docker is stood in for."""
 
     folder: Path
-    """For logs."""
+    """Logs go there."""
     endpoint: str
     region: str
     report: Callable[[str], None]
-    """Is given each command."""
+    """Gets each command."""
 
     def run(self, *words: str, app: Iterable[str] = (), log: str, where: Path = ROOT) -> str:
         """What the command says; `app` are further words of it that are not reported. Raises `Refusal` where the command

@@ -1,8 +1,8 @@
 """Continuous batches without a clock, step by step.
 
 In a `SerialBatch`, a Trn2 node's, one prefill comes after the other, between decode steps. In a `JoinedBatch`, a GPU's, a step
-decodes all running sequences and prefills, within a budget of tokens, the prompts that were let in, several together and long
-ones in chunks. Waiting sequences are let in every few steps, so that they run in lockstep.
+decodes all running sequences and prefills, within a budget of tokens, the prompts that were admitted, several together and long
+ones in chunks. Waiting sequences are admitted every few steps, so that they run in lockstep.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ M = TypeVar("M", bound=Member)
 
 @dataclass(eq=False, slots=True)
 class Place(Generic[M]):
-    """A sequence that was let in."""
+    """A sequence that was admitted."""
 
     member: M
     left: int
@@ -57,7 +57,7 @@ class Step(Generic[M]):
 
     duration_s: float
     not_before_s: float
-    """When the latest sequence that was let in arrived; 0 where none was, since a step follows the step before it at once."""
+    """When the latest sequence that was admitted arrived; 0 where none was, since a step follows the step before it at once."""
     chunks: Sequence[tuple[Place[M], int]] = ()
     """Tokens that are prefilled, by sequence."""
 
@@ -75,7 +75,7 @@ class SerialBatch(Generic[M]):
         self._places: list[Place[M]] = []
         self.waiting: deque[M] = deque()
         self.index = 0
-        """Of the next decode step."""
+        """Index of the next decode step."""
 
     @property
     def running(self) -> list[M]:
@@ -137,7 +137,7 @@ class JoinedBatch(Generic[M]):
         """A heap: the answer that ends first comes first."""
         self.waiting: deque[M] = deque()
         self.index = 0
-        """Of the next step."""
+        """Index of the next step."""
         self._lockstep_from = LOCKSTEP_AFTER
         """The step from which on sequences run in lockstep, unless a prefill comes before it."""
 
@@ -160,7 +160,7 @@ class JoinedBatch(Generic[M]):
 
     def next_step(self) -> Step[M] | None:
         """Begin the next step; None when there is nothing to do. Whoever waits has arrived."""
-        arrived_s = self._let_in(math.inf)
+        arrived_s = self._admit(math.inf)
         if not (self._prefilling or self._decoding):
             return None
         chunks = self._chunks()
@@ -176,7 +176,7 @@ class JoinedBatch(Generic[M]):
         ]
         return [*decoded, *((place.member, 1) for place in self._ended(step.chunks)[0])]
 
-    def _let_in(self, now_s: float) -> float:
+    def _admit(self, now_s: float) -> float:
         """Fill free slots with those who arrived by `now_s`, and say when the latest of them did."""
         latest_s = 0.0
         if self.index % self._every and (self._prefilling or self._decoding):

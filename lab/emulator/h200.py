@@ -29,7 +29,7 @@ FURTHER_MS = 10.7
 each draft costs more than the one before it; with other loads it costs more or less as the step of k = 1 does (assumed)."""
 QUOTED_AT = 4
 LOCKSTEP: Mapping[int, float] = MappingProxyType({4: 1.0, 24: 0.87, 48: 0.68, 64: 0.78})
-"""By sequences decoding, what share of its time a drafting step takes while they run in lockstep. Fitted: a client that sent each set of
+"""The share of its time that a drafting step takes in lockstep, by sequences decoding. Fitted: a client that sent each set of
 requests at once and let it drain found k = 1 1.06, 1.06 and 1.04 times as fast as plain decoding at 24, 48 and 64 where
 steady state was 0.95, 0.82 and 0.90 (quoted). That steps without prefills beside them are the reason is assumed."""
 LOCKSTEP_AFTER = 12
@@ -45,10 +45,10 @@ START_SPREAD = 0.045
 """Standard deviation of the logarithm of the factor drawn at each start of a server. Between two starts the ratio of two servers then
 moves by 6 % in the median, by 3 to 10 % in half of all pairs (4 to 9 % were seen, quoted; that it is normal is assumed)."""
 BUDGET_TOKENS = 2048
-"""Of a step, decoded and prefilled together: a longer prompt is prefilled in chunks
+"""Tokens that a step decodes and prefills together: a longer prompt is prefilled in chunks
 (`max_num_batched_tokens`, https://docs.vllm.ai/en/stable/configuration/optimization.html)."""
 ADMITTED_EVERY = 8
-"""Waiting requests are let in every so many steps, so they are prefilled together and run in lockstep (assumed)."""
+"""Waiting requests are admitted every so many steps, so they are prefilled together and run in lockstep (assumed)."""
 MID = (0.62, 0.42, 0.27, 0.17, 0.11, 0.07, 0.05)
 """Share of steps in which draft 1, 2, ... is accepted: 2.71 tokens a step at k = 7 (quoted)."""
 PROMPT_SPREAD = 0.2
@@ -61,10 +61,10 @@ class StepTimes:
 
     speculative_tokens: int = 0
     factor: float = 1.0
-    """Of this start of the server."""
+    """The factor of this start of the server."""
 
     def step_s(self, decoding: int, prefilled_tokens: int = 0, *, lockstep: bool = False) -> float:
-        """With so many sequences decoding, and so many tokens of prompts that join them."""
+        """A step with so many sequences decoding, and so many tokens of prompts that join them."""
         step_s = 0.001 * step_ms(self.speculative_tokens, decoding)
         if lockstep and self.speculative_tokens:
             step_s *= _between(LOCKSTEP, decoding)
@@ -102,7 +102,7 @@ def started(shares: tuple[float, ...] = MID, seed: int | None = None) -> Start:
 
 
 def drawn_factor(dice: random.Random) -> float:
-    """Of one start of a server."""
+    """The factor of one start of a server."""
     return math.exp(dice.gauss(0, START_SPREAD))
 
 

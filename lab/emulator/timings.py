@@ -43,7 +43,7 @@ from experiment.decoding import of_row
 from experiment.expected import configuration, expected_of, handicap
 
 UNKNOWN_CLASS = "open-ended"
-"""For a prompt that the table was not fitted to: the class that promises least."""
+"""The class of a prompt that the table was not fitted to: the one that promises least."""
 
 _SHIPPED = {
     "repetition": "4723c8c1 f00b908b 54380d99 c2bb9c31 3612add5 92c91add e2f75b80 2c09a2dc",
@@ -122,7 +122,7 @@ class Timed(StepCosts):
     most_tokens: int
     """Tokens that come out of a step at most."""
     tokens_per_step: float | None = None
-    """As published; `None`: the fitted acceptance is borrowed."""
+    """The published number; `None`: the fitted acceptance is borrowed."""
     known: tuple[str, ...] = ()
     """Classes of shipped prompts whose acceptance is known."""
 
@@ -195,7 +195,7 @@ class Emulated:
 
     @property
     def options(self) -> list[str]:
-        """Of the emulator's process."""
+        """Options of the emulator's process."""
         caution = ["--caution", self.caution] if self.caution else []
         return [*caution, *(["--timed", json.dumps(asdict(self.timed))] if self.timed else [])]
 

@@ -56,7 +56,7 @@ class Wishes:
     engine_command: tuple[str, ...]
     engine_options: tuple[str, ...]
     weights: Mapping[str, str]
-    """By name of a model, folders, or names on a hub, instead of the lab's."""
+    """Folders, or names on a hub, instead of the lab's models, by name of the model."""
 
 
 def _words(text: str) -> tuple[str, ...]:

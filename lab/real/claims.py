@@ -145,7 +145,7 @@ def judge(
 
 
 def _speed_ups(summary: Mapping[str, Any], sweep: Sweep, arm: str) -> dict[str, Mapping[str, Any]]:
-    """By class, the comparison of the arm's time per output token with the sweep's baseline's."""
+    """The comparison of the arm's time per output token with the baseline's, by class."""
     return {
         found["class"]: found
         for found in summary["comparisons"]

@@ -27,7 +27,7 @@ FOLDER = Path(__file__).resolve().parent
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 """Where PyTorch publishes builds without CUDA; used when pip's own configuration finds no such build."""
 VERSION = (3, 11)
-"""Of Python: torch.txt has the hash of that build alone."""
+"""The Python version: torch.txt has the hash of that build alone."""
 DISTRIBUTION = "0.32.0+cpu"
 """vLLM asks for the version of a distribution named vllm, and takes the device from the word cpu in it."""
 DISK_GIB = 4.5

@@ -60,11 +60,11 @@ class Launch:
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """In addition to this process's own."""
+    """Variables in addition to those of this process."""
     probe: Sequence[str] = ()
     """Command that must succeed once the server is healthy; empty where being healthy is enough."""
     kind: str = "server"
-    """In a message."""
+    """Its name in messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Engine:
 
     command: Sequence[str]
     folders: Mapping[str, str]
-    """What stands for each mounted folder: a folder of this machine, or a model of a hub, which is then asked for it."""
+    """What replaces each mounted folder: a folder of this machine, or a model of a hub, which is then asked for it."""
     options: Sequence[str] = ()
     """Further ones of the command; the last one given counts."""
 

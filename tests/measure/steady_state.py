@@ -108,7 +108,7 @@ class LeapingBatch(JoinedBatch[M]):
         """Live on until a step ends in which answers end, and say which; nothing where that does not come before the
         first step that begins at `until_s` or later. Answers of a step end at `now_s`."""
         while self.now_s < until_s:
-            self._let_in(self.now_s)
+            self._admit(self.now_s)
             if not (self._prefilling or self._decoding):
                 if not self.waiting:
                     return []
