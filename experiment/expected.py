@@ -152,18 +152,21 @@ def file_text(experiment: Experiment) -> str:
         {"text": f"known to be different from what was published: {text}", "source": "the experiment's file"}
         for text in (experiment.expect.differences if experiment.expect else ())
     ]
-    said = {"schema": 1, "arms": arms, "quoted": quoted, "figures": should_meet(experiment)}
-    return json.dumps(said, indent=1) + "\n"
+    content = {"schema": 1, "arms": arms, "quoted": quoted, "figures": should_meet(experiment)}
+    return json.dumps(content, indent=1) + "\n"
 
 
 def should_meet(experiment: Experiment) -> list[dict[str, Any]]:
     """The published figures that the experiment names, each with its value and source."""
-    found = []
-    for one in experiment.expect.figures if experiment.expect else ():
-        value, source = (figure(one.row, one.metric) if one.row else None) or (one.value, one.source)
-        written = one.model_dump(exclude={"row", "value", "source"})
-        found.append(written | {"value": value, "source": source})
-    return found
+    figures = []
+    for wanted in experiment.expect.figures if experiment.expect else ():
+        value, source = (figure(wanted.row, wanted.metric) if wanted.row else None) or (
+            wanted.value,
+            wanted.source,
+        )
+        written = wanted.model_dump(exclude={"row", "value", "source"})
+        figures.append(written | {"value": value, "source": source})
+    return figures
 
 
 _WORDS: dict[str, Callable[[float], str]] = {
@@ -187,50 +190,50 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
         yield from wrapped(text, "    ", "      ")
 
 
-def as_json(one: Expected) -> dict[str, Any]:
+def as_json(forecast: Expected) -> dict[str, Any]:
     """For a machine; seconds, dollars, plain steps."""
-    plain, step = one.plain, one.drafted
+    plain, drafted = forecast.plain, forecast.drafted
     return {
-        "arm": one.arm.name,
-        "instance": one.arm.instance.name,
-        "chips": one.arm.serving.devices,
+        "arm": forecast.arm.name,
+        "instance": forecast.arm.instance.name,
+        "chips": forecast.arm.serving.devices,
         "speculation": None
-        if (speculation := one.arm.speculation) is None
+        if (speculation := forecast.arm.speculation) is None
         else {"mode": speculation.mode, "draft": speculation.draft.model.name},
-        "at_once": one.at_once,
+        "at_once": forecast.at_once,
         "plain_tpot_s": plain.likely_s,
         "plain_tpot_low_s": plain.low_s,
         "plain_tpot_high_s": plain.high_s,
         "bound_s": plain.bound_s,
-        "multiple_of_bound": one.multiple_of_bound,
-        "plain_usd_per_million": one.usd_per_million(plain.likely_s) if plain.likely_s else None,
+        "multiple_of_bound": forecast.multiple_of_bound,
+        "plain_usd_per_million": forecast.usd_per_million(plain.likely_s) if plain.likely_s else None,
         "drafted": None
-        if step is None
+        if drafted is None
         else {
-            "step_over_plain": step.likely,
-            "step_over_plain_low": step.low,
-            "step_over_plain_high": step.high,
-            "break_even_tokens_per_step": step.likely,
-            "most_tokens_per_step": step.most_tokens,
-            "speed_up_ceiling": step.ceiling,
-            "tpot_at_ceiling_s": (one.drafted_tpot_s(step.most_tokens) or (None, None))[1],
-            "why_unknown": step.why,
+            "step_over_plain": drafted.likely,
+            "step_over_plain_low": drafted.low,
+            "step_over_plain_high": drafted.high,
+            "break_even_tokens_per_step": drafted.likely,
+            "most_tokens_per_step": drafted.most_tokens,
+            "speed_up_ceiling": drafted.ceiling,
+            "tpot_at_ceiling_s": (forecast.drafted_tpot_s(drafted.most_tokens) or (None, None))[1],
+            "why_unknown": drafted.why,
         },
-        "published_tpot_s": one.published.tpot_s if one.published else None,
+        "published_tpot_s": forecast.published.tpot_s if forecast.published else None,
         "why_unknown": plain.why,
-        "engine": f"vLLM {one.arm.runtime.vllm}, Neuron SDK {one.arm.runtime.neuron_sdk}",
-        "rows": list(dict.fromkeys((*plain.rows, *(step.rows if step else ())))),
+        "engine": f"vLLM {forecast.arm.runtime.vllm}, Neuron SDK {forecast.arm.runtime.neuron_sdk}",
+        "rows": list(dict.fromkeys((*plain.rows, *(drafted.rows if drafted else ())))),
     }
 
 
-def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
+def as_lines(forecasts: tuple[Expected, ...]) -> Iterator[str]:
     """For a person; arms of which the same is expected share a line."""
-    if not all_of_them:
+    if not forecasts:
         return
     yield "  decoding as predicted by published results (./trnspec published)"
     arms: dict[tuple[str, ...], list[str]] = {}
-    for one in all_of_them:
-        arms.setdefault(_row(one), []).append(one.arm.name)
+    for forecast in forecasts:
+        arms.setdefault(_row(forecast), []).append(forecast.arm.name)
     headings = (
         "arms",
         "plain ms/token",
@@ -244,28 +247,30 @@ def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
         for row, (first, *others) in arms.items()
     ]
     yield from table(headings, rows, indent="    ")
-    yield from (f"    {note}" for note in dict.fromkeys(note for one in all_of_them for note in _notes(one)))
+    yield from (
+        f"    {note}" for note in dict.fromkeys(note for forecast in forecasts for note in _notes(forecast))
+    )
 
 
-def _row(one: Expected) -> tuple[str, ...]:
+def _row(forecast: Expected) -> tuple[str, ...]:
     """Plain milliseconds a token, drafted over plain step, speed-up where all drafts are accepted, dollars without and with that."""
-    plain, step = one.plain, one.drafted
+    plain, drafted = forecast.plain, forecast.drafted
     if plain.likely_s is None or plain.high_s is None:
-        return f">= {plain.bound_s * 1000:.1f}", "-" if step is None else "not known", "-", "-", "-"
+        return f">= {plain.bound_s * 1000:.1f}", "-" if drafted is None else "not known", "-", "-", "-"
     ms = _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000)
-    dollars = f"{one.usd_per_million(plain.likely_s):.2f}"
-    if step is None:
+    dollars = f"{forecast.usd_per_million(plain.likely_s):.2f}"
+    if drafted is None:
         return ms, "-", "-", dollars, "-"
-    tpot = one.drafted_tpot_s(step.most_tokens)
-    if step.likely is None or step.high is None or tpot is None:
+    tpot = forecast.drafted_tpot_s(drafted.most_tokens)
+    if drafted.likely is None or drafted.high is None or tpot is None:
         return ms, "not known", "-", dollars, "-"
-    ceiling = f"{step.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"
+    ceiling = f"{drafted.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"
     return (
         ms,
-        _range(step.likely, step.low, step.high),
+        _range(drafted.likely, drafted.low, drafted.high),
         ceiling,
         dollars,
-        f"{one.usd_per_million(tpot[1]):.2f}",
+        f"{forecast.usd_per_million(tpot[1]):.2f}",
     )
 
 
@@ -273,26 +278,26 @@ def _range(likely: float, low: float, high: float) -> str:
     return f"{likely:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _notes(one: Expected) -> Iterator[str]:
-    step, length = one.drafted, one.arm.serving.max_model_len
-    if one.read_tokens < length:
-        yield f"of max_model_len {length:,}, steps read {one.read_tokens:,} tokens: the longest request fits, as estimated"
-    if one.arm.engine:
-        yield f"{one.arm.name}: what its engine sets is not in this"
-    if one.arm.scheduler:
-        yield f"{one.arm.name}: what its scheduler costs is not in this"
-    if one.plain.why:
-        yield f"no value: {one.plain.why}"
-    elif step is not None and step.why:
-        yield f"{one.arm.name}: {step.why}"
-    if one.published is not None and one.plain.likely_s:
+def _notes(forecast: Expected) -> Iterator[str]:
+    drafted, length = forecast.drafted, forecast.arm.serving.max_model_len
+    if forecast.read_tokens < length:
+        yield f"of max_model_len {length:,}, steps read {forecast.read_tokens:,} tokens: the longest request fits, as estimated"
+    if forecast.arm.engine:
+        yield f"{forecast.arm.name}: what its engine sets is not in this"
+    if forecast.arm.scheduler:
+        yield f"{forecast.arm.name}: what its scheduler costs is not in this"
+    if forecast.plain.why:
+        yield f"no value: {forecast.plain.why}"
+    elif drafted is not None and drafted.why:
+        yield f"{forecast.arm.name}: {drafted.why}"
+    if forecast.published is not None and forecast.plain.likely_s:
         yield (
-            f"{one.published.tpot_s * 1000:.0f} ms published ({one.published.source}): "
-            f"{one.published.tpot_s / one.plain.likely_s:.1f} times the prediction, and the cause is not known"
+            f"{forecast.published.tpot_s * 1000:.0f} ms published ({forecast.published.source}): "
+            f"{forecast.published.tpot_s / forecast.plain.likely_s:.1f} times the prediction, and the cause is not known"
         )
         yield (
-            f"$/M: decoding alone; the demo emulates the published {one.published.tpot_s * 1000:.0f} ms "
-            f"(${one.usd_per_million(one.published.tpot_s):.2f}) and adds prompts and waiting"
+            f"$/M: decoding alone; the demo emulates the published {forecast.published.tpot_s * 1000:.0f} ms "
+            f"(${forecast.usd_per_million(forecast.published.tpot_s):.2f}) and adds prompts and waiting"
         )
 
 

@@ -73,11 +73,13 @@ def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
     try:
         return ExperimentFile.model_validate(document), []
     except ValidationError as error:
-        details = {_location(one["loc"], document): one for one in reversed(error.errors(include_url=False))}
+        details = {
+            _location(detail["loc"], document): detail for detail in reversed(error.errors(include_url=False))
+        }
     if ("version",) in details:
         return None, [_problem(details["version",], ("version",))]
-    problems = [_problem(one, location) for location, one in reversed(details.items())]
-    unknown = [location for location, one in details.items() if one["type"] == "extra_forbidden"]
+    problems = [_problem(detail, location) for location, detail in reversed(details.items())]
+    unknown = [location for location, detail in details.items() if detail["type"] == "extra_forbidden"]
     broken = {_key(location) for location in details if location not in unknown and location}
     innermost_first = sorted(broken, key=len, reverse=True)
     rest = copy.deepcopy(document)
@@ -201,11 +203,12 @@ def judge(
     except Unread:
         return None, []
     file, unusable = with_own_models(expanded, folder)
-    found = [*repeated, *unusable, *checks.problems(file, prompts, complete=complete)]
+    problems = [*repeated, *unusable, *checks.problems(file, prompts, complete=complete)]
     # Arms that one arm of the file makes share what they were written with, and what is wrong with it is said once: of the
     # first of them, whose name is the shortest.
     distinct = {
-        (one.where, one.why, one.where.endswith("].name") or repr(one.value)): one for one in reversed(found)
+        (problem.where, problem.why, problem.where.endswith("].name") or repr(problem.value)): problem
+        for problem in reversed(problems)
     }
     return file, list(reversed(distinct.values()))
 

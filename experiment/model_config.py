@@ -52,19 +52,21 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
     """The file with the models that it describes, and what is wrong with their descriptions."""
     models, problems = dict(MODELS), list[Finding]()
     with suppress(Unread):
-        for path, one in file.references:
+        for path, reference in file.references:
             try:
-                described = FETCHED.get(one.like or "")
-                if one.config is not None and one.like is None:
-                    described = model_of(one.model, read_config(folder / str(one.config)))
+                described = FETCHED.get(reference.like or "")
+                if reference.config is not None and reference.like is None:
+                    described = model_of(reference.model, read_config(folder / str(reference.config)))
             except UnreadableFile as error:
-                problems.append(refused("config unreadable", one.config, at=f"{path}.config", error=error))
+                problems.append(
+                    refused("config unreadable", reference.config, at=f"{path}.config", error=error)
+                )
                 continue
             if described is None:
                 continue  # of the catalogue, a head, or one that another rule refuses
-            own = replace(described, name=one.model, gated=False)
-            if models.setdefault(one.model, own) != own:
-                problems.append(refused("model another-shape", one.model, at=f"{path}.model"))
+            own = replace(described, name=reference.model, gated=False)
+            if models.setdefault(reference.model, own) != own:
+                problems.append(refused("model another-shape", reference.model, at=f"{path}.model"))
     return file.model_copy(update={"models": models}), problems
 
 

@@ -168,18 +168,18 @@ def _refuse(findings: Iterable[Finding]) -> None:
 
 def _why(base: str, found: list[_Route], refused: Refused, *, asked: bool) -> str:
     route, *others = found
-    said = [route.said(base) + (", as you asked" if asked else "")]
+    parts = [route.said(base) + (", as you asked" if asked else "")]
     if route.runtime.end_of_support and not asked:
         better = [(other, problems) for other, problems in refused if not other.runtime.end_of_support]
         if better:
             other, problems = min(reversed(better), key=lambda one: len(one[1]))
-            said.append(f"not {other.mode} on {other.runtime.name}: {problems[0].why}")
+            parts.append(f"not {other.mode} on {other.runtime.name}: {problems[0].why}")
         else:
-            said.append(f"a supported image drafts with heads only, and none is known for {base}")
+            parts.append(f"a supported image drafts with heads only, and none is known for {base}")
     for other in others:
         option = "" if other.mode != route.mode else f"--runtime {other.runtime.name}, that is "
-        said.append(f"alternative: {option or '--mode '}{other.said(base)}")
-    return "; ".join(said)
+        parts.append(f"alternative: {option or '--mode '}{other.said(base)}")
+    return "; ".join(parts)
 
 
 def _bound(asked: Sequence[Prompt]) -> str:

@@ -22,7 +22,7 @@ def problems(file: ExpandedFile, prompts: tuple[Prompt, ...], *, complete: bool 
     def judged(rules: Iterable[Callable[..., Iterator[Finding]]], *values: object) -> Iterator[Finding]:
         for rule in rules:
             try:
-                yield from (found for found in rule(*values) if found.value is not UNREAD)
+                yield from (finding for finding in rule(*values) if finding.value is not UNREAD)
             except (Unread, TypeError):  # TypeError where a function written in C gets it
                 if complete:
                     raise

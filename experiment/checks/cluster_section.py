@@ -137,10 +137,10 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = 
             continue
         if str(network) != cidr:
             yield refused("network host-bits", cidr, at=where, network=network)
-        elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
+        elif (other := next((earlier for earlier in seen if earlier.overlaps(network)), None)) is not None:
             yield refused("network overlap", cidr, at=where, other=other)
         seen.append(network)
-        reserved = next((one for one in _NOT_PUBLIC if one.overlaps(network)), None)
+        reserved = next((earlier for earlier in _NOT_PUBLIC if earlier.overlaps(network)), None)
         if public and reserved is not None:
             yield refused("network reserved", cidr, at=where, reserved=reserved)
     together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
@@ -275,7 +275,7 @@ def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
 
 def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """It must be an arm that answers requests."""
-    batch = {one.arm.name for one in treated(file) if one.mode and one.mode.batch_only}
+    batch = {pair.arm.name for pair in treated(file) if pair.mode and pair.mode.batch_only}
     served = [arm.name for arm in file.arms if arm.name not in batch]
     if serve.arm not in served:
         close = difflib.get_close_matches(serve.arm, served, n=1)

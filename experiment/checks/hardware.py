@@ -77,7 +77,7 @@ def context_length(file: ExpandedFile) -> Iterator[Finding]:
 
 def _largest_models(file: ExpandedFile) -> list[Model]:
     """The target and the largest draft, as far as they are known."""
-    drafts = [one.draft for one in treated(file) if one.draft is not None]
+    drafts = [pair.draft for pair in treated(file) if pair.draft is not None]
     draft = max(drafts, key=lambda model: model.parameters, default=None)
     return [model for model in (file.described(file.target), draft) if model is not None]
 

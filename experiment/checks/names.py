@@ -44,20 +44,24 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
 
 def models(file: ExpandedFile) -> Iterator[Finding]:
     """Models must be in the catalogue, or described in one way."""
-    for path, one in file.references:
-        shapes = {"like": one.like, "config": one.config, "head_for": getattr(one, "head_for", None)}
+    for path, ref in file.references:
+        shapes = {
+            "like": ref.like,
+            "config": ref.config,
+            "head_for": getattr(ref, "head_for", None),
+        }
         first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
         if more:
             yield refused("shape twice", shapes[more[0]], at=f"{path}.{more[0]}", first=first)
         elif first == "like":
-            yield from known(f"{path}.like", str(one.like), FETCHED, "model")
+            yield from known(f"{path}.like", str(ref.like), FETCHED, "model")
         elif first == "head_for":
             yield from known(f"{path}.head_for", shapes[first] or "", file.models, "model")
-        elif first == "model" and one is not file.target and one.model in HEADS:
-            yield refused("model head-alone", one.model, at=f"{path}.model", target=HEADS[one.model].target)
+        elif first == "model" and ref is not file.target and ref.model in HEADS:
+            yield refused("model head-alone", ref.model, at=f"{path}.model", target=HEADS[ref.model].target)
         elif first == "model":
-            never = "" if one is file.target else file.target.model
-            yield from known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL, never=never)
+            never = "" if ref is file.target else file.target.model
+            yield from known(f"{path}.model", ref.model, file.models, "model", _OWN_MODEL, never=never)
 
 
 def known(
@@ -82,11 +86,11 @@ def known(
 def repositories(file: ExpandedFile) -> Iterator[Finding]:
     """A model that is not in the catalogue may have any name, but it is fetched by it and served under it. A bucket has no
     commits; what was in it is recorded when it is fetched."""
-    for path, one in file.references:
-        if one.model not in MODELS and file.described(one) and not REPOSITORY.fullmatch(one.model):
-            yield refused("model no-repository", one.model, at=f"{path}.model")
-        if one.weights is not None and one.revision is not None:
-            yield refused("model commit-of-a-bucket", one.revision, at=f"{path}.revision")
+    for path, ref in file.references:
+        if ref.model not in MODELS and file.described(ref) and not REPOSITORY.fullmatch(ref.model):
+            yield refused("model no-repository", ref.model, at=f"{path}.model")
+        if ref.weights is not None and ref.revision is not None:
+            yield refused("model commit-of-a-bucket", ref.revision, at=f"{path}.revision")
 
 
 def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
@@ -138,10 +142,10 @@ def tokens(file: ExpandedFile) -> Iterator[Finding]:
         return
     target = file.described(file.target)
     needed = [("target", target)] if target is not None else []
-    for one in treated(file):  # a draft with another tokenizer will be exchanged anyway
-        if one.draft is not None and (target is None or one.draft.tokenizer == target.tokenizer):
-            needed.append((one.arm.draft_at, one.draft))
-    bucket = {path for path, one in file.references if one.weights is not None}
+    for drafted in treated(file):  # a draft with another tokenizer will be exchanged anyway
+        if drafted.draft is not None and (target is None or drafted.draft.tokenizer == target.tokenizer):
+            needed.append((drafted.arm.draft_at, drafted.draft))
+    bucket = {path for path, drafted in file.references if drafted.weights is not None}
     gated = ((path, model.name) for path, model in needed if model.gated and path not in bucket)
     for path, name in list(gated)[:1]:
         yield refused("model gated", name, at=f"{path}.model")

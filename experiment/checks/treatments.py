@@ -27,8 +27,8 @@ LARGEST_WINDOW = 32
 
 
 @dataclass(frozen=True)
-class Treated:
-    """An arm that speculates; what the catalogue does not know is `None`, which is another rule's problem."""
+class Pairing:
+    """An arm that speculates, with its target and its draft; what the catalogue does not know is `None`, which is another rule's problem."""
 
     arm: SingleArm
     treatment: Treatment
@@ -61,14 +61,14 @@ class Treated:
         return self.head is None or (draft.head_for, draft.like, draft.config) != (None, None, None)
 
 
-def treated(file: ExpandedFile, *arms: SingleArm) -> Iterator[Treated]:
+def treated(file: ExpandedFile, *arms: SingleArm) -> Iterator[Pairing]:
     """Every arm that speculates; of these arms, where some are given."""
     for arm in arms or file.arms:
         if (treatment := arm.speculation) is not None:
             runtime = RUNTIMES.get(arm.runtime)
             mode = runtime.modes.get(treatment.mode) if runtime else None
             target, draft = file.described(file.target), file.described(treatment.draft)
-            yield Treated(arm, treatment, runtime, mode, target, draft)
+            yield Pairing(arm, treatment, runtime, mode, target, draft)
 
 
 def known_runtimes(file: ExpandedFile) -> dict[str, Runtime]:
@@ -81,9 +81,9 @@ def known_runtimes(file: ExpandedFile) -> dict[str, Runtime]:
     return found
 
 
-def fitting_draft(_: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def fitting_draft(_: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """A draft that is a model of its own proposes token ids, which must be the target's, and must cost less."""
-    target, draft, path = one.target, one.draft, f"{one.arm.draft_at}.model"
+    target, draft, path = pair.target, pair.draft, f"{pair.arm.draft_at}.model"
     if target is None or draft is None or draft.head_for is not None:
         return  # a head has its target's tokenizer by construction
     family = [model for model in MODELS.values() if model.tokenizer == target.tokenizer]
@@ -99,10 +99,15 @@ def fitting_draft(_: ExpandedFile, one: Treated) -> Iterator[Finding]:
         yield refused("draft too-large", draft.name, at=path, remedy=remedy, **sizes)
 
 
-def head_or_model(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def head_or_model(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """Some modes need a head trained for this very target, the others a model of its own."""
-    target, name, draft, path = file.target.model, one.treatment.mode, one.treatment.draft, one.arm.draft_at
-    if (mode := one.able) is None or not one.paired:
+    target, name, draft, path = (
+        file.target.model,
+        pair.treatment.mode,
+        pair.treatment.draft,
+        pair.arm.draft_at,
+    )
+    if (mode := pair.able) is None or not pair.paired:
         return
     if mode.head and draft.head_for is None:
         words = {"mode": name, "model": draft.model, "target": target}
@@ -191,60 +196,68 @@ def schedulers(_: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
         yield refused(name, arm.scheduler, at=f"{arm.at}.scheduler", runtime=arm.runtime, mode=mode)
 
 
-def reachable_modes(_: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def reachable_modes(_: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """The runtime must be able to speculate this way, for this model."""
-    path, name, mode, runtime = f"{one.at}.mode", one.treatment.mode, one.mode, one.runtime
+    path, name, mode, runtime = f"{pair.at}.mode", pair.treatment.mode, pair.mode, pair.runtime
     if name not in MODES:
         yield refused("mode unknown", name, at=path, modes=", ".join(MODES))
     elif runtime is None or mode is None:
         return
     elif not mode.architectures:
         yield refused("mode impossible", name, at=path, runtime=runtime, mode=mode)
-    elif one.target and not one.able:
+    elif pair.target and not pair.able:
         choose = f"choose a target of: {', '.join(sorted(mode.architectures))}"
         words = {
             "because": f" ({mode.reason})" if mode.reason else "",
             "remedy": f"{runtime.nearest}, or {choose}" if mode.reason else choose,
         }
-        kind = "plain-only" if one.target.architecture in runtime.plain_only else "no-code"
-        yield refused(f"mode {kind}", name, at=path, runtime=runtime, target=one.target, **words)
+        kind = "plain-only" if pair.target.architecture in runtime.plain_only else "no-code"
+        yield refused(f"mode {kind}", name, at=path, runtime=runtime, target=pair.target, **words)
 
 
-def one_at_a_time(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def one_at_a_time(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it. Each Medusa head
     drafts one token, so the window is the number of heads used."""
-    if one.able is None or not one.able.batch_only:
+    if pair.able is None or not pair.able.batch_only:
         return
-    name, k, have = one.treatment.mode, one.treatment.num_speculative_tokens, one.treatment.draft.head_layers
-    if one.arm.max_num_seqs > 1:
+    name, k, have = (
+        pair.treatment.mode,
+        pair.treatment.num_speculative_tokens,
+        pair.treatment.draft.head_layers,
+    )
+    if pair.arm.max_num_seqs > 1:
         yield refused("serving.max_num_seqs one-at-a-time", file.serving.max_num_seqs, mode=name)
     if name == "medusa" and k > have:
-        yield refused("window too-few-heads", k, at=one.arm.window_at, have=have)
+        yield refused("window too-few-heads", k, at=pair.arm.window_at, have=have)
 
 
 def served_beside_jobs(file: ExpandedFile) -> Iterator[Finding]:
     """A batch Job is compared with nothing."""
-    jobs = [one for one in treated(file) if one.able and one.able.batch_only]
+    jobs = [pair for pair in treated(file) if pair.able and pair.able.batch_only]
     if jobs and len(file.arms) - len(jobs) < 2:
         yield refused("mode nothing-served", jobs[0].treatment.mode, at=f"{jobs[0].at}.mode")
 
 
-def draft_length(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def draft_length(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """vLLM refuses a draft with a longer context than its target's."""
-    length, limit = one.treatment.draft_max_model_len, file.serving.max_model_len
+    length, limit = pair.treatment.draft_max_model_len, file.serving.max_model_len
     if length > limit:
-        yield refused("draft too-long", length, at=f"{one.at}.draft_max_model_len", limit=limit)
+        yield refused("draft too-long", length, at=f"{pair.at}.draft_max_model_len", limit=limit)
 
 
-def window(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def window(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """The window (k) against the mode's least and the request's length."""
-    k, path, answer = one.treatment.num_speculative_tokens, one.arm.window_at, file.benchmark.max_tokens
-    least = one.mode.min_speculative_tokens if one.mode else 1
-    bonus = one.mode.bonus_token if one.mode else False
+    k, path, answer = (
+        pair.treatment.num_speculative_tokens,
+        pair.arm.window_at,
+        file.benchmark.max_tokens,
+    )
+    least = pair.mode.min_speculative_tokens if pair.mode else 1
+    bonus = pair.mode.bonus_token if pair.mode else False
     if k < least:
         because = "at most k tokens come out of a step, one of them the target's own"
         because = "at least one token must be drafted" if bonus else because
-        words = {"mode": one.treatment.mode, "because": because}
+        words = {"mode": pair.treatment.mode, "because": because}
         yield refused("window too-small", k, at=path, least=least, **words)
     if k > LARGEST_WINDOW:
         yield refused("window too-large", k, at=path, most=LARGEST_WINDOW)
@@ -258,49 +271,52 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
 
     Source: https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/llama3/dflash/README.md.
     """
-    first: dict[str, Treated] = {}
-    for one in treated(file):
-        if one.able is None or not one.able.trained_window:
+    first: dict[str, Pairing] = {}
+    for pair in treated(file):
+        if pair.able is None or not pair.able.trained_window:
             continue
-        known = first.setdefault(one.treatment.draft.model, one)
-        k, other = one.treatment.num_speculative_tokens, known.treatment.num_speculative_tokens
+        known = first.setdefault(pair.treatment.draft.model, pair)
+        k, other = pair.treatment.num_speculative_tokens, known.treatment.num_speculative_tokens
         if k != other:
-            words = {"mode": one.treatment.mode, "other": known.arm.name}
-            yield refused("window trained-once", k, at=one.arm.window_at, k=other, **words)
+            words = {"mode": pair.treatment.mode, "other": known.arm.name}
+            yield refused("window trained-once", k, at=pair.arm.window_at, k=other, **words)
 
 
-def known_heads(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def known_heads(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """What the makers of a runtime say of a head: its target, its mode, its window, its vocabulary."""
-    draft, mode, k = one.treatment.draft, one.treatment.mode, one.treatment.num_speculative_tokens
-    head, target, runtime = one.head, one.target, one.runtime
-    if head is None or one.able is None or not one.able.head or not one.paired:
+    draft, mode, k = pair.treatment.draft, pair.treatment.mode, pair.treatment.num_speculative_tokens
+    head, target, runtime = pair.head, pair.target, pair.runtime
+    if head is None or pair.able is None or not pair.able.head or not pair.paired:
         return
     fine_tune = file.target.like == head.target or file.target.config
     if mode != head.mode:
-        yield refused("head another-mode", mode, at=f"{one.at}.mode", head=head)
+        yield refused("head another-mode", mode, at=f"{pair.at}.mode", head=head)
     elif draft.head_for != head.target and not (fine_tune and draft.head_for == file.target.model):
-        yield refused("head another-target", draft.head_for, at=f"{one.arm.draft_at}.head_for", head=head)
+        yield refused("head another-target", draft.head_for, at=f"{pair.arm.draft_at}.head_for", head=head)
     elif head.speculative_tokens not in (None, k):
         tokens = count(head.speculative_tokens, "token")
-        yield refused("head trained-window", k, at=one.arm.window_at, head=head, tokens=tokens)
+        yield refused("head trained-window", k, at=pair.arm.window_at, head=head, tokens=tokens)
     elif target and head.vocabulary not in (None, target.vocabulary) and runtime and runtime.nxd_inference:
-        yield refused("head another-vocabulary", draft.model, at=f"{one.arm.draft_at}.model", head=head)
+        yield refused("head another-vocabulary", draft.model, at=f"{pair.arm.draft_at}.model", head=head)
 
 
-def what_a_mode_asks(file: ExpandedFile, one: Treated) -> Iterator[Finding]:
+def what_a_mode_asks(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """Degrees, layers and sampling without which a runtime refuses a mode, or rejects its drafts."""
-    if (able := one.able) is None:
+    if (able := pair.able) is None:
         return
-    layers, words = one.treatment.draft.head_layers, {"runtime": one.arm.runtime, "mode": one.treatment.mode}
+    layers, words = (
+        pair.treatment.draft.head_layers,
+        {"runtime": pair.arm.runtime, "mode": pair.treatment.mode},
+    )
     degree = file.serving.degree_on(file.instance) if able.degrees and file.instance else None
-    if degree and degree not in able.degrees and (one.head is None or one.head.mode == one.treatment.mode):
+    if degree and degree not in able.degrees and (pair.head is None or pair.head.mode == pair.treatment.mode):
         degrees = " or ".join(map(str, sorted(able.degrees)))
         yield refused("serving.tensor_parallel degrees", degree, degrees=degrees, **words)
     if able.one_layer and layers > 1:
-        yield refused("head layers", layers, at=f"{one.arm.draft_at}.head_layers", **words)
+        yield refused("head layers", layers, at=f"{pair.arm.draft_at}.head_layers", **words)
     key = "on_device_sampling_config"
-    if able.needs_device_sampling and not one.arm.engine.get(key, True):
-        yield refused("engine sampling", one.arm.engine[key], at=f"{one.arm.at}.engine.{key}", **words)
+    if able.needs_device_sampling and not pair.arm.engine.get(key, True):
+        yield refused("engine sampling", pair.arm.engine[key], at=f"{pair.arm.at}.engine.{key}", **words)
 
 
 RULES = (comparable_arms, served_beside_jobs, trained_window)

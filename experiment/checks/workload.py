@@ -38,8 +38,8 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
     """
     limit, answer = file.serving.max_model_len, file.benchmark.max_tokens
-    whole = [one for one in treated(file) if one.able and one.able.within_context]
-    drafting = max(whole, key=lambda one: one.treatment.num_speculative_tokens, default=None)
+    whole = [pair for pair in treated(file) if pair.able and pair.able.within_context]
+    drafting = max(whole, key=lambda pair: pair.treatment.num_speculative_tokens, default=None)
     step, last = 0, ""
     if drafting is not None:
         step = drafting.treatment.num_speculative_tokens
@@ -120,9 +120,9 @@ def plan_size(_: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]
 def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Where speculation is greedy only, a temperature would be obeyed by one arm and ignored by the other."""
     temperature = file.benchmark.temperature
-    for one in treated(file):
-        if one.runtime and one.runtime.greedy_speculation_only and temperature > 0:
-            yield refused("benchmark.temperature greedy", temperature, runtime=one.runtime)
+    for pair in treated(file):
+        if pair.runtime and pair.runtime.greedy_speculation_only and temperature > 0:
+            yield refused("benchmark.temperature greedy", temperature, runtime=pair.runtime)
 
 
 def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -223,39 +223,41 @@ def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Find
     """A figure is expected of an arm, and has one source."""
     arms = [arm.name for arm in file.arms]
     baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
-    for path, one in _figures(file):
-        of_baseline = one.metric == "speed_up" and one.arm in baselines
-        if one.arm not in arms:
-            yield refused("figure no-arm", one.arm, at=f"{path}.arm", arms=", ".join(arms))
+    for path, expected in _figures(file):
+        of_baseline = expected.metric == "speed_up" and expected.arm in baselines
+        if expected.arm not in arms:
+            yield refused("figure no-arm", expected.arm, at=f"{path}.arm", arms=", ".join(arms))
         elif of_baseline:
-            yield refused("figure of-the-baseline", one.metric, at=f"{path}.metric")
-        if [one.row, one.value].count(None) != 1:
+            yield refused("figure of-the-baseline", expected.metric, at=f"{path}.metric")
+        if [expected.row, expected.value].count(None) != 1:
             yield refused("figure one-value", None, at=path)
-        elif one.row is not None and figure(one.row, one.metric) is None:
-            yield refused("figure no-row", one.row, at=f"{path}.row", metric=one.metric)
-        elif one.row is not None and one.arm in arms and not of_baseline:
-            yield from _other_conditions(file, one.row, f"{path}.row", file.arms[arms.index(one.arm)])
-        elif one.value is not None and not one.source:
+        elif expected.row is not None and figure(expected.row, expected.metric) is None:
+            yield refused("figure no-row", expected.row, at=f"{path}.row", metric=expected.metric)
+        elif expected.row is not None and expected.arm in arms and not of_baseline:
+            yield from _other_conditions(
+                file, expected.row, f"{path}.row", file.arms[arms.index(expected.arm)]
+            )
+        elif expected.value is not None and not expected.source:
             yield refused("figure without-source", None, at=f"{path}.source")
 
 
 def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A figure is expected of classes and loads that are measured."""
     classes = sorted({prompt.class_name for prompt in prompts})
-    for path, one in _figures(file):
-        for name in dict.fromkeys(one.classes) if prompts else ():
+    for path, expected in _figures(file):
+        for name in dict.fromkeys(expected.classes) if prompts else ():
             if name not in classes:
                 yield refused("figure no-class", name, at=f"{path}.classes", classes=", ".join(classes))
         loads = () if timed(prompts) else _measured_at(file.benchmark)
-        if one.concurrency not in loads:
+        if expected.concurrency not in loads:
             some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
             remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
-            yield refused("figure no-load", one.concurrency, at=f"{path}.concurrency", remedy=remedy)
+            yield refused("figure no-load", expected.concurrency, at=f"{path}.concurrency", remedy=remedy)
 
 
 def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
-    for number, one in enumerate(file.expect.figures if file.expect else ()):
-        yield f"expect.figures[{number}]", one
+    for number, expected in enumerate(file.expect.figures if file.expect else ()):
+        yield f"expect.figures[{number}]", expected
 
 
 def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
