@@ -159,6 +159,7 @@ LARGE: dict[str, Answer] = {
 """Lists of models, and metrics."""
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_cut_off_in_little_memory(tmp_path: Path) -> None:
     bomb = raw(answered(COMPRESSED, "Content-Type: text/event-stream", "Content-Encoding: gzip"))
     fine = dict.fromkeys(LARGE, ended(usage()))

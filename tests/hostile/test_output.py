@@ -156,6 +156,7 @@ def recorded(out: Path) -> list[tuple[str, str]]:
     return [(r.arm, r.pair_id) for r in journal.read(out).requests if r.phase == "measured"]
 
 
+@pytest.mark.slow
 def test_a_full_standard_output_of_a_run_is_one_line(write_plan: WritePlan, tmp_path: Path) -> None:
     words = f"run --plan {write_plan()} --out {tmp_path / 'out'} --no-sense-check --json"
     done = typed(f"PYTHON -m benchmark {words} > /dev/full", tmp_path)

@@ -59,6 +59,7 @@ def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
     }
 
 
+@pytest.mark.slow
 def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
     write_plan: WritePlan, out: Path
 ) -> None:
@@ -143,6 +144,7 @@ def _until(holds: Any) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_while_another_ends_repeats_nothing(
     write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_run_that_begins_while_another_ends_repeats_nothing(
     assert len(raw.requests) - kept == len(endpoint.seen) - asked
 
 
+@pytest.mark.slow
 def test_runs_that_begin_together_share_no_request(
     write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
 ) -> None:

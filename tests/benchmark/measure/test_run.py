@@ -192,6 +192,7 @@ def test_the_load_is_whole_while_requests_count_and_what_is_beside_them_is_marke
     assert planned == 2 * 12 * (SETS + SETS_A_START), "what counts, at least; no ramp and no drain"
 
 
+@pytest.mark.slow
 def test_servers_are_warmed_up_with_as_many_requests_at_once_as_a_rate_keeps_under_way(
     run: Run, out: Path, endpoint: Endpoint
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_run_measured_by_another_version_of_the_client_is_not_continued_and_st
     assert main(["report", str(out)]) in (0, 1)
 
 
+@pytest.mark.slow
 def test_a_cell_has_at_most_the_minutes_that_it_is_given_and_says_how_long_is_left(
     run: Run, out: Path, capsys: Captured
 ) -> None:
