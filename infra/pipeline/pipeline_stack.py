@@ -41,7 +41,7 @@ from infra.pipeline.stage import (
     prod_steps,
     project_name,
 )
-from infra.stacks.experiment_stack import BUILD_LOGS, OWN_LOGS, acknowledge, keep_logs
+from infra.stacks.experiment_stack import BUILD_LOGS, OWN_LOGS, acknowledge, allow, keep_logs
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 
 PREPARE = ["chmod +x trnspec .ci/run lab/aws/docker_stand_in scripts/*"]
@@ -114,13 +114,8 @@ class PullRequestChecks(Construct):
         )
         # Through the connection, so that no token is stored
         # (https://docs.aws.amazon.com/codebuild/latest/userguide/connections-github-app.html).
-        project.add_to_role_policy(
-            iam.PolicyStatement(
-                sid="FetchCode",
-                actions=["codeconnections:GetConnection", "codeconnections:GetConnectionToken"],
-                resources=[connection],
-            )
-        )
+        fetching = "codeconnections:GetConnection GetConnectionToken"
+        project.add_to_role_policy(allow(fetching, connection, sid="FetchCode"))
         resource = project.node.default_child
         assert isinstance(resource, codebuild.CfnProject)
         resource.add_property_override("Source.Auth", {"Type": "CODECONNECTIONS", "Resource": connection})
@@ -175,19 +170,12 @@ class PipelineStack(cdk.Stack):
         if "/Assets/" in path:
             # Publishing starts and stops no builds; with CDK's right to any, it could start those behind the approval.
             # The role of CDK Pipelines drops a statement, even a Deny, that has exactly its own three actions.
-            statement = iam.PolicyStatement(
-                sid="StartsAndStopsNothing",
-                effect=iam.Effect.DENY,
-                actions=["codebuild:StartBuild", "codebuild:StopBuild"],
-                resources=["*"],
-            )
+            statement = allow("codebuild:StartBuild StopBuild", "*", sid="StartsAndStopsNothing")
+            statement.effect = iam.Effect.DENY
         elif "/Source/" in path:
             # CDK knows the service by its former name only; a connection made today is checked by the new one.
-            statement = iam.PolicyStatement(
-                sid="UseConnection",
-                actions=["codeconnections:UseConnection"],
-                resources=[self._configuration.settings.connection],
-            )
+            connection = self._configuration.settings.connection
+            statement = allow("codeconnections:UseConnection", connection, sid="UseConnection")
         else:
             return
         role.add_to_policy(statement)
@@ -304,7 +292,7 @@ class PipelineStack(cdk.Stack):
         )
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
         for sid, assumed in (("StartSteps", starter), ("DeleteEmptyStacks", clear_role)):
-            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=["sts:AssumeRole"], resources=[assumed]))
+            role.add_to_policy(allow("sts:AssumeRole", assumed, sid=sid))
         _acknowledge(role, "/Build/")
         return role
 

@@ -38,6 +38,7 @@ from infra.stacks.experiment_stack import (
     UNKNOWN_KEYS,
     ExperimentStack,
     acknowledge,
+    allow,
     keep_logs,
 )
 
@@ -162,15 +163,8 @@ class DeliveryRoleStack(ExperimentStack):
         return self.format_arn(service=service, resource=resource, resource_name=name, region=region)
 
     def _allow(self, sid: str, actions: str, *resources: str, where: dict[str, str] | None = None) -> None:
-        """`actions` of one service, divided by spaces."""
-        service, _, verbs = actions.partition(":")
-        statement = iam.PolicyStatement(
-            sid=sid,
-            actions=[f"{service}:{verb}" for verb in verbs.split()],
-            resources=list(resources),
-            conditions={"StringEquals": where} if where else None,
-        )
-        self._role.add_to_policy(statement)
+        condition = {"StringEquals": where} if where else None
+        self._role.add_to_policy(allow(actions, *resources, sid=sid, where=condition))
 
     def _allow_run(self, key: kms.IKey) -> None:
         """What `./trnspec run` needs: nodes up and down, a schedule that turns them off, state and results."""
@@ -187,32 +181,31 @@ class DeliveryRoleStack(ExperimentStack):
         written = [f"{results}/{prefix}*" for prefix in prefixes]
         markers = [f"{bucket}/*/{naming.COMPLETE}" for bucket in (checkpoints, artifacts)]
         differences = f"{artifacts}/*/neuron_config_differences.json"
-        allow = self._allow
-        allow("Nodes", "eks:UpdateNodegroupConfig", group)
+        self._allow("Nodes", "eks:UpdateNodegroupConfig", group)
         # Where the described group does not exist, a run says which one does.
-        allow("SeeNodes", "eks:DescribeNodegroup ListNodegroups", groups, self._cluster)
+        self._allow("SeeNodes", "eks:DescribeNodegroup ListNodegroups", groups, self._cluster)
         schedule = "scheduler:CreateSchedule UpdateSchedule GetSchedule DeleteSchedule"
-        allow("TurnOff", schedule, self._arn("scheduler", "schedule", f"{schedules}/*"))
+        self._allow("TurnOff", schedule, self._arn("scheduler", "schedule", f"{schedules}/*"))
         passed = {"iam:PassedToService": "scheduler.amazonaws.com"}
-        allow("TurnOffRole", "iam:PassRole", off, where=passed)
-        allow("ProveTurnOff", "iam:SimulatePrincipalPolicy", off)
-        allow("Results", "s3:GetObject PutObject", *written)
-        allow("LetGoOfTheRun", "s3:DeleteObject", f"{results}/{naming.ACTIVE_RUN}")
+        self._allow("TurnOffRole", "iam:PassRole", off, where=passed)
+        self._allow("ProveTurnOff", "iam:SimulatePrincipalPolicy", off)
+        self._allow("Results", "s3:GetObject PutObject", *written)
+        self._allow("LetGoOfTheRun", "s3:DeleteObject", f"{results}/{naming.ACTIVE_RUN}")
         # The whole bucket: only a caller that may list without a prefix learns that an object is absent
         # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions").
-        allow("ListResults", "s3:ListBucket", results)
+        self._allow("ListResults", "s3:ListBucket", results)
         tagging = "s3:GetObjectTagging PutObjectTagging DeleteObjectTagging"
-        allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
+        self._allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
         topic = self._arn("sns", naming.notices_topic(experiment))
-        allow("SeeWhoReceivesAlarms", "sns:ListSubscriptionsByTopic", topic)
+        self._allow("SeeWhoReceivesAlarms", "sns:ListSubscriptionsByTopic", topic)
         # The action has no resource type; the condition limits it.
         own = {"cloudwatch:namespace": naming.metrics_namespace(experiment)}
-        allow("SayThatNoRunIsOn", "cloudwatch:PutMetricData", "*", where=own)
-        allow("Markers", "s3:GetObject", *markers)
-        allow("ListMarkers", "s3:ListBucket", checkpoints, artifacts)
-        allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)
-        allow("CompareEngines", "s3:PutObject", differences)
-        allow("Key", "kms:Decrypt GenerateDataKey", key.key_arn)
+        self._allow("SayThatNoRunIsOn", "cloudwatch:PutMetricData", "*", where=own)
+        self._allow("Markers", "s3:GetObject", *markers)
+        self._allow("ListMarkers", "s3:ListBucket", checkpoints, artifacts)
+        self._allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)
+        self._allow("CompareEngines", "s3:PutObject", differences)
+        self._allow("Key", "kms:Decrypt GenerateDataKey", key.key_arn)
         off_only = "schedules of one group, which holds nothing but what turns the nodes off"
         kept = r"/\*(/COMPLETE|/neuron_config(_differences)?\.json)?"
         for reason, named in (
@@ -323,10 +316,5 @@ class DeliveryStack(ExperimentStack):
             assumed_by=trusted,
             max_session_duration=cdk.Duration.hours(1),
         )
-        starter.add_to_policy(
-            iam.PolicyStatement(
-                sid="StartAndWatch",
-                actions=["codebuild:StartBuild", "codebuild:BatchGetBuilds"],
-                resources=[project.project_arn for project in projects],
-            )
-        )
+        arns = (project.project_arn for project in projects)
+        starter.add_to_policy(allow("codebuild:StartBuild BatchGetBuilds", *arns, sid="StartAndWatch"))

@@ -23,6 +23,7 @@ from infra.stacks.experiment_stack import (
     NO_RESOURCE,
     ExperimentStack,
     acknowledge,
+    allow,
     encryption_key,
 )
 from infra.stacks.identity import admit_pipeline
@@ -31,13 +32,9 @@ from infra.stacks.software import ManagedAddons
 
 _IMAGE = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
 """EC2 resolves it when the instance starts, so that a new one is patched; nothing is looked up at synth."""
-_SESSIONS = (
-    "ssm:UpdateInstanceInformation",
-    "ssmmessages:CreateControlChannel",
-    "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel",
-    "ssmmessages:OpenDataChannel",
-)
+_CHANNELS = [
+    f"ssmmessages:{verb}{kind}Channel" for verb in ("Create", "Open") for kind in ("Control", "Data")
+]
 """What the SSM agent needs for sessions, and nothing of what the managed policy adds
 (https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-create-iam-instance-profile.html)."""
 
@@ -102,7 +99,9 @@ class WayIn(Construct):
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
         # None of these actions has a resource type:
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsessionmanagermessagegatewayservice.html
-        role.add_to_policy(iam.PolicyStatement(sid="Sessions", actions=list(_SESSIONS), resources=["*"]))
+        sessions = allow("ssm:UpdateInstanceInformation", "*", sid="Sessions")
+        sessions.add_actions(*_CHANNELS)
+        role.add_to_policy(sessions)
         acknowledge(role, "IAM5", NO_RESOURCE, r"Resource::\*")
         return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
 

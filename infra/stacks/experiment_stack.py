@@ -129,6 +129,19 @@ def encryption_key(scope: Construct, construct_id: str, lasting: Lasting, **made
     return kms.Key(scope, construct_id, enable_key_rotation=True, **made)
 
 
+def allow(
+    actions: str, *resources: str, sid: str | None = None, where: dict[str, Any] | None = None
+) -> iam.PolicyStatement:
+    """`actions` of one service, divided by spaces, as in `s3:GetObject PutObject`; `where` by the operator of a condition."""
+    service, _, verbs = actions.partition(":")
+    return iam.PolicyStatement(
+        sid=sid,
+        actions=[f"{service}:{verb}" for verb in verbs.split()],
+        resources=list(resources),
+        conditions=where,
+    )
+
+
 def pod_identity() -> iam.IPrincipal:
     """Who assumes the roles of pods; it tags its sessions (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
     return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()

@@ -27,6 +27,7 @@ from infra.stacks.experiment_stack import (
     UNKNOWN_KEYS,
     ExperimentStack,
     acknowledge,
+    allow,
     pod_identity,
 )
 from infra.stacks.storage import ModelStore
@@ -61,7 +62,7 @@ class IdentityStack(ExperimentStack):
             (
                 SERVING_ACCOUNT,
                 ("Checkpoints.*/", "Artifacts.*/"),
-                [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")],
+                [*_read(weights), *_read(artifacts), allow("kms:Decrypt", key, sid="UseKey")],
             ),
             # Store weights and list what is there; nothing can be deleted.
             (
@@ -127,23 +128,14 @@ def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) 
 def _measure(results: str, experiment: Experiment) -> Statements:
     """Publish metrics in one namespace; read large plans; store runs under one prefix, and read them to resume."""
     prefixes = (PLANS_PREFIX, RESULTS_PREFIX)
+    # The action has no resource type; the condition limits it:
+    # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/iam-cw-condition-keys-namespace.html
+    own = {"StringEquals": {"cloudwatch:namespace": metrics_namespace(experiment)}}
+    listed = {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}}
     return [
-        iam.PolicyStatement(
-            sid="PublishMetrics",
-            actions=["cloudwatch:PutMetricData"],
-            # The action has no resource type; the condition limits it:
-            # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/iam-cw-condition-keys-namespace.html
-            resources=["*"],
-            conditions={"StringEquals": {"cloudwatch:namespace": metrics_namespace(experiment)}},
-        ),
-        iam.PolicyStatement(
-            actions=["s3:ListBucket"],
-            resources=[results],
-            conditions={"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
-        ),
-        iam.PolicyStatement(
-            actions=["s3:GetObject"], resources=[f"{results}/{prefix}*" for prefix in prefixes]
-        ),
+        allow("cloudwatch:PutMetricData", "*", sid="PublishMetrics", where=own),
+        allow("s3:ListBucket", results, where=listed),
+        allow("s3:GetObject", *(f"{results}/{prefix}*" for prefix in prefixes)),
         _write(results, RESULTS_PREFIX),
     ]
 
@@ -154,36 +146,26 @@ def _own(experiment: Experiment) -> list[str]:
 
 def _read_own(experiment: Experiment) -> Statements:
     """Weights that the experiment takes from other buckets: those folders and no others."""
-    found = []
+    statements = []
     for address in _own(experiment):
         bucket, _, folder = address.removeprefix("s3://").partition("/")
         arn = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
-        listed = {"StringLike": {"s3:prefix": [f"{folder}/*"]}}
-        found += [
-            iam.PolicyStatement(actions=["s3:ListBucket"], resources=[arn], conditions=listed),
-            iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{arn}/{folder}/*"]),
+        statements += [
+            allow("s3:ListBucket", arn, where={"StringLike": {"s3:prefix": [f"{folder}/*"]}}),
+            allow("s3:GetObject", f"{arn}/{folder}/*"),
         ]
-    return found
+    return statements
 
 
 def _read(bucket: str) -> Statements:
-    return [
-        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket]),
-        iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{bucket}/*"]),
-    ]
+    return [allow("s3:ListBucket", bucket), allow("s3:GetObject", f"{bucket}/*")]
 
 
 def _write(bucket: str, prefix: str = "") -> iam.PolicyStatement:
-    return iam.PolicyStatement(
-        actions=["s3:PutObject", "s3:AbortMultipartUpload"], resources=[f"{bucket}/{prefix}*"]
-    )
+    return allow("s3:PutObject AbortMultipartUpload", f"{bucket}/{prefix}*")
 
 
 def _upload_with(key: str) -> iam.PolicyStatement:
     """An upload in parts, which boto3 makes of anything above 8 MB, needs Decrypt as well
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html)."""
-    return _use_key(key, "kms:GenerateDataKey", "kms:Decrypt")
-
-
-def _use_key(key: str, *actions: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(sid="UseKey", actions=list(actions), resources=[key])
+    return allow("kms:GenerateDataKey Decrypt", key, sid="UseKey")

@@ -19,7 +19,7 @@ from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile, names_in
 from infra import ROOT
-from infra.stacks.experiment_stack import SOURCE, acknowledge
+from infra.stacks.experiment_stack import SOURCE, acknowledge, allow
 
 _KEPT = 10
 """In the repository of each image; the newest is in use. One that is gone is built again where a deployment, or its way back, asks
@@ -159,13 +159,11 @@ class ImageBuilder(Construct):
         id_ = image.construct_id
         group = logs.LogGroup(self, f"{id_}StarterLogs")
         rights = (
-            (["logs:CreateLogStream", "logs:PutLogEvents"], group.log_group_arn),
-            (["codebuild:StartBuild", "codebuild:BatchGetBuilds"], project.project_arn),
-            (["ecr:DescribeImages"], repository.repository_arn),
+            ("logs:CreateLogStream PutLogEvents", group.log_group_arn),
+            ("codebuild:StartBuild BatchGetBuilds", project.project_arn),
+            ("ecr:DescribeImages", repository.repository_arn),
         )
-        statements = [
-            iam.PolicyStatement(actions=actions, resources=[resource]) for actions, resource in rights
-        ]
+        statements = [allow(actions, resource) for actions, resource in rights]
         function = lambda_.Function(
             self,
             f"{id_}Starter",

@@ -34,7 +34,14 @@ from experiment.naming import (
 )
 from infra.deployment_file import Lasting
 from infra.off_schedules import off_expressions
-from infra.stacks.experiment_stack import EKS_POLICY, NODE_GROUP_ID, ExperimentStack, acknowledge, logical_id
+from infra.stacks.experiment_stack import (
+    EKS_POLICY,
+    NODE_GROUP_ID,
+    ExperimentStack,
+    acknowledge,
+    allow,
+    logical_id,
+)
 from infra.stacks.software import ManagedAddons
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
@@ -404,7 +411,7 @@ class TimeToLive(Construct):
             ("EmptyTheGroup", "eks:UpdateNodegroupConfig", f"arn:aws:eks:{here}:{group}"),
             ("KeepWhatFailed", "sqs:SendMessage", failures.queue_arn),
         ):
-            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=[action], resources=[resource]))
+            role.add_to_policy(allow(action, resource, sid=sid))
         acknowledge(role, "IAM5", NODE_GROUP_ID, rf"Resource::.*:{re.escape(group)[:-2]}\*")
         return role
 

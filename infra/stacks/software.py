@@ -26,7 +26,7 @@ from experiment.naming import (
     role_label,
 )
 from infra.pins import ADDON_VERSIONS, AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
-from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, pod_identity
+from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
 
 OBSERVABILITY = "amazon-cloudwatch-observability"
 BEFORE_NODES: dict[str, dict[str, Any]] = {
@@ -136,24 +136,15 @@ class ManagedAddons(Construct):
         """
         here = f"arn:{cdk.Aws.PARTITION}:logs:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
         groups = [f"{here}:log-group:{name}" for name in container_insights_log_groups(experiment)]
-        writing = ("CreateLogGroup", "CreateLogStream", "DescribeLogStreams", "PutLogEvents")
+        written = [arn for group in groups for arn in (group, f"{group}:log-stream:*")]
+        logging = "logs:CreateLogGroup CreateLogStream DescribeLogStreams PutLogEvents"
+        own = {"StringEquals": {"cloudwatch:namespace": "ContainerInsights"}}
         statements = [
-            iam.PolicyStatement(
-                sid="WriteLogs",
-                actions=[f"logs:{one}" for one in writing],
-                resources=[arn for group in groups for arn in (group, f"{group}:log-stream:*")],
-            ),
+            allow(logging, *written, sid="WriteLogs"),
             # These actions have no resource type; the agent adds names of disks and instances to its metrics:
             # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
-            iam.PolicyStatement(
-                sid="NameWhatIsMeasured", actions=["ec2:DescribeTags", "ec2:DescribeVolumes"], resources=["*"]
-            ),
-            iam.PolicyStatement(
-                sid="PublishMetrics",
-                actions=["cloudwatch:PutMetricData"],
-                resources=["*"],
-                conditions={"StringEquals": {"cloudwatch:namespace": "ContainerInsights"}},
-            ),
+            allow("ec2:DescribeTags DescribeVolumes", "*", sid="NameWhatIsMeasured"),
+            allow("cloudwatch:PutMetricData", "*", sid="PublishMetrics", where=own),
         ]
         policies = {"write": iam.PolicyDocument(statements=statements)}
         role = iam.Role(self, "ObservabilityRole", assumed_by=pod_identity(), inline_policies=policies)
