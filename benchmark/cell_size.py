@@ -8,7 +8,7 @@ from __future__ import annotations
 SETS = 4
 """Sets of blocks that a cell is cut into: the shortest order of the arms that cancels a linear and a quadratic drift."""
 SETS_A_START = 2
-"""Of a cell under one start of the servers, where it has several, and of the cell that is repeated at the end."""
+"""Sets under one start of the servers, where a run has several starts, and sets of the cell that is repeated at the end."""
 ANSWERS_A_BLOCK = 4
 """Median answers that a block's steady window takes at least: shorter blocks would show the moment, not the load."""
 
@@ -24,13 +24,13 @@ def search_cells(cells: int, starts: int) -> int:
 
 
 def sets_in_all(starts: int) -> int:
-    """Of a cell, over all starts of the servers."""
+    """How many sets a cell has over all starts of the servers."""
     return SETS if starts == 1 else SETS_A_START * starts
 
 
 def set_size(*, requests: int, classes: int, starts: int, at_once: int | None) -> int:
     """How many requests of a block count at least: enough for `requests` of each of the cell's `classes`, and so many that the
-    load stands for ANSWERS_A_BLOCK answers; of each class alike."""
+    load lasts for ANSWERS_A_BLOCK answers; of each class alike."""
     least = max(-(-requests * classes // sets_in_all(starts)), ANSWERS_A_BLOCK * (at_once or 1))
     return -(-least // classes) * classes
 

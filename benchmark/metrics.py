@@ -14,9 +14,9 @@ from typing import Literal
 DIMENSIONS = ("Experiment", "Arm", "Class", "Concurrency")
 """CloudWatch dimensions, in order. Bounded by the plan: no request, run or prompt identifiers."""
 PERIOD_S = 300
-"""Of dashboards and alarms: long enough that both requests of most pairs fall into one."""
+"""Period of dashboards and alarms: long enough that both requests of most pairs fall into one."""
 QUANTILES = (0.5, 0.9, 0.99)
-"""Of the requests that ended in the last period, where Prometheus reads them."""
+"""What Prometheus reads of the requests that ended in the last period."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Metric:
     name: str
     """Key in summary.json; ends in its unit where it has one."""
     title: str = ""
-    """In headings of figures and dashboards; empty where none shows it."""
+    """The heading of figures and dashboards; empty where none shows it."""
     unit: Literal["s", "tokens/s", "tokens", "requests", "requests/s", "fraction", "USD", "runs"]
     better: Literal["lower", "higher"]
     formula: str

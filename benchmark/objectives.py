@@ -15,7 +15,7 @@ METRICS = ("ttft_s", "tpot_s", "e2e_s")
 """What an objective, or an SLO, may bound."""
 PERCENTILE = r"^p[5-9][0-9](\.[0-9])?$"
 DEFAULT = "p95"
-"""Of a limit that is a number alone."""
+"""The percentile of a limit that is a number alone."""
 CONFIDENCE = 0.95
 """One-sided: of runs whose true share is just that of the objective, at most 5 % say that it is met."""
 LEAST_S, MOST_S = 1e-6, 1_000_000
@@ -35,7 +35,7 @@ class Limit(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the requests that must be within it."""
+        """The share of the requests that must be within it."""
         return float(self.percentile[1:]) / 100
 
     @property

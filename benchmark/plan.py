@@ -57,7 +57,7 @@ _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
 Label = Annotated[str, held_to(is_label), must_be(WANTED)]
-"""Of prompts and classes, which people call what they like."""
+"""The name of a prompt or a class, which people call what they like."""
 Tokens = Annotated[int, whole(1, MOST_OUTPUT)]
 Message = Mapping[str, Any]
 _MOST_WAIT_S = 31 * 86_400
@@ -118,16 +118,16 @@ class Search(Part):
     high: Annotated[int | float, _SEARCHED]
     by: Annotated[str, Field(pattern="^(concurrency|rate)$"), must_be("concurrency or rate")] = "concurrency"
     cells: Annotated[int, whole(2, MOST_LEVELS)] = 12
-    """At most so many, each of all arms and classes, several at a load where one is not enough; the first is then
+    """The most cells, each of all arms and classes, several at a load where one is not enough; the first is then
     repeated beyond them."""
     minutes: Annotated[int | float | None, number(44_640, above=0), LEFT_OUT] = None
-    """Of loading, after which no cell is begun."""
+    """The time of loading after which no cell is begun."""
     usd: Annotated[int | float | None, number(_MOST_USD, above=0), LEFT_OUT] = None
     """What all arms together cost in that time, after which no cell is begun."""
 
     @property
     def budget(self) -> str:
-        """In words."""
+        """The limits in words."""
         minutes = f"{self.minutes:g} minutes of loading" if self.minutes else ""
         return ", ".join(
             filter(None, (f"{count(self.cells, 'cell')}", minutes, f"${self.usd:g}" if self.usd else ""))
@@ -201,7 +201,7 @@ class Plan(Part):
     mixed: Annotated[bool, must_be("true or false"), LEFT_OUT] = False
     """Whether the classes share a cell, asked in turn, instead of having one each. A search and a replay always mix."""
     cell_minutes: Annotated[int | float | None, number(44_640, above=0), LEFT_OUT] = None
-    """Of loading in one cell, all arms together: then it has fewer requests."""
+    """The most minutes of loading in one cell, all arms together: then it has fewer requests."""
     simultaneous: Annotated[bool, must_be("true or false")] = False
     """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
@@ -297,13 +297,13 @@ class Plan(Part):
 
     @property
     def baselines(self) -> dict[str, str]:
-        """By arm, what it is compared with; a baseline has itself, and so has an arm that is alone."""
+        """What each arm is compared with; a baseline has itself, and so has an arm that is alone."""
         several = len(self.arms) > 1
         return {arm.name: (several and arm.baseline) or self.baseline for arm in self.arms}
 
     @property
     def prices(self) -> dict[str, float | None]:
-        """By arm, dollars an hour."""
+        """Dollars an hour of each arm."""
         return {arm.name: arm.usd_per_hour for arm in self.arms}
 
     def arm(self, name: str) -> Arm:

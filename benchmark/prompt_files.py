@@ -60,14 +60,14 @@ _OURS, _TURNS, _SHARED, _BATCH = (
 )
 _OWN_KEYS = ("prompt", "messages", "text")
 _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations": _SHARED, "body": _BATCH}
-"""By the first of these keys that an entry has."""
+"""The first of these keys that an entry has tells its format."""
 _IDS, CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _NUMBERS = (*_LIMITS, "tokens", "at_s", "think_s")
 _MORE = "fields beyond the heading"
 _SPACE = re.compile(r"[ \t\r\n]*")
 Line = tuple[str, dict[str, Any]]
-"""Where an entry stands (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
+"""Where an entry is (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
 `max_tokens`, `tokens`, `at_s`, `conversation`, `think_s`, `made_up`."""
 
 
@@ -111,13 +111,13 @@ def read_file(path: Path, *, name: str) -> PromptFile:
             if len(problems) == MOST_WRONG:
                 reason = f"is read no further, because {MOST_WRONG:,} entries are wrong"
                 return PromptFile(
-                    "", (), (*told_once(problems), Finding("prompts.file", place, reason, _READ))
+                    "", (), (*each_once(problems), Finding("prompts.file", place, reason, _READ))
                 )
             if number == MOST_ENTRIES:
                 raise Unusable(f"has {MOST_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
         return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), _READ),))
-    problems = told_once([*problems, *_out_of_time(lines)])
+    problems = each_once([*problems, *_out_of_time(lines)])
     ids = Counter(content["id"] for _, content in lines)
     for id_, times in ids.most_common(MOST_PROBLEMS):
         if times > 1:
@@ -195,7 +195,7 @@ def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, str]]:
         raise Unusable("has one line, and CSV has a heading and entries")
 
 
-def told_once(problems: list[Finding]) -> list[Finding]:
+def each_once(problems: list[Finding]) -> list[Finding]:
     """Problems that more than a few lines have, once with their number."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for problem in problems:

@@ -136,7 +136,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
     except (UnreadableFile, Unusable) as error:
         if not (arrivals and cut):  # what was read up to where a long list was cut is kept
             raise Misuse(Finding(path.name, None, error.args[0], "give JSON lines or a JSON list")) from None
-    problems = prompt_files.told_once(problems)
+    problems = prompt_files.each_once(problems)
     if not arrivals:
         reason = (
             f"none of its {count(left_out['without an answer'], 'entry')} has a length of prompt and answer"

@@ -41,9 +41,9 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 _STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
 """Types that an event stream comes with; the last is what aiohttp says where the server says nothing."""
 _MOST_BYTES, _BYTES_PER_TOKEN, _MOST_BYTES_EVER = 4 << 20, 4 << 10, 256 << 20
-"""Of an answer on the wire: what any may have, what each of its tokens adds, and the end of it."""
+"""Bytes of an answer on the wire: what any may have, what each of its tokens adds, and the most."""
 _BEGINNING = 2000
-"""Of a page, or of what comes with a status other than 200, so many bytes are enough for the message."""
+"""So many bytes of a page, or of what comes with a status other than 200, are enough for the message."""
 _SAID_S = 1.0
 """How long what comes with a status other than 200 may take."""
 _PAUSE_S = 1.0
@@ -281,7 +281,7 @@ def _key() -> tuple[str, str]:
 
 @lru_cache(maxsize=4)
 def _pattern(key: str) -> re.Pattern[str]:
-    """In any case: values of headers are often shown in lower case."""
+    """What finds the key in upper or lower case: values of headers are often shown in lower case."""
     encoded = [*_encoded(key.encode())]
     either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
     begins = "".join(map(re.escape, {key[0], *"%\\&", *(text[0] for text in encoded)}))

@@ -28,14 +28,14 @@ differences of log-probabilities. Measured on the lab's target, whose steps are 
 part within four steps too (docs/losslessness.md).
 """
 MOST_LISTED = 20
-"""Tokens asked for at each place: the most that OpenAI's chat and vLLM, unless told otherwise, give."""
+"""Tokens asked for at each place: the most that OpenAI's chat and vLLM, give by default."""
 UNREAL = NONE_GIVEN, DUMMY, NOT_GREEDY = (
     "no log-probabilities",
     "dummy log-probabilities",
     "the server did not take its most likely token",
 )
 _ROUNDING = 0.01
-"""By how much listed probabilities may exceed 1 together, and the most likely token the one that was taken."""
+"""The most that listed probabilities may exceed 1 together, and the most likely token the token that was taken."""
 
 Logprob = Annotated[float, Field(allow_inf_nan=False)]
 Token = Annotated[str, Field(max_length=2000)]
@@ -157,7 +157,7 @@ class Case:
 
 
 def answers_of(arm: str, requests: Iterable[RequestRecord]) -> dict[str, RequestRecord]:
-    """By pair, the measured answers of an arm."""
+    """The measured answers of an arm by pair."""
     mine = (record for record in requests if record.arm == arm and record.phase == "measured")
     return {record.pair_id: record for record in mine if record.error is None and record.text is not None}
 
@@ -190,7 +190,7 @@ class Verdict:
 
     name: Literal["near-tie", "fault", "cannot tell"]
     why: str = ""
-    """Why it cannot be told."""
+    """Why it is not known."""
     gap_nats: float | None = None
     """How far the less likely of the two tokens lies below the most likely one, at least."""
     tokens: tuple[str, str | None] | None = None

@@ -33,13 +33,13 @@ from core.reading import json_of
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
 _STARTED = "process_start_time_seconds"
-"""Of the Prometheus client's process collector, seconds since 1970."""
+"""Seconds since 1970, by the process collector of the Prometheus client."""
 _COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
 _LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
 _POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
 _INFO, _LABEL = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE), re.compile(r'(\w+)="([^"]*)"')
 _SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
-"""Of vLLM's key-value cache, what changes a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
+"""Settings of vLLM's key-value cache that change a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
 (vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
 _MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
 _MOST_LISTED, _MOST_COUNTERS, _MOST_ABOUT = 8 << 20, 16 << 20, 2 << 20
@@ -53,11 +53,11 @@ class Endpoint:
     """What an endpoint says about itself."""
 
     owner: str
-    """Of the model."""
+    """Who owns the model."""
     cautions: tuple[str, ...] = ()
-    """Of an emulator: what its timings were not fitted to."""
+    """What the timings of an emulator were not fitted to."""
     made_up: tuple[str, ...] = ()
-    """Of an emulator: classes for which it knows no acceptance."""
+    """Classes for which an emulator knows no acceptance."""
 
     @property
     def emulated(self) -> bool:
@@ -65,7 +65,7 @@ class Endpoint:
 
 
 async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
-    """By arm, what the endpoint says about itself. Raises EndpointError where the model is not served."""
+    """What the endpoint of each arm says about itself. Raises EndpointError where the model is not served."""
     return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
 
 

@@ -39,7 +39,7 @@ from core.reading import MOST_LINE_BYTES, json_of, lines_of
 
 FILE_NAME = "requests.jsonl"
 _WALL_S = 0.5
-"""By so much the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
+"""The most that the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class RawRun:
 
     @cached_property
     def said(self) -> dict[str, str]:
-        """By pair of a conversation, the first answer to it, which later turns were given."""
+        """The first answer to each pair of a conversation, which later turns were given."""
         talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
         answers: dict[str, str] = {}
         for record in self.requests:
@@ -125,7 +125,7 @@ class RawRun:
 
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
-        """By arm, the classes whose acceptance an emulated endpoint made up in any sitting."""
+        """The classes of each arm whose acceptance an emulated endpoint made up in any sitting."""
         by_arm: dict[str, tuple[str, ...]] = {}
         for sitting in self.sittings:
             for arm, classes in (sitting.made_up or {}).items():
@@ -174,7 +174,7 @@ def read(folder: Path) -> RawRun:
 
 
 def _checker(path: Path) -> Checker | None:
-    """By the first usable run of the journal; that is its first line, unless something damaged it."""
+    """What the first usable run of the journal allows; that is its first line, unless something damaged it."""
     for line in lines_of(path):
         with suppress(ValueError):
             if isinstance(record := _record(line), RunRecord):
@@ -262,7 +262,7 @@ class Journal:
         self.write(to_json(record))
 
     def write(self, content: Mapping[str, Any]) -> None:
-        """The same of a JSON object."""
+        """Write a JSON object as one line. Raises StorageError; earlier lines are kept."""
         if not self._whole:
             self._cut_partial_line()
             self._whole = True

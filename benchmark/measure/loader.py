@@ -41,11 +41,11 @@ class Standing:
     loaded_s: float = 0.0
     """How long it was loaded with measured requests."""
     answers_s: dict[str, float] = field(default_factory=dict)
-    """By class and load of a block, and of the last warm-up by class, the median time of an answer."""
+    """The median time of an answer by class and load of a block, and in the last warm-up by class."""
     light_s: dict[str, float] = field(default_factory=dict)
-    """The same of the first warm-up, by class."""
+    """The median time of an answer in the first warm-up, by class."""
     rest_until: float = 0.0
-    """On the monotonic clock: when it may be asked again after it refused."""
+    """When it may be asked again after it refused, on the monotonic clock."""
     counts: bool = True
     """Whether its server has counters, as far as is known."""
     warmup: list[RequestRecord] = field(default_factory=list)
@@ -67,10 +67,10 @@ class Loader:
     book: Journal
     progress: Progress
     standings: dict[str, Standing]
-    """By arm."""
+    """The state of each arm."""
     said: dict[str, str] = field(default_factory=dict)
-    """By pair of a conversation, the answer that the turn after it is given: the first that came from any arm, so that all
-    arms are asked the same."""
+    """The answer to each pair of a conversation that the turn after it is given: the first that came from any arm, so that
+    all arms are asked the same."""
 
     async def carry_out(self, block: Block) -> None:
         """Load the block's arm until its pairs are used up. Raises StorageError."""
@@ -130,7 +130,7 @@ class Loader:
         return next((known[name] for name in names if name in known), None)
 
     def _most_s(self, answer_s: float | None) -> float | None:
-        """Of a block's steady window: its part of `cell_minutes`, less what is not in the window."""
+        """How long a block's steady window may last: its part of `cell_minutes`, less what is not in the window."""
         if self.plan.cell_minutes is None:
             return None
         in_turns = 1 if self.plan.simultaneous else len(self.plan.arms)
@@ -324,7 +324,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _medians(records: Sequence[RequestRecord]) -> dict[str, float]:
-    """By class, and of all (MIXED), the median time of an answer."""
+    """The median time of an answer by class, and of all classes (MIXED)."""
     by_class: dict[str, list[float]] = {}
     for record in records:
         if record.e2e_s is not None:

@@ -1,4 +1,4 @@
-"""Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
+"""The progress of a run, for people: a line per block in a log, one moving line on a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _UnderWay:
 
 
 class Progress:
-    """Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
+    """Writes the lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO = getattr(stream, "stream", stream)  # what moves the cursor is meant
@@ -94,12 +94,12 @@ class Progress:
             self.tell(json.dumps(what))
 
     def warn(self, text: str) -> None:
-        """The same, as a warning."""
+        """Say it as a warning."""
         self.tell(f"warning: {text}")
 
 
 def duration(seconds: float) -> str:
-    """In words: `40 s`, `12 min`, `3.5 h`."""
+    """The time in words: `40 s`, `12 min`, `3.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

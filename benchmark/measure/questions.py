@@ -47,7 +47,7 @@ _Line = TypeVar("_Line", bound=Line)
 MOST_CASES, REPEATS = 64, 32
 """Pairs that are asked about, and requests that the baseline gets again; chosen by chance."""
 _MAX_TOKENS = 256
-"""Of an answer to a simple question: enough for a model that reasons first, and for a loop to be seen."""
+"""The longest answer to a simple question: enough for a model that reasons first, and for a loop to be seen."""
 _BRIEFLY = "Answer with one word or number only."
 _AT_ONCE = 4
 _BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")

@@ -46,7 +46,7 @@ COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 COUNTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
 LATE_S = 0.02
-"""From here on a block gets a warning: a client so late shows in the digits that arms are compared by."""
+"""A block whose client was later gets a warning: it shows in the digits that arms are compared by."""
 
 
 def _shared(name: str) -> str:
@@ -116,14 +116,14 @@ class RunRecord:
     plan: Annotated[Plan, PlainValidator(_plan)]
     plan_sha256: Name
     owned_by: Mapping[str, Text]
-    """By arm: who the endpoint says owns the model."""
+    """Who owns the model, as the endpoint of each arm says."""
     timeout_s: Seconds
     client: Name
     python: Name
     cautions: Sequence[Name] | None = None
     """What emulated endpoints say against their own timings."""
     made_up: Mapping[str, Sequence[Name]] | None = None
-    """By arm: classes for which an emulated endpoint knows no acceptance and makes it up."""
+    """Classes by arm for which an emulated endpoint knows no acceptance and makes it up."""
     held: Annotated[bool, Field(strict=True)] = False
     """Whether its loads are held while they are measured; runs of older clients and replays are not."""
 
@@ -140,7 +140,7 @@ class RequestRecord:
     prompt_id: Name
     nonce: Text
     pair_id: Name
-    """The same in each arm: same prompt, same nonce."""
+    """Requests of two arms with the same one have the same prompt and nonce."""
     phase: Phase
     started_unix_s: Moment
     ttft_s: Seconds | None = None
@@ -148,7 +148,7 @@ class RequestRecord:
     chunk_s: Annotated[Sequence[float], _packed("d")] = ()
     """Arrival of each output chunk, seconds since sending; in an open loop, since it was to be sent."""
     chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
-    """Tokens in each of them, where the server tells."""
+    """Tokens in each of them, where the server says so."""
     stream_chunks: Count | None = None
     prompt_tokens: Count | None = None
     cached_tokens: Count | None = None
@@ -173,7 +173,7 @@ class RequestRecord:
     scheduled_s: Seconds | None = None
     """When it was to be sent, seconds since the block's start; open loop only."""
     forced_length: Annotated[bool, Field(strict=True)] = False
-    """Whether the server was told to write on beyond the end of the answer, up to max_tokens."""
+    """Whether the server had to write on beyond the end of the answer, up to max_tokens."""
     api: Api = "chat"
     block: Ordinal | None = None
     """Which block of its cell and round it was sent in, from 1, the same for each arm; None where the load was not held."""
@@ -210,7 +210,7 @@ class BlockRecord:
     steady_from_s: Seconds | None = None
     """Seconds after its start: the requests count that were sent from here on; None where the load was not held."""
     steady_until_s: Seconds | None = None
-    """And before this."""
+    """Seconds after its start: the requests count that were sent before this."""
 
     @property
     def load(self) -> Load:

@@ -2,7 +2,7 @@
 
 Started again on the same folder, it goes on where it stopped: a set of blocks that all arms have ended is not asked again, one
 that was cut short is measured again as a whole, with other nonces. A replay goes on from request to request.
-It stops in good order when told to: SIGINT from a keyboard, SIGTERM from a pod's end.
+It stops in good order at a signal: SIGINT from a keyboard, SIGTERM from a pod's end.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from benchmark.plan import MIXED, Load, Plan
 from core.words import count as in_words
 
 Choose = Callable[[RawRun], tuple[Load, int, int, int] | None]
-"""Of a search: the next cell's load and round, how many cells are before it, and under which start of the servers it is
+"""Chooses the next cell of a search: its load and round, how many cells are before it, and under which start of the servers it is
 measured, from what the journal holds; None at its end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WARMUPS = 3
-"""At most: with more requests in flight an answer takes longer, so that a rate keeps more of them under way."""
+"""The most warm-ups: with more requests in flight an answer takes longer, so that a rate keeps more of them under way."""
 _LOOK_S, _SAY_S = 1.0, 60.0
-"""How often servers are looked at that are to start again, and how often people are told."""
+"""How often servers are looked at that are to start again, and how often a line says so."""
 
 
 @dataclass
@@ -50,15 +50,15 @@ class Earlier:
     plan: Plan
     sittings: tuple[RunRecord, ...] = ()
     done: set[tuple[str, str]] = field(default_factory=set)
-    """Of a replay, pair and arm of each recorded request."""
+    """Pair and arm of each recorded request of a replay."""
     blocks: dict[BlockKey, BlockRecord] = field(default_factory=dict)
     """Those that have ended."""
     begun: dict[int, int] = field(default_factory=dict)
-    """By start of the servers, the last round in which something was measured."""
+    """The last round in which something was measured, by start of the servers."""
     met: int = 0
     """The last start of the servers that was asked anything, 0 for none."""
     said: dict[str, str] = field(default_factory=dict)
-    """By pair of a conversation, the first answer to it."""
+    """The first answer to each pair of a conversation."""
     left_out: str = ""
     """Which lines of the journal cannot be used: their requests are made again."""
 
@@ -304,7 +304,7 @@ class _Left:
 
 
 async def new_starts(loader: Loader, start: int) -> None:
-    """Wait until the servers of all arms were started again. One that says when it was started is believed; another one was
+    """Wait until the servers of all arms were started again. Where a server says when it was started, that counts; another was
     started again where it counts from the beginning, or was gone for a while."""
     plan, waiting, gone = loader.plan, {arm.name for arm in loader.plan.arms}, set[str]()
     known: dict[str, tuple[float | None, float]] = {}

@@ -39,7 +39,7 @@ _KEEPS_RATE = 16
 _OPEN_LOOP_WARMUP = 4
 """Requests in flight in the first warm-up of a run whose cells have a rate instead."""
 _MOST_WARMUP = 256
-"""In flight in a warm-up for a rate: one that a server cannot answer would ask for more and more."""
+"""The most in flight in a warm-up for a rate: a rate that a server cannot answer would ask for more and more."""
 _OVERLOADED = 3 * ANSWERS_A_BLOCK
 """Answers that a window takes at most at a rate, each as long as under a light load: at a rate that a server cannot answer, each answer
 takes longer than the one before, and so does each block's median. A window of so many of those would never be over, or take longer from
@@ -60,7 +60,7 @@ class Pair:
     """Open loop: how long after the pair before it, or after the block's start, it is sent; of a later turn, at least so
     long after its conversation began."""
     after: Pair | None = None
-    """Of a later turn of a conversation, the turn before it."""
+    """The turn before it, where it is a later turn of a conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +75,11 @@ class Block:
     """What is sent where the load is not held."""
     round: int = 1
     number: int | None = None
-    """Of a held load, which set of the cell it belongs to, from 1."""
+    """Which set of the cell it belongs to where its load is held, from 1."""
     start: int = 1
     """Which start of the servers it is to meet."""
     sitting: int = 1
-    """In which sitting it is carried out."""
+    """The sitting in which it is carried out."""
     supply: Supply | None = None
     """What a held load is made of."""
 
@@ -102,9 +102,9 @@ class Supply:
     arrivals: str
     """What its arrivals at a rate are drawn from: those of the repeated cell are the first cell's."""
     first: int
-    """Of the cell's requests that count, how many are in the blocks before."""
+    """How many of the cell's requests that count are in the blocks before."""
     counted: int
-    """Of its own, at least."""
+    """How many of its own count, at least."""
 
     def measured(self) -> Iterator[Pair]:
         """Requests that count."""
@@ -203,7 +203,7 @@ def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again
 
 
 def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """Of each set of a cell, over all starts, how many requests of an arm count at least; of a replay, its conversations."""
+    """How many requests of an arm count at least in each set of a cell, over all starts; the conversations of a replay's parts."""
     if plan.replayed:
         return _parts_of_replay(plan, load)
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1

@@ -55,7 +55,7 @@ _REPEATS, _LONGEST_PERIOD = 4, 20
 _LOOPING_WORDS, _LOOPING_CHARACTERS = 12, 24
 """How long the repetition must be in all."""
 _FEWEST_WORDS, _MOST_STRANGE = 8, 0.4
-"""Of an answer with so many words of four letters or more, the share that may look like no word."""
+"""The share that may look like no word in an answer with so many words of four letters or more."""
 _MOST_SCRIPTS = 3
 _STRANGE = re.compile(r"(?i:[bcdfghjklmnpqrstvwxz]{6,})|[a-z][A-Z]")
 _VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
@@ -67,7 +67,7 @@ class Answer:
     """One question that an arm was asked, and its answer or why it gave none."""
 
     plan_sha256: Name
-    """Of the run that it belongs to, which has no name before its first record."""
+    """The plan of the run that it belongs to, which has no name before its first record."""
     arm: Name
     question: Name
     accepted: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]

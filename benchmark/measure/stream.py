@@ -17,13 +17,13 @@ from core.reading import json_of
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
 MOST_TOKENS = 1 << 24
-"""Of a prompt or an answer. No model takes as many."""
+"""The most tokens of a prompt or an answer. No model takes as many."""
 _OVERSHOOT_TOKENS = 64
 """Drafts of the last step that the end of the answer cut off: they are accepted and not in the answer."""
 _MOST_ENTRIES = 1024
 _MOST_CHARS = 200
 MOST_EVENT_BYTES = 2 << 20
-"""Of an event, or of a line that does not end. An event of one step has some hundred bytes."""
+"""The longest event, or line that does not end. An event of one step has some hundred bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
