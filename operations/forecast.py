@@ -16,7 +16,7 @@ from benchmark.analyse.acceptance.advice import advise, forecast
 from benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands.analysis_commands import points, shares
-from benchmark.commands.plan_options import Value
+from benchmark.commands.cli import Value
 from benchmark.measure import journal
 from benchmark.plan import Plan
 from benchmark.plan import Prompt as PlannedPrompt

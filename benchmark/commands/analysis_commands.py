@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.commands.plan_options import (
-    Sectioned,
-    declared,
-    folder,
-    number,
-    option,
-    recorded,
-    share,
-    whole,
-)
+from benchmark.commands import cli
 from benchmark.errors import PlanError
 from core.json_text import json_text
 
@@ -30,7 +21,7 @@ def points(text: str) -> dict[int, float]:
     times = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        times[whole(k)] = number(seconds)
+        times[cli.whole(k)] = cli.number(seconds)
     if 0 not in times or len(times) < 2:
         raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
     return times
@@ -41,57 +32,57 @@ def shares(text: str) -> dict[str, float]:
     parts = [item.rpartition("=") for item in text.split(",")]
     if wrong := [weight for _, equals, weight in parts if not equals]:
         raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
-    return {class_.strip(): number(weight) for class_, _, weight in parts}
+    return {class_.strip(): cli.number(weight) for class_, _, weight in parts}
 
 
-@click.command(cls=Sectioned)
-@folder("old", "OLD", "What `run --out` wrote, before.")
-@folder("new", "NEW", "The same plan, later.")
-@option("--json", "Print JSON instead of tables.")
+@click.command(cls=cli.Sectioned)
+@cli.folder("old", "OLD", "What `run --out` wrote, before.")
+@cli.folder("new", "NEW", "The same plan, later.")
+@cli.option("--json", "Print JSON instead of tables.")
 def compare(old: Path, new: Path, json: bool) -> int:
     """Compare two runs of one plan; exit 1 where something became slower."""
     from benchmark.analyse.runs import compare_runs
 
-    comparison = compare_runs(recorded(old), recorded(new))
+    comparison = compare_runs(cli.recorded(old), cli.recorded(new))
     _print(comparison, "compare.txt", as_json=json)
     return 1 if comparison["slower"] else 0
 
 
-@click.command(cls=Sectioned)
-@folder("run", "RUN")
-@option("--baseline FOLDER", "An earlier run of the same plan.", Path, required=True)
-@option(
+@click.command(cls=cli.Sectioned)
+@cli.folder("run", "RUN")
+@cli.option("--baseline FOLDER", "An earlier run of the same plan.", Path, required=True)
+@cli.option(
     "--slower-by SHARE",
     "More time per output token that passes although it is shown (default: 0.05).",
-    share,
+    cli.share,
     default=0.05,
 )
-@option(
-    "--more-errors SHARE", "Rise of an arm's error rate that passes (default: 0.01).", share, default=0.01
+@cli.option(
+    "--more-errors SHARE", "Rise of an arm's error rate that passes (default: 0.01).", cli.share, default=0.01
 )
-@option("--json", "Print JSON instead of text.")
+@cli.option("--json", "Print JSON instead of text.")
 def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
     from benchmark.analyse.runs import judge
 
-    judgement = judge(recorded(baseline), recorded(run), slower_by=slower_by, more_errors=more_errors)
+    judgement = judge(cli.recorded(baseline), cli.recorded(run), slower_by=slower_by, more_errors=more_errors)
     _print(judgement, "gate.txt", as_json=json)
     return 1 if judgement["regressions"] else 0
 
 
-@click.command(cls=Sectioned)
-@folder(metavar="[DIR]", required=False)
-@option(
+@click.command(cls=cli.Sectioned)
+@cli.folder(metavar="[DIR]", required=False)
+@cli.option(
     "--acceptance FILE",
     "Instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
     Path,
 )
-@option(
+@cli.option(
     "--step-times 0=S,K=S",
     "Seconds of a decode step on the machine to predict, by window; 0 is plain decoding, for example 0=0.045,7=0.0944.",
     points,
 )
-@option(
+@cli.option(
     "--timed-with ARM|RUN[:ARM]",
     "Also use the steps of an arm with another window and the same draft: an arm of the run in DIR, or the folder of another "
     "run, all its speculating arms or the one named behind a colon; may be repeated.",
@@ -103,10 +94,10 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
     help="Most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 for vLLM (default: "
     "as in the run; k+1 with --acceptance).",
 )
-@option("--k-max N", "The largest window to consider.", lambda text: whole(text, 1))
-@option("--mix CLASS=WEIGHT,...", "Shares of the output tokens (default: equal).", shares)
-@option("--json", "Print JSON instead of tables.")
-@declared("Arms of the run in DIR (what `run` was not told)")
+@cli.option("--k-max N", "The largest window to consider.", lambda text: cli.whole(text, 1))
+@cli.option("--mix CLASS=WEIGHT,...", "Shares of the output tokens (default: equal).", shares)
+@cli.option("--json", "Print JSON instead of tables.")
+@cli.declared("Arms of the run in DIR (what `run` was not told)")
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from benchmark.analyse.acceptance import advice
@@ -128,7 +119,7 @@ def advise(**given: Any) -> int:
             "--timed-with: adds to the step times of the run in DIR, which --step-times replaces; give one of the two, with all "
             "times in it"
         )
-    raw = recorded(run, given) if run else None
+    raw = cli.recorded(run, given) if run else None
     arms, runs = _timed(timed_with, raw)
     wishes = AdviceOptions(
         k_max=given["k_max"],

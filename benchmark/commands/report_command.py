@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.commands.plan_options import Sectioned, declared, folder, option, recorded
+from benchmark.commands.cli import Sectioned, declared, folder, option, recorded
 from benchmark.errors import PlanError
 from core.json_text import json_text
 from core.words import count

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import click
 
-from benchmark.commands.plan_options import Sectioned, folder, option
+from benchmark.commands.cli import Sectioned, folder, option
 from benchmark.errors import ResultsError
 from core import screen
 from core.words import count, listed

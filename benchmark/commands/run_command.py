@@ -10,23 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.commands.plan_options import (
-    Rows,
-    Sectioned,
-    declared,
-    field,
-    json_object,
-    listed,
-    number,
-    of_arms,
-    option,
-    options,
-    overridden,
-    pair,
-    pairs,
-    seconds,
-    share,
-)
+from benchmark.commands import cli
 from benchmark.errors import ErrorRateExceeded, PlanError
 from benchmark.objectives import DEFAULT
 from core.words import count
@@ -43,12 +27,12 @@ _ARMS, _LOAD = (
     "Load (without a plan: 32 requests, 4 at a time, warm-up 4)",
 )
 _ARM = "Address of an arm, up to and including /v1; without a plan the first is the baseline."
-_OF_ARMS: Rows = {
+_OF_ARMS: cli.Rows = {
     "baseline": ("--baseline NAME", "What the other arms are compared with."),
     "model": ("--model M", "The served model's name."),
     "experiment": ("--name NAME", "What the run is called; only without a plan."),
 }
-_OF_LOAD: Rows = {
+_OF_LOAD: cli.Rows = {
     "concurrency": ("--concurrency N,N", "Requests in flight, a cell each."),
     "rate": (
         "--rate X,X",
@@ -99,7 +83,7 @@ _OF_LOAD: Rows = {
 def _by_percentile(text: str) -> dict[str, dict[str, str]]:
     """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
     limits: dict[str, dict[str, str]] = {}
-    for name, value in map(pair, text.split(",")):
+    for name, value in map(cli.pair, text.split(",")):
         metric, dot, percentile = name.partition(".")
         percentile = percentile if dot else DEFAULT
         if percentile in limits.setdefault(metric, {}):
@@ -113,7 +97,7 @@ def _search_range(text: str) -> dict[str, float]:
     low, colon, high = text.partition(":")
     if not colon:
         raise ValueError(f"{text!r} is not LOW:HIGH, as in 1:64")
-    first, last = (int(value) if value.is_integer() else value for value in map(number, (low, high)))
+    first, last = (int(value) if value.is_integer() else value for value in map(cli.number, (low, high)))
     if not first < last:
         raise ValueError(f"{text!r} is an empty range; LOW must be below HIGH, as in 1:64")
     return {"low": first, "high": last}
@@ -121,62 +105,62 @@ def _search_range(text: str) -> dict[str, float]:
 
 def _search_budget(text: str) -> dict[str, float]:
     """`cells=N,minutes=X,usd=X`, one of them at least."""
-    budget = pairs(text)
+    budget = cli.pairs(text)
     if unknown := set(budget) - {"cells", "minutes", "usd"}:
         raise ValueError(f"{min(unknown)!r} is not one of cells, minutes, usd")
-    return {name: field(name, part="Search")(value) for name, value in budget.items()}
+    return {name: cli.field(name, part="Search")(value) for name, value in budget.items()}
 
 
 _READ = {
-    "concurrency": listed,
-    "rate": listed,
+    "concurrency": cli.listed,
+    "rate": cli.listed,
     "search_levels": _search_range,
     "search_rate": _search_range,
     "search_budget": _search_budget,
-    "duration_s": seconds,
-    "classes": listed,
-    "extra_body": json_object,
-    "slo": pairs,
+    "duration_s": cli.seconds,
+    "classes": cli.listed,
+    "extra_body": cli.json_object,
+    "slo": cli.pairs,
     "objective": _by_percentile,
 }
 
 
 @click.command(
-    cls=Sectioned,
+    cls=cli.Sectioned,
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
     "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
 )
-@option("--plan FILE", "The plan, JSON.  [required, or --prompts]", Path)
-@option(
+@cli.option("--plan FILE", "The plan, JSON.  [required, or --prompts]", Path)
+@cli.option(
     "--prompts FILE",
     "Prompts alone: JSON lines (prompt, messages or text), CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning.  "
     "[required, or --plan]",
     Path,
 )
-@option("--out DIR", "Results; an earlier run goes on.", Path, required=True)
-@option("--timeout S", "Per request (default 300).", seconds, default=300.0)
-@option(
+@cli.option("--out DIR", "Results; an earlier run goes on.", Path, required=True)
+@cli.option("--timeout S", "Per request (default 300).", cli.seconds, default=300.0)
+@cli.option(
     "--max-error-rate X",
     "Stop with exit 1 once more than this share of an arm's requests has failed (default 1: never).",
-    share,
+    cli.share,
     default=1.0,
 )
-@option(
+@cli.option(
     "--closer-look S",
     "Seconds at most for asking again where greedy answers differ; 0 skips it (default 600).",
-    lambda text: 0.0 if text.strip() == "0" else seconds(text),
+    lambda text: 0.0 if text.strip() == "0" else cli.seconds(text),
     default=600.0,
 )
-@option(
+@cli.option(
     "--no-sense-check",
     "Do not ask the baseline twelve simple questions before the load, of which it must answer 8.",
 )
-@option("--json", "Print the summary as JSON instead of text.")
-@options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="Arm")
-@options(_ARMS, _OF_ARMS, {})
+@cli.option("--json", "Print the summary as JSON instead of text.")
+@cli.options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="Arm")
+@cli.options(_ARMS, _OF_ARMS, {})
 @click.option("--experiment", hidden=True)  # as --name was called before
-@declared(_ARMS)
-@options(_LOAD, _OF_LOAD, _READ)
+@cli.declared(_ARMS)
+@cli.options(_LOAD, _OF_LOAD, _READ)
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
     from benchmark.commands.report_command import reported, show, summarised
@@ -269,7 +253,7 @@ def _plan(given: Mapping[str, Any]) -> Plan:
     settings |= _search(given, asked)
     if given["objective"] is None and asked.objective is None and (given["slo"] or asked.slo):
         settings["objective"] = {}  # none: in plans of earlier versions the slo of a search was one
-    return overridden(asked, {"url": dict(given["url"])} | of_arms(given), **settings)
+    return cli.overridden(asked, {"url": dict(given["url"])} | cli.of_arms(given), **settings)
 
 
 def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:

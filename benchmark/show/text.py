@@ -31,7 +31,7 @@ from benchmark.cell_size import cell_requests
 from benchmark.plan import Load
 from benchmark.show import tables
 from core import screen
-from core.words import count, listed
+from core.words import count
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -121,7 +121,6 @@ def _templates() -> jinja2.Environment:
         "in_numbers": lambda words: Counter(words).items(),
         "json_text": json.dumps,
         "lean": tables.lean,
-        "listed": listed,
         "money": money,
         "ms": tables.ms,
         "tally": _tally,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.commands.plan_options import overridden
+from benchmark.commands.cli import overridden
 from benchmark.errors import PlanError
 from benchmark.measure.client import request_body, request_path
 from benchmark.measure.schedule import Pair, measured_turns
