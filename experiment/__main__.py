@@ -122,7 +122,7 @@ def step(
         raise Misuse(f"--at-once {drafting['at_once']}: a step of --batch {batch} takes no more than that")
     if drafting["mode"] == "fused" and draft is None:
         raise Misuse("--mode fused: needs --draft, whose passes are part of a step")
-    own = decoding.Configuration(
+    own = decoding.PlainEngine(
         shape=expected.shape_of(model, "--model"),
         chips=tensor_parallel * logical_nc_config / 8,
         batch=batch,

@@ -15,7 +15,7 @@ from experiment.catalogue.instances import INSTANCES, Instance
 from experiment.catalogue.models import Model
 from experiment.catalogue.node_images import NodeImage, serving_image
 from experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
-from experiment.model import Benchmark, Cluster, Expect, Section, Serve, Serving
+from experiment.model import Benchmark, Cluster, Expect, FileSection, Serve, Serving
 from experiment.prompts import Prompt
 
 
@@ -236,7 +236,7 @@ def digest(experiment: Experiment) -> str:
 def _plain(value: Any) -> Any:
     found: dict[str, Any] | None = None
     later: tuple[str, ...] = _LATER
-    if isinstance(value, Section):
+    if isinstance(value, FileSection):
         found, later = dict(value), value.later
     elif is_dataclass(value):
         found = {one.name: getattr(value, one.name) for one in fields(value)}

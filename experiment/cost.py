@@ -137,7 +137,7 @@ def per_hour(items: Iterable[Item]) -> float:
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """One part of a run with Trn2 nodes up."""
 
     step: str
@@ -149,7 +149,7 @@ class Part:
 class RunPrice:
     """What a run takes from the first Trn2 node to the last, and everything that is billed in that time."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RunPart, ...]
     """Empty where the hours were given."""
     hours: float
     usd: float
@@ -283,7 +283,7 @@ def cold_start_s(arm: Arm) -> tuple[float, float] | None:
     return COLD_STARTS_S.get(arm.target.model.name)
 
 
-def _compiling(experiment: Experiment, missing: int) -> Part:
+def _compiling(experiment: Experiment, missing: int) -> RunPart:
     """The longest of the arms decides about each turn: which of them are missing is not known here."""
     at_once, known = compilations_at_once(experiment), [cold_start_s(arm) for arm in experiment.served_arms]
     quoted_s = [one[1] for one in known if one]
@@ -291,12 +291,12 @@ def _compiling(experiment: Experiment, missing: int) -> Part:
     turns = -(-missing // at_once)
     if known and len(quoted_s) == len(known):
         why = f"quoted: a start of up to {max(quoted_s):.0f} s without a compile cache, {of}"
-        return Part("compile", max(quoted_s) / 3600 * turns, why)
+        return RunPart("compile", max(quoted_s) / 3600 * turns, why)
     why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if quoted_s else "")
-    return Part("compile", max(COMPILE_H, *(longest / 3600 for longest in quoted_s), 0.0) * turns, why)
+    return RunPart("compile", max(COMPILE_H, *(longest / 3600 for longest in quoted_s), 0.0) * turns, why)
 
 
-def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
+def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
     settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.served_arms
     missing = len(arms) if to_compile is None else to_compile
     # A speculating arm is taken for no faster than plain decoding, so this is the most.
@@ -311,16 +311,16 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
         f"{count(settings.max_tokens, 'token')} of {token}{f'; {needed}' if needed else ''}"
     )
     parts = [
-        Part("nodes start", NODE_START_H, "assumed: start, join, image pull"),
-        Part("verify", VERIFY_H, "assumed: one short Job"),
+        RunPart("nodes start", NODE_START_H, "assumed: start, join, image pull"),
+        RunPart("verify", VERIFY_H, "assumed: one short Job"),
         *([_compiling(experiment, missing)] if missing else []),
-        Part("load", LOAD_H * len(standing) * settings.starts, f"assumed: {LOAD_H:g} h a {loading}"),
-        Part("benchmark", seconds / 3600, loaded),
+        RunPart("load", LOAD_H * len(standing) * settings.starts, f"assumed: {LOAD_H:g} h a {loading}"),
+        RunPart("benchmark", seconds / 3600, loaded),
     ]
     if settings.lm_eval:
         asked = (
             f"{count(settings.lm_eval.limit, 'question')} to each of {count(len(arms), 'arm')} in turn, at most "
             f"{max(map(quality_tokens, arms))} tokens of {token}"
         )
-        parts.append(Part("quality", quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600, asked))
+        parts.append(RunPart("quality", quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600, asked))
     return tuple(parts)

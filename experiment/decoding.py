@@ -55,7 +55,7 @@ _MOST_FUSED_AT_ONCE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class PlainEngine:
     """A plain engine as far as its step depends on it."""
 
     shape: Shape
@@ -82,7 +82,7 @@ class Fit:
     layer_s: float
     cache_factor: float
 
-    def step_s(self, configuration: Configuration) -> float:
+    def step_s(self, configuration: PlainEngine) -> float:
         """Seconds of a plain step."""
         return (
             configuration.bound_s
@@ -125,9 +125,9 @@ class DraftedStep:
         return self.most_tokens / self.likely if self.likely else None
 
 
-def of_row(row: Plain) -> Configuration:
+def of_row(row: Plain) -> PlainEngine:
     """The configuration of a published result."""
-    return Configuration(
+    return PlainEngine(
         shape=row.model.shape, chips=row.chips, batch=row.batch, compiled_tokens=row.compiled_tokens
     )
 
@@ -177,7 +177,7 @@ class Forecaster:
     high: float
     rows: tuple[str, ...]
 
-    def plain(self, own: Configuration, handicap: Handicap | None = None) -> PlainStep:
+    def plain(self, own: PlainEngine, handicap: Handicap | None = None) -> PlainStep:
         """A range inside what is published, a bound outside."""
         beyond: list[Handicap] = [handicap] if handicap else []
         if not handicap:
@@ -212,7 +212,7 @@ class Forecaster:
 
     def drafted(
         self,
-        target: Configuration,
+        target: PlainEngine,
         *,
         mode: str,
         draft: Shape,
@@ -243,7 +243,7 @@ class Forecaster:
 
     def _fused(
         self,
-        target: Configuration,
+        target: PlainEngine,
         plain: PlainStep,
         draft: Shape,
         k: int,

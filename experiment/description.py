@@ -15,7 +15,7 @@ from experiment.arms import Arm, Experiment
 from experiment.catalogue.prices import UNKNOWN
 from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key
-from experiment.placement import GIB, Place, arm_memory_bytes, batches, nodes_needed, place
+from experiment.placement import GIB, ArmPlace, arm_memory_bytes, batches, nodes_needed, place
 from experiment.prompts import replayed, timed
 
 
@@ -56,7 +56,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _arm(arm: Arm, where: Place) -> dict[str, Any]:
+def _arm(arm: Arm, where: ArmPlace) -> dict[str, Any]:
     return {
         "name": arm.name,
         "target": arm.target.model.name,
@@ -179,7 +179,7 @@ def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     yield from table(headings, rows, indent="    ")
 
 
-def _row(experiment: Experiment, arm: Arm, where: Place) -> tuple[str, ...]:
+def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
     speculation, runtime, neuron = arm.speculation, arm.runtime, experiment.instance.neuron
     last = where.first_device + where.devices - 1
     devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"

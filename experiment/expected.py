@@ -19,8 +19,8 @@ from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
 from experiment.decoding import (
     LONGEST_CONTEXT,
-    Configuration,
     DraftedStep,
+    PlainEngine,
     PlainStep,
     of_row,
     published_forecaster,
@@ -31,7 +31,7 @@ from experiment.prompts import expected_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ArmForecast:
     """What one arm should do. Times are seconds per token of one sequence, with as many at once as the benchmark's largest load."""
 
     arm: Arm
@@ -63,12 +63,12 @@ class Expected:
         return low, likely, high
 
 
-def expected(experiment: Experiment) -> tuple[Expected, ...]:
+def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
     """Every arm on Neuron devices; nothing for the lab's."""
     return tuple(expected_of(experiment, arm) for arm in experiment.device_arms)
 
 
-def expected_of(experiment: Experiment, arm: Arm) -> Expected:
+def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     """One arm, as if each step read the whole `max_model_len`, or, where that is longer than anything published, the first bucket that
     holds the longest request, by its estimated length.
 
@@ -89,7 +89,7 @@ def expected_of(experiment: Experiment, arm: Arm) -> Expected:
     )
     alike = (row for row in PLAIN if of_row(row) == own and row.handicap in (None, known, "unexplained"))
     odd = (row for row in alike if plain.high_s and row.tpot_s > plain.high_s)
-    return Expected(
+    return ArmForecast(
         arm=arm,
         at_once=at_once,
         plain=plain,
@@ -115,10 +115,10 @@ def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
     return min(experiment.benchmark.most_at_once or batch, batch)
 
 
-def configuration(arm: Arm) -> Configuration:
+def configuration(arm: Arm) -> PlainEngine:
     """An arm's engine as far as its plain step depends on it."""
     serving = arm.serving
-    return Configuration(
+    return PlainEngine(
         shape=arm.target.model.shape,
         chips=serving.tensor_parallel * serving.logical_nc_config / arm.instance.cores_per_device,
         batch=serving.max_num_seqs,
@@ -190,7 +190,7 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
         yield from wrapped(text, "    ", "      ")
 
 
-def as_json(forecast: Expected) -> dict[str, Any]:
+def as_json(forecast: ArmForecast) -> dict[str, Any]:
     """For a machine; seconds, dollars, plain steps."""
     plain, drafted = forecast.plain, forecast.drafted
     return {
@@ -226,7 +226,7 @@ def as_json(forecast: Expected) -> dict[str, Any]:
     }
 
 
-def as_lines(forecasts: tuple[Expected, ...]) -> Iterator[str]:
+def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
     """For a person; arms of which the same is expected share a line."""
     if not forecasts:
         return
@@ -252,7 +252,7 @@ def as_lines(forecasts: tuple[Expected, ...]) -> Iterator[str]:
     )
 
 
-def _row(forecast: Expected) -> tuple[str, ...]:
+def _row(forecast: ArmForecast) -> tuple[str, ...]:
     """Plain milliseconds a token, drafted over plain step, speed-up where all drafts are accepted, dollars without and with that."""
     plain, drafted = forecast.plain, forecast.drafted
     if plain.likely_s is None or plain.high_s is None:
@@ -278,7 +278,7 @@ def _range(likely: float, low: float, high: float) -> str:
     return f"{likely:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _notes(forecast: Expected) -> Iterator[str]:
+def _notes(forecast: ArmForecast) -> Iterator[str]:
     drafted, length = forecast.drafted, forecast.arm.serving.max_model_len
     if forecast.read_tokens < length:
         yield f"of max_model_len {length:,}, steps read {forecast.read_tokens:,} tokens: the longest request fits, as estimated"
@@ -302,7 +302,7 @@ def _notes(forecast: Expected) -> Iterator[str]:
 
 
 def step(
-    own: Configuration,
+    own: PlainEngine,
     *,
     handicap: Handicap | None,
     mode: str | None,

@@ -25,7 +25,7 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
 from experiment.forms import FORMS, UNION_TAGS, UNREAD, Unread
-from experiment.model import Benchmark, ExperimentFile, ModelReference, Section
+from experiment.model import Benchmark, ExperimentFile, FileSection, ModelReference
 from experiment.model_config import with_own_models
 from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
 from experiment.refusals import refused
@@ -125,7 +125,7 @@ def _fields(location: Iterable[int | str]) -> dict[str, Any]:
 
 def _section_in(annotation: Any) -> Any:
     """The section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if isinstance(annotation, type) and issubclass(annotation, FileSection):
         return annotation
     inner = map(_section_in, getattr(annotation, "__args__", ()))
     return next((section for section in inner if section is not None), None)

@@ -33,7 +33,7 @@ def _finite(value: JsonValue) -> JsonValue:
     return value
 
 
-class Section(BaseModel):
+class FileSection(BaseModel):
     """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -41,7 +41,7 @@ class Section(BaseModel):
     """Optional keys that came after files were rendered: where they declare nothing, the fingerprint stays what it was."""
 
 
-class ModelReference(Section):
+class ModelReference(FileSection):
     """A model and, where it is known, the commit to take it from."""
 
     model: str
@@ -68,7 +68,7 @@ class DraftReference(ModelReference):
     """Decoder layers (Medusa: heads) inside it."""
 
 
-class SpeculationSection(Section):
+class SpeculationSection(FileSection):
     """How an arm speculates; the first arm, the baseline, does not. A list is a sweep: each combination is an arm."""
 
     mode: str
@@ -80,7 +80,7 @@ class SpeculationSection(Section):
     """The draft's own context, in tokens; the target's without it."""
 
 
-class ArmSection(Section):
+class ArmSection(FileSection):
     """One vLLM service, or one for each combination of its lists. Without `speculation` it decodes plainly."""
 
     name: str
@@ -95,14 +95,14 @@ class ArmSection(Section):
     step the scheduler costs."""
 
 
-class WeightsSection(Section):
+class WeightsSection(FileSection):
     """How weights are fetched."""
 
     token_secret: SecretName | None = None
     """Kubernetes Secret in the experiment's namespace whose key `token` opens gated models."""
 
 
-class Serving(Section):
+class Serving(FileSection):
     """What all arms share."""
 
     devices: Annotated[int, Field(ge=0, le=16)] = 8
@@ -134,7 +134,7 @@ class Serving(Section):
         return self.tensor_parallel or max(self.cores_on(instance), 1)
 
 
-class PromptsSection(Section):
+class PromptsSection(FileSection):
     """What is asked: either classes with their prompts, or a file. Each class needs 8 distinct prompts."""
 
     classes: dict[str, list[str]] | None = None
@@ -144,7 +144,7 @@ class PromptsSection(Section):
     path is relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
 
 
-class Slo(Section):
+class Slo(FileSection):
     """What a single request has to keep, in seconds; goodput is the requests that keep all of it."""
 
     ttft_s: Seconds | None = None
@@ -155,7 +155,7 @@ class Slo(Section):
     """Time to the end of the answer."""
 
 
-class Objective(Section):
+class Objective(FileSection):
     """What an arm has to keep, in seconds by percentile of its requests: `tpot_s: {p95: 0.04}`, for which 0.04 is short. It is met where
     that is sure with 95 % confidence; p95 needs 59 different prompts, all within it, and p99 needs 299."""
 
@@ -167,7 +167,7 @@ class Objective(Section):
     """Time to the end of the answer."""
 
 
-class Budget(Section):
+class Budget(FileSection):
     """What a search may spend; whichever is spent first ends it. Each round of arms has as much."""
 
     cells: Annotated[int, Field(ge=2, le=64)] = 12
@@ -178,7 +178,7 @@ class Budget(Section):
     """Dollars that all arms together cost in that time, after which no cell is begun."""
 
 
-class SearchedLoad(Section):
+class SearchedLoad(FileSection):
     """Loads that the run chooses itself, one after the other: up to which one each treatment pays, and which one is the
     cheapest within an objective. Instead of `concurrency`, `rounds` and `duration`."""
 
@@ -192,14 +192,14 @@ class SearchedLoad(Section):
     budget: Budget = Budget.model_construct()
 
 
-class LmEval(Section):
+class LmEval(FileSection):
     """gsm8k of lm-eval, asked of every arm: speculation must not change what is answered."""
 
     limit: Annotated[int, Field(ge=1, le=1319)] = 200
     """Questions asked; gsm8k's test set has 1319."""
 
 
-class Benchmark(Section):
+class Benchmark(FileSection):
     """How the arms are asked; the plan of the benchmark pod is made from it."""
 
     later = ("load", "rounds", "duration", "starts", "mixed", "cell_minutes", "objective")
@@ -265,7 +265,7 @@ class Benchmark(Section):
         return int(self.duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.duration[-1]]
 
 
-class Capacity(Section):
+class Capacity(FileSection):
     """How Trn2 nodes are bought."""
 
     kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
@@ -278,7 +278,7 @@ class Capacity(Section):
     """End of a capacity block, ISO 8601 in UTC."""
 
 
-class Network(Section):
+class Network(FileSection):
     """The network that a deployment makes and its ways out, or an existing VPC, in which nothing of the network is made or
     changed."""
 
@@ -293,7 +293,7 @@ class Network(Section):
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
-class Prometheus(Section):
+class Prometheus(FileSection):
     """A Prometheus of your own in the cluster, made by the Prometheus Operator, beside CloudWatch (docs/prometheus.md)."""
 
     namespace: Annotated[str, Field(pattern=forms.NAMESPACE)]
@@ -304,7 +304,7 @@ class Prometheus(Section):
     """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
 
 
-class Cluster(Section):
+class Cluster(FileSection):
     """Where it runs."""
 
     later = ("existing", "security_group", "provided", "nodes_of", "prometheus")
@@ -360,7 +360,7 @@ def _as_replicas(value: Any, info: ValidationInfo) -> Any:
     return info.data.get("replicas", 1) if value is None else value
 
 
-class Serve(Section):
+class Serve(FileSection):
     """The arm that was chosen to stay up after the comparison, and who may call it."""
 
     arm: str
@@ -384,7 +384,7 @@ class Serve(Section):
         return self.max_replicas > self.replicas
 
 
-class ExpectedFigure(Section):
+class ExpectedFigure(FileSection):
     """A published figure that a run should meet."""
 
     arm: str
@@ -405,7 +405,7 @@ class ExpectedFigure(Section):
     """Share of the value by which a run may differ and still meet it."""
 
 
-class Expect(Section):
+class Expect(FileSection):
     """What a run should meet, and why it may not."""
 
     figures: Annotated[tuple[ExpectedFigure, ...], Listed(1)]
@@ -414,7 +414,7 @@ class Expect(Section):
     """What is known to be different from the stack that was published."""
 
 
-class ExperimentFile(Section):
+class ExperimentFile(FileSection):
     """An experiment: which ways of decoding a model are compared, on which prompts and where."""
 
     version: Annotated[int, Field(ge=1, le=1)]

@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Place:
+class ArmPlace:
     """The devices of one arm."""
 
     arm: str
@@ -72,14 +72,14 @@ def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
     return tuple(arms for arms in batches(experiment) if not arms[0].batch_only)
 
 
-def place(experiment: Experiment) -> tuple[Place, ...]:
+def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
     """Every arm of every batch on whole groups of devices, node after node; the baseline once in every round.
 
     All arms hold the same power of two of devices, which divides a node, so this leaves no gap.
     """
     per_node = _per_node(experiment)
     return tuple(
-        Place(
+        ArmPlace(
             arm=arm.name,
             node=number // per_node,
             first_device=number % per_node * arm.serving.devices,

@@ -26,7 +26,7 @@ from core.screen import folded, table, wrapped
 from core.words import listed
 from experiment import Arm, Experiment
 from experiment.cost import run_price
-from experiment.expected import Expected, as_lines, expected, expected_of
+from experiment.expected import ArmForecast, as_lines, expected, expected_of
 from experiment.expected import as_json as in_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
@@ -215,7 +215,7 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
     return Steps(likely=times, slow=shapes[-1], fast=shapes[0], origin=origin)
 
 
-def published(one: Expected) -> Steps:
+def published(one: ArmForecast) -> Steps:
     """What published results predict for an arm; a drafted step as a range of plain ones.
 
     Raises Misuse where they say nothing about it: nothing is guessed beyond them.
@@ -355,7 +355,7 @@ def _contents(prompt: PlannedPrompt) -> tuple[str, ...]:
 
 def _text(
     experiment: Experiment,
-    own: Expected,
+    own: ArmForecast,
     steps: Steps,
     rows: Sequence[Prediction] | Sequence[BreakEven],
     doubts: Sequence[str],

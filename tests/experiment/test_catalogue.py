@@ -253,7 +253,7 @@ def test_a_node_image_that_panics_cannot_be_pinned(date: str) -> None:
 
 
 def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation: Variation) -> None:
-    def compiling(*edits: Edit) -> cost.Part:
+    def compiling(*edits: Edit) -> cost.RunPart:
         return next(
             part for part in cost.run_price(load(variation(both(*edits)))).parts if part.step == "compile"
         )

@@ -22,19 +22,19 @@ from experiment.catalogue.published import (
 from experiment.decoding import (
     LARGEST_BATCH,
     LONGEST_CONTEXT,
-    Configuration,
     DraftedStep,
+    PlainEngine,
     forecaster,
     of_row,
     published_forecaster,
 )
 
 HEALTHY = [row for row in PLAIN if row.handicap is None]
-QWEN = Configuration(shape=MODELS["Qwen/Qwen3-32B"], chips=8, batch=4, compiled_tokens=1024)
+QWEN = PlainEngine(shape=MODELS["Qwen/Qwen3-32B"], chips=8, batch=4, compiled_tokens=1024)
 FORECAST = published_forecaster()
 
 
-def _drafted(mode: str, k: int, at_once: int, target: Configuration = QWEN) -> DraftedStep:
+def _drafted(mode: str, k: int, at_once: int, target: PlainEngine = QWEN) -> DraftedStep:
     draft = MODELS["Qwen/Qwen3-1.7B"]
     return FORECAST.drafted(target, mode=mode, draft=draft, num_speculative_tokens=k, at_once=at_once)
 

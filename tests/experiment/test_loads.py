@@ -15,7 +15,7 @@ from benchmark.measure.schedule import measured_turns
 from cdk8s_charts.workloads.benchmark_pod import plan
 from experiment import Arm, Experiment, load
 from experiment.arms import digest
-from experiment.cost import Part, loading_s, run_price
+from experiment.cost import RunPart, loading_s, run_price
 from experiment.description import as_text
 from experiment.expected import concurrent_sequences
 from experiment.model import Benchmark
@@ -111,7 +111,7 @@ def test_durations_are_loading_of_all_arms_together(reference: Experiment) -> No
 
 
 def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
-    def part(experiment: Experiment) -> Part:
+    def part(experiment: Experiment) -> RunPart:
         return next(part for part in run_price(experiment).parts if part.step == "benchmark")
 
     budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
