@@ -13,28 +13,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags, with_tags
-from experiment import Arm, Experiment
+from experiment import Arm, Experiment, naming
 from experiment.compilation import artifact_key
-from experiment.naming import (
-    BENCHMARK_ACCOUNT,
-    BENCHMARK_NAME,
-    COMPILE_ACCOUNT,
-    FETCH_ACCOUNT,
-    LMEVAL_CHECK,
-    LMEVAL_NAME,
-    NODE_ROLE_LABEL,
-    STEP,
-    artifact_path,
-    bucket,
-    compile_job,
-    daily_schedule,
-    fetch_job,
-    neuron_nodegroup,
-    off_role_name,
-    profile_cron_job,
-    schedule_group,
-    weights_path,
-)
 from experiment.placement import rounds
 from infra.off_schedules import off_expressions
 from tests.operations import iam_simulation
@@ -78,7 +58,7 @@ class World:
     def group(self) -> Any:
         """The Trn2 node group in moto."""
         backend = eks_backends[DEFAULT_ACCOUNT_ID][self.region]
-        return backend.clusters[self.experiment.name].nodegroups[neuron_nodegroup(self.experiment)]
+        return backend.clusters[self.experiment.name].nodegroups[naming.neuron_nodegroup(self.experiment)]
 
     @property
     def nodes(self) -> int:
@@ -93,7 +73,7 @@ class World:
         eks, role = self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
         where, subnets = {"LocationConstraint": self.region}, ["subnet-0a", "subnet-0b"]
         for purpose in ("checkpoints", "artifacts", "results"):
-            name = bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
+            name = naming.bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
             self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=where)
         eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
         self._add_group(role, subnets)
@@ -119,18 +99,23 @@ class World:
     def _fuse(self) -> None:
         """The role and the daily schedule of the nodes stack."""
         iam_simulation.install()
-        self.client("iam").create_role(RoleName=off_role_name(self.experiment), AssumeRolePolicyDocument="{}")
-        self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
+        self.client("iam").create_role(
+            RoleName=naming.off_role_name(self.experiment), AssumeRolePolicyDocument="{}"
+        )
+        self.client("scheduler").create_schedule_group(Name=naming.schedule_group(self.experiment))
         self._end_daily(self.client("scheduler").create_schedule)
 
     def _end_daily(self, call: Callable[..., Any]) -> None:
         """The daily schedule of the group that stands, by creating or updating it."""
         self.allow_off("Allow")
-        target = {"ClusterName": self.experiment.name, "NodegroupName": neuron_nodegroup(self.experiment)}
+        target = {
+            "ClusterName": self.experiment.name,
+            "NodegroupName": naming.neuron_nodegroup(self.experiment),
+        }
         queue = {"Arn": f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:failures"}
         call(
-            Name=daily_schedule(self.experiment),
-            GroupName=schedule_group(self.experiment),
+            Name=naming.daily_schedule(self.experiment),
+            GroupName=naming.schedule_group(self.experiment),
             ScheduleExpression=off_expressions(self.experiment)[0],
             FlexibleTimeWindow={"Mode": "OFF"},
             State="ENABLED",
@@ -144,14 +129,14 @@ class World:
 
     def allow_off(self, effect: str) -> None:
         """What the policy of the schedules' role says of setting the Trn2 group to 0."""
-        name = f"{self.experiment.name}/{neuron_nodegroup(self.experiment)}"
+        name = f"{self.experiment.name}/{naming.neuron_nodegroup(self.experiment)}"
         statement = {
             "Effect": effect,
             "Action": "eks:UpdateNodegroupConfig",
             "Resource": f"arn:aws:eks:{self.region}:{DEFAULT_ACCOUNT_ID}:nodegroup/{name}/*",
         }
         self.client("iam").put_role_policy(
-            RoleName=off_role_name(self.experiment),
+            RoleName=naming.off_role_name(self.experiment),
             PolicyName="off",
             PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
         )
@@ -159,12 +144,12 @@ class World:
     def rentals(self) -> list[dict[str, Any]]:
         """The schedules that `run` and `scale` made."""
         found = self.client("scheduler").list_schedules()["Schedules"]
-        return [one for one in found if one["Name"] != daily_schedule(self.experiment)]
+        return [one for one in found if one["Name"] != naming.daily_schedule(self.experiment)]
 
     def _add_group(self, role: str, subnets: list[str]) -> None:
         self.client("eks").create_nodegroup(
             clusterName=self.experiment.name,
-            nodegroupName=neuron_nodegroup(self.experiment),
+            nodegroupName=naming.neuron_nodegroup(self.experiment),
             scalingConfig={"minSize": 0, "desiredSize": 0, "maxSize": 1},
             subnets=subnets,
             nodeRole=role,
@@ -182,19 +167,19 @@ class World:
 
     def stored(self, purpose: str) -> dict[str, bytes]:
         """Everything in a bucket."""
-        s3, name = self.client("s3"), bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
+        s3, name = self.client("s3"), naming.bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
         keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=name).get("Contents", ())]
         return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}
 
     def store(self, purpose: str, key: str, content: object) -> None:
         """One JSON object into a bucket."""
-        name = bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
+        name = naming.bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
         self.client("s3").put_object(Bucket=name, Key=key, Body=json.dumps(content).encode())
 
     def compiled(self, name: str) -> None:
         """The artifact of an arm is complete."""
         arm = next(arm for arm in self.experiment.arms if arm.name == name)
-        self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+        self.store("artifacts", f"{naming.artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
 
     def tick(self) -> None:
         """The controllers do their work."""
@@ -216,7 +201,7 @@ class World:
             del self.api.objects[("nodes", "", name)]
         for number in range(self.nodes):
             ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-            labels = {"labels": {NODE_ROLE_LABEL: "neuron"}}
+            labels = {"labels": {naming.NODE_ROLE_LABEL: "neuron"}}
             self.api.put("nodes", f"trn2-{number}", {"metadata": labels, "status": ready})
 
     def _move_job(self, job: dict[str, Any]) -> None:
@@ -242,29 +227,27 @@ class World:
         self.api.objects.pop(("pods", self.experiment.name, f"{name}-pod"), None)
         job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
 
-    def _found(self, kind: str) -> list[dict[str, Any]]:
-        """Every object of a kind in the cluster."""
-        return self.api.of(kind)
-
     def _finish(self, name: str) -> None:
         """What a Job leaves in S3: a fetch or compile Job where its arguments say."""
-        (job,) = (one for one in self._found("jobs") if one["metadata"]["name"] == name)
+        (job,) = (one for one in self.api.of("jobs") if one["metadata"]["name"] == name)
         arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
         to = arguments[arguments.index("--to") + 1] if "--to" in arguments else ""
         for weights in self.experiment.weights:
-            if to.endswith(f"/{weights_path(weights)}"):
-                self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
+            if to.endswith(f"/{naming.weights_path(weights)}"):
+                self.store(
+                    "checkpoints", f"{naming.weights_path(weights)}/COMPLETE", {"model": weights.model.name}
+                )
         for arm in self.experiment.served_arms:
-            if to.endswith(f"/{artifact_path(arm)}"):
+            if to.endswith(f"/{naming.artifact_path(arm)}"):
                 self._compiled(arm)
-        if name.startswith(LMEVAL_NAME):
+        if name.startswith(naming.LMEVAL_NAME):
             self._asked(job)
         if name.startswith("profile-"):
             assert self._standing() == set(), "an arm serves while another is profiled"
             self.store("results", f"runs/profile-{name}/i-1_pid_2/profile_nc_0.ntff", {})
             self.store("results", f"runs/profile-{name}/neuron-ls.json", [])
-        if name.startswith(BENCHMARK_NAME):
-            folder = f"runs/measured-{name.removeprefix(BENCHMARK_NAME)}"
+        if name.startswith(naming.BENCHMARK_NAME):
+            folder = f"runs/measured-{name.removeprefix(naming.BENCHMARK_NAME)}"
             self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
             self.store("results", f"{folder}/summary.json", {"by": name})
             self.store("results", f"{folder}/llmperf/a.json", {})
@@ -272,18 +255,18 @@ class World:
     def _compiled(self, arm: Arm) -> None:
         """What the compiler saves first, the marker last."""
         config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
-        self.store("artifacts", f"{artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
+        self.store("artifacts", f"{naming.artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
         self.compiled(arm.name)
 
     def _standing(self) -> set[str]:
         """Arms that were raised."""
-        return {one["metadata"]["name"] for one in self._found("deployments") if one["spec"]["replicas"]}
+        return {one["metadata"]["name"] for one in self.api.of("deployments") if one["spec"]["replicas"]}
 
     def _asked(self, job: dict[str, Any]) -> None:
         """lm-eval's answers of every arm that the Job has a container for, and that stands."""
         name, standing = job["metadata"]["name"], self._standing()
         for container in job["spec"]["template"]["spec"]["initContainers"]:
-            arm = container["name"].removeprefix(LMEVAL_CHECK)
+            arm = container["name"].removeprefix(naming.LMEVAL_CHECK)
             assert arm in standing
             answer = {"filter": "flexible-extract", "doc_hash": "q1", "exact_match": 1.0}
             self.store("results", f"runs/lmeval-{name}/{arm}/m/samples_gsm8k_2026-04-01.jsonl", answer)
@@ -293,7 +276,7 @@ class World:
     def _move_deployment(self, deployment: dict[str, Any]) -> None:
         name = deployment["metadata"]["name"]
         loading = any(
-            job["metadata"]["name"].startswith(BENCHMARK_NAME) and not job.get("status")
+            job["metadata"]["name"].startswith(naming.BENCHMARK_NAME) and not job.get("status")
             for job in self.api.of("jobs")
         )
         wanted = deployment["spec"]["replicas"]
@@ -323,7 +306,7 @@ class World:
         owner = {
             "job-name": name,
             "batch.kubernetes.io/job-name": name,
-            STEP: job["metadata"]["labels"][STEP],
+            naming.STEP: job["metadata"]["labels"][naming.STEP],
         }
         # Init containers work while the phase is Pending.
         status = {"phase": "Pending", "initContainerStatuses": [{"name": "only", "state": state}]}
@@ -332,13 +315,17 @@ class World:
 
     def off_role(self) -> str:
         """ARN of the role that turns nodes off."""
-        return f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{off_role_name(self.experiment)}"
+        return f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{naming.off_role_name(self.experiment)}"
 
 
 def _account(job: str) -> str:
     """The service account of a Job's pod."""
-    kinds = {"fetch-": FETCH_ACCOUNT, "compile-": COMPILE_ACCOUNT, "profile-": COMPILE_ACCOUNT}
-    return _starts(job, kinds) or BENCHMARK_ACCOUNT
+    kinds = {
+        "fetch-": naming.FETCH_ACCOUNT,
+        "compile-": naming.COMPILE_ACCOUNT,
+        "profile-": naming.COMPILE_ACCOUNT,
+    }
+    return _starts(job, kinds) or naming.BENCHMARK_ACCOUNT
 
 
 def _starts(name: str, table: dict[str, str]) -> str | None:
@@ -348,12 +335,13 @@ def _starts(name: str, table: dict[str, str]) -> str | None:
 def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """The objects that a run works with, in the shape of the rendered ones."""
     jobs = [
-        _job("fetch", fetch_job(one), ["--to", f"s3://x/{weights_path(one)}"]) for one in experiment.weights
+        _job("fetch", naming.fetch_job(one), ["--to", f"s3://x/{naming.weights_path(one)}"])
+        for one in experiment.weights
     ]
     baseline = artifact_key(experiment.baseline)
     for arm in experiment.served_arms:
         key = ["push", "--to", f"s3://x/{artifact_key(arm)}", "--key", artifact_key(arm)]
-        jobs.append(_job("compile", compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
+        jobs.append(_job("compile", naming.compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
     jobs.append(_job("arguments", "arguments-image-0", []))
     arms = [
         {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}}
@@ -365,7 +353,8 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "data": {"plan.json": _plan_text(experiment)},
     }
     asking = [
-        {"name": f"{LMEVAL_CHECK}{arm.name}", "image": "${BENCHMARK_IMAGE}"} for arm in experiment.served_arms
+        {"name": f"{naming.LMEVAL_CHECK}{arm.name}", "image": "${BENCHMARK_IMAGE}"}
+        for arm in experiment.served_arms
     ]
     pod = {
         "initContainers": asking,
@@ -378,7 +367,11 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
             "metadata": {"name": name, "namespace": experiment.name},
             "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}},
         }
-        for name in (BENCHMARK_NAME, LMEVAL_NAME, *map(profile_cron_job, experiment.served_arms))
+        for name in (
+            naming.BENCHMARK_NAME,
+            naming.LMEVAL_NAME,
+            *map(naming.profile_cron_job, experiment.served_arms),
+        )
     ]
     return (ManifestFile("all.yaml", (*jobs, *arms, config, *cron_jobs)),)
 
@@ -397,6 +390,6 @@ def _job(step: str, name: str, arguments: list[str]) -> dict[str, Any]:
     return {
         "kind": "Job",
         "apiVersion": "batch/v1",
-        "metadata": {"name": f"{name}{tags(template)}", "labels": {STEP: step}},
+        "metadata": {"name": f"{name}{tags(template)}", "labels": {naming.STEP: step}},
         "spec": {"suspend": True, "template": template},
     }
