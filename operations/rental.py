@@ -92,19 +92,20 @@ class RentalDecision:
 
 def decide(predictions: Sequence[Prediction], rental: Rental) -> RentalDecision:
     """Rent for the classes for which drafting pays, else for those for which it is likely to."""
-    own = [one for one in predictions if one.class_name != WHOLE and one.share]
+    own = [prediction for prediction in predictions if prediction.class_name != WHOLE and prediction.share]
     sure, unsure, lost = (
-        [one for one in own if one.verdict == verdict] for verdict in ("pays", "open", "does not pay")
+        [prediction for prediction in own if prediction.verdict == verdict]
+        for verdict in ("pays", "open", "does not pay")
     )
-    chosen = sure or [one for one in unsure if one.speed_up > 1]
+    chosen = sure or [prediction for prediction in unsure if prediction.speed_up > 1]
     drafting = f"with arm {rental.arm} drafting {'is likely to cost' if unsure else 'costs'}"
     if not chosen:
         more = f"{drafting} more than it saves for {_names(own)} (predicted: {_speed(own)})"
         nothing = f"so nothing would pay back the run, {rental.price}."
         return RentalDecision(advice="do not rent", sentence=f"Do not rent: {more}, {nothing}")
-    share = sum(one.share for one in chosen)
+    share = sum(prediction.share for prediction in chosen)
     before = chosen[0].baseline_usd_per_million
-    saved = sum((before - one.usd_per_million) * one.share for one in chosen) / share
+    saved = sum((before - prediction.usd_per_million) * prediction.share for prediction in chosen) / share
     millions = rental.usd / saved
     months = millions * 1e6 / share / rental.tokens_per_month if rental.tokens_per_month else None
     names, traffic = _names(chosen), "" if months is None else f", {_months(months)} of your traffic"
@@ -116,12 +117,12 @@ def decide(predictions: Sequence[Prediction], rental: Rental) -> RentalDecision:
     ]
     if lost:
         sentences.append(f"for {_names(lost)} drafting costs more than it saves")
-    if rest := [one for one in unsure if one not in chosen]:
+    if rest := [prediction for prediction in unsure if prediction not in chosen]:
         sentences.append(f"for {_names(rest)} it is open whether drafting pays")
     return RentalDecision(
         advice="rent" if sure else "find out",
         sentence="; ".join(sentences) + ".",
-        classes=tuple(one.class_name for one in chosen),
+        classes=tuple(prediction.class_name for prediction in chosen),
         repaid_after_million_tokens=millions,
         repaid_after_months=months,
     )
@@ -150,14 +151,14 @@ def without_acceptance(
 
 
 def _names(found: Sequence[Prediction]) -> str:
-    return listed([one.class_name for one in found])
+    return listed([prediction.class_name for prediction in found])
 
 
 def _speed(found: Sequence[Prediction]) -> str:
     """`1.52 to 1.87 times as fast [1.20, 6.03]`: likely values, and the range of all of them."""
-    likely = sorted(one.speed_up for one in found)
+    likely = sorted(prediction.speed_up for prediction in found)
     ends = dict.fromkeys(f"{value:.2f}" for value in (likely[0], likely[-1]))
-    low, high = min(one.low for one in found), max(one.high for one in found)
+    low, high = min(prediction.low for prediction in found), max(prediction.high for prediction in found)
     return f"{' to '.join(ends)} times as fast [{low:.2f}, {high:.2f}]"
 
 

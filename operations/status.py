@@ -57,8 +57,8 @@ class _Look:
         found = cloudformation.expected(self.experiment, self.aws)
         self.findings += cloudformation.halfway(found, self.experiment, self.aws)
         return [
-            {"name": one.name, "status": one.status, "reason": one.reason, "by_gitops": one.by_gitops}
-            for one in found
+            {"name": stack.name, "status": stack.status, "reason": stack.reason, "by_gitops": stack.by_gitops}
+            for stack in found
         ]
 
     def trn2(self) -> dict[str, Any]:
@@ -94,13 +94,16 @@ class _Look:
                 {"name": name, "role": kubernetes.role(node), "ready": kubernetes.is_ready(node)}
                 for name, node in named
             ],
-            "claims": [{"name": one["metadata"]["name"], "state": _claim_state(one)} for one in claims],
+            "claims": [{"name": claim["metadata"]["name"], "state": _claim_state(claim)} for claim in claims],
             "arms": arms,
         }
 
     def artifacts(self) -> dict[str, Any]:
         experiment, aws = self.experiment, self.aws
-        fetched = {one.model.name: markers.has_weights(experiment, aws, one) for one in experiment.weights}
+        fetched = {
+            weights.model.name: markers.has_weights(experiment, aws, weights)
+            for weights in experiment.weights
+        }
         compiled = {arm.name: markers.has_artifact(experiment, aws, arm) for arm in experiment.arms}
         return {"weights": fetched, "compiled": compiled}
 
@@ -129,7 +132,7 @@ class _Look:
         """Other experiments in the cluster, and what of them is deployed."""
         others = cloudformation.neighbours(self.experiment)
         stacks = cloudformation.by_experiment(self.aws) if others else {}
-        counts = {one.name: len(stacks.get(one.name, ())) for one in others}
+        counts = {other.name: len(stacks.get(other.name, ())) for other in others}
         return [
             {"name": name, "state": f"{count(number, 'stack')} {'is' if number == 1 else 'are'} deployed"}
             for name, number in counts.items()
@@ -137,8 +140,11 @@ class _Look:
 
     def undescribed(self) -> dict[str, Any]:
         found, unknown = cloudformation.find(self.experiment, self.aws)
-        self.findings += [one.finding() for one in found]
-        return {"stacks": [{**vars(one), "line": one.finding().line()} for one in found], "untold": unknown}
+        self.findings += [stacks.finding() for stacks in found]
+        return {
+            "stacks": [{**vars(stacks), "line": stacks.finding().line()} for stacks in found],
+            "untold": unknown,
+        }
 
 
 def _claim_state(claim: dict[str, Any]) -> str:
@@ -146,7 +152,7 @@ def _claim_state(claim: dict[str, Any]) -> str:
     results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
     if not results:
         return "waiting"
-    return f"allocated: {', '.join(one['device'] for one in results)} on {results[0].get('pool', '?')}"
+    return f"allocated: {', '.join(result['device'] for result in results)} on {results[0].get('pool', '?')}"
 
 
 def _print(page: dict[str, Any]) -> None:
@@ -157,7 +163,7 @@ def _print(page: dict[str, Any]) -> None:
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
         nodes = f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour{off}"
-        rows += [("trn2", group["nodegroup"], one) for one in (nodes, *group["issues"])]
+        rows += [("trn2", group["nodegroup"], line) for line in (nodes, *group["issues"])]
     if (cluster := page["cluster"]) is not None:
         for one in cluster["nodes"]:
             rows.append(("node", one["name"], f"{one['role']}, {'ready' if one['ready'] else 'not ready'}"))
@@ -172,11 +178,11 @@ def _print(page: dict[str, Any]) -> None:
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
         receiving = page["notices"] or [{"name": "nobody", "state": markers.nobody(page["experiment"])}]
-        rows += [("notices", one["name"], one["state"]) for one in receiving]
+        rows += [("notices", person["name"], person["state"]) for person in receiving]
     if (run := page["run"]) is not None:
         how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], how))
-    rows += [("same cluster", one["name"], one["state"]) for one in page["neighbours"] or ()]
+    rows += [("same cluster", other["name"], other["state"]) for other in page["neighbours"] or ()]
     for one in (page["undescribed"] or {}).get("stacks", ()):
         rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stack(s) in {one['region']} bill"))
     print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")

@@ -165,7 +165,11 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
 def _roles(stack: Stack, aws: Aws) -> set[str]:
     asked = "list_stack_resources", "StackResourceSummaries"
     resources = aws.client("cloudformation").every(*asked, StackName=stack.name)
-    return {one["PhysicalResourceId"] for one in resources if one["ResourceType"] == "AWS::IAM::Role"}
+    return {
+        resource["PhysicalResourceId"]
+        for resource in resources
+        if resource["ResourceType"] == "AWS::IAM::Role"
+    }
 
 
 def _remove_entries(experiment: Experiment, roles: set[str], aws: Aws) -> None:
@@ -276,7 +280,7 @@ def _print(page: dict[str, Any]) -> None:
         lines = [f"would delete, in this order: {', '.join(names) or 'nothing, no stack is there'}"]
     else:
         lines = [f"{len(names) - len(page['left'])} of {count(len(names), 'stack')} deleted"]
-        lines += [f"left: {one['name']}: {one['why']}" for one in page["left"]]
+        lines += [f"left: {stack['name']}: {stack['why']}" for stack in page["left"]]
     if page["stays"]:
         buckets = "with the buckets and their key; the next deployment goes on with what is in them"
         lines.append(f"stays: {page['stays']}, {buckets}")
@@ -296,7 +300,7 @@ def _print(page: dict[str, Any]) -> None:
     elif not page["bills"]:
         print("nothing with the experiment's tag is left")
     else:
-        arns = [(one["arn"].split(":", 5), one["what"]) for one in page["bills"]]
+        arns = [(bill["arn"].split(":", 5), bill["what"]) for bill in page["bills"]]
         print("carries the experiment's tag and may bill:")
         print_table(("service", "resource", "what it bills"), [(arn[2], arn[5], what) for arn, what in arns])
 

@@ -81,9 +81,12 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
         findings = verify(experiment, kubernetes, Clock(), tell=lambda text: print(text, file=sys.stderr))
     bad = failed(findings)
     if as_json:
-        print_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]})
+        print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})
         return 1 if bad else 0
-    rows = [(one.state, one.check, one.where, f"{one.why}. {one.remedy}".rstrip(". ")) for one in findings]
+    rows = [
+        (check.state, check.check, check.where, f"{check.why}. {check.remedy}".rstrip(". "))
+        for check in findings
+    ]
     print_table(("state", "check", "where", "found"), rows)
     print(f"\n{count_text(findings)}")
     return 1 if bad else 0
@@ -103,7 +106,7 @@ def verify(
     """
     findings = settled(lambda: look(experiment, kubernetes), clock, tell=tell, alive=alive)
     stopping = {"nodes-ready", "device-class", "device-attributes"}
-    if any(one.check in stopping for one in failed(findings)):
+    if any(check.check in stopping for check in failed(findings)):
         tell("no proof on the nodes: its pods could not start; fix what failed first")
         return findings
     return findings + prove(experiment, kubernetes, clock, tell=tell, alive=alive)
@@ -136,9 +139,9 @@ def settled(
         while True:
             findings = look()
             bad = failed(findings)
-            if any(one.check == "nodes-ready" and one.where == _CLUSTER for one in bad):
+            if any(check.check == "nodes-ready" and check.where == _CLUSTER for check in bad):
                 return findings  # waiting brings no node: `run` and `scale` ask for them
-            waiting = [one for one in bad if one.check in _SETTLING]
+            waiting = [check for check in bad if check.check in _SETTLING]
             passed = 0 if waiting else passed + 1
             if passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
                 return findings
@@ -155,12 +158,12 @@ def settled(
 
 def failed(findings: Sequence[Finding]) -> list[Finding]:
     """Those that are not fine, and more than a warning."""
-    return [one for one in findings if one.state not in (State.FINE, State.WARNING)]
+    return [check for check in findings if check.state not in (State.FINE, State.WARNING)]
 
 
 def count_text(findings: Sequence[Finding]) -> str:
     """How many passed and how many did not."""
-    bad, warnings = len(failed(findings)), sum(one.state is State.WARNING for one in findings)
+    bad, warnings = len(failed(findings)), sum(check.state is State.WARNING for check in findings)
     warned = f", {count(warnings, 'warning')}" if warnings else ""
     return f"{count(len(findings) - bad - warnings, 'check')} passed, {bad} failed{warned}"
 
@@ -222,7 +225,7 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
     """What gives devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
     if experiment.baseline.serving.allocation == "dra":
-        there = any(one["metadata"]["name"] == DRIVER for one in classes)
+        there = any(item["metadata"]["name"] == DRIVER for item in classes)
         remedy = "" if there else "look at the Helm release in kube-system: helm status"
         yield _checked("device-class", DRIVER, "exists" if there else "does not exist", remedy)
         return
@@ -241,7 +244,7 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
     groups = sorted({arm.serving.devices for arm in experiment.arms})
     wanted = [f"{DRIVER}/instanceType", *map(group_attribute, groups)]
     for name in _neuron(nodes):
-        specs = [one["spec"] for one in slices]
+        specs = [published["spec"] for published in slices]
         ours = [spec for spec in specs if (spec.get("driver"), spec.get("nodeName")) == (DRIVER, name)]
         devices = [_attributes(device) for spec in ours for device in spec.get("devices", [])]
         absent = [key for key in wanted if not all(key in attributes for attributes in devices)]
@@ -269,7 +272,7 @@ def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iter
     ready: dict[str, dict[str, bool]] = {}
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences", ())
-        for owner in (one["name"] for one in owners if one.get("kind") == "DaemonSet"):
+        for owner in (owner["name"] for owner in owners if owner.get("kind") == "DaemonSet"):
             place = "" if owner in ON_EVERY_NODE else f"{pod['metadata'].get('namespace', '')}/"
             daemon = ready.setdefault(f"{place}{owner}", {})
             daemon[pod["spec"]["nodeName"]] = condition(pod, "Ready") is not None
@@ -318,7 +321,7 @@ def prove(
         names = ", ".join(arm.name for arm in jobs.values())
         tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
         _wait(kubernetes, clock, list(jobs), tell, alive)
-        return [one for job, arm in jobs.items() for one in _results(kubernetes, arm.name, job)]
+        return [result for job, arm in jobs.items() for result in _results(kubernetes, arm.name, job)]
     finally:
         for job in jobs:
             kubernetes.delete("job", job)
@@ -387,7 +390,7 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
         yield _checked("proof-ran", arm, f"pod {name} printed no result", read)
     elif silent:
         states = [container.get("state", {}).get("terminated") for container in container_statuses(pod)]
-        ended = next((one for one in states if one), None)
+        ended = next((state for state in states if state), None)
         code = f" (exit code {ended['exitCode']}, {ended.get('reason', 'no reason given')})" if ended else ""
         remedy = f"{read}; usually the runtime ends a process whose driver does not match"
         yield _checked("proof-ran", arm, f"pod {name} ended before {', '.join(silent)}{code}", remedy)

@@ -170,10 +170,12 @@ def _ways_in(experiment: Experiment, aws: Aws) -> tuple[int, list[str]]:
     tagged = {"Name": "tag:Name", "Values": [way_in_name(experiment)]}
     running = {"Name": "instance-state-name", "Values": ["running"]}
     reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=[tagged, running])
-    instances = {one["InstanceId"] for reservation in reservations for one in reservation["Instances"]}
+    instances = {
+        instance["InstanceId"] for reservation in reservations for instance in reservation["Instances"]
+    }
     known = aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
-    online = [one["InstanceId"] for one in known if one["PingStatus"] == "Online"]
-    return len(instances), [one for one in online if one in instances]
+    online = [node["InstanceId"] for node in known if node["PingStatus"] == "Online"]
+    return len(instances), [node for node in online if node in instances]
 
 
 @contextmanager

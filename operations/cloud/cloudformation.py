@@ -109,7 +109,7 @@ def _stack(entry: dict[str, Any]) -> Stack:
         name=entry["StackName"],
         status=entry["StackStatus"],
         reason=" ".join(entry.get("StackStatusReason", "").split()),
-        outputs={one["OutputKey"]: one.get("OutputValue", "") for one in entry.get("Outputs", ())},
+        outputs={output["OutputKey"]: output.get("OutputValue", "") for output in entry.get("Outputs", ())},
         protected=entry.get("EnableTerminationProtection", False),
     )
 
@@ -225,7 +225,8 @@ def halfway(found: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Fi
 def refuse_moved(experiment: Experiment, aws: Aws) -> None:
     """`Refusal` where the experiment is deployed into another cluster than the file says: the stacks have its name, so they would
     leave the one for the other, and what was applied there would stay."""
-    wanted, there = cluster_name(experiment), {one.name for one in deployed(experiment, aws) if one.made}
+    wanted = cluster_name(experiment)
+    there = {stack.name for stack in deployed(experiment, aws) if stack.made}
     found = {experiment.name} if stack_name(experiment, "cluster") in there else set()
     if (identity := stack_name(experiment, "identity")) in there:
         template = aws.client("cloudformation").get_template(StackName=identity)["TemplateBody"]
@@ -277,7 +278,7 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
         known[where] = known.get(where, _dropped(one)) & _dropped(one)
     found, unknown, regions = list[Undescribed](), list[str](), {aws.region}
     try:
-        enabled = {one["RegionName"] for one in aws.client("ec2").describe_regions()["Regions"]}
+        enabled = {region["RegionName"] for region in aws.client("ec2").describe_regions()["Regions"]}
         regions = {aws.region, *ZONES} & enabled
     except AwsError as error:
         unknown.append(f"other regions: {_UNKNOWN} ({error})")
@@ -301,8 +302,8 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
 def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
     """The other experiments of the files here that are in the same cluster; a file that is refused at present is in none."""
     where = cluster_name(experiment), experiment.cluster.region
-    near = [one for one in _loaded(files)[0] if (cluster_name(one), one.cluster.region) == where]
-    return [one for one in near if one.name != experiment.name]
+    near = [other for other in _loaded(files)[0] if (cluster_name(other), other.cluster.region) == where]
+    return [other for other in near if other.name != experiment.name]
 
 
 def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:

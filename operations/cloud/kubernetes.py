@@ -92,7 +92,7 @@ class Kubernetes:
         if levels and not why:
             return (), ""
         taken = {re.sub(r"[./].*/|/", " ", line) for line in done.stdout.splitlines()}  # kind.group/name
-        names = [f"{one['kind']} {one['metadata']['name']}" for one in bodies]
+        names = [f"{body['kind']} {body['metadata']['name']}" for body in bodies]
         return tuple(name for name in names if name.lower() not in taken), why[:500]
 
     def patch(self, kind: str, name: str, change: Object) -> None:
@@ -198,7 +198,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
 
 def condition(item: Object, kind: str, status: str = "True") -> Object | None:
     conditions = item.get("status", {}).get("conditions", ())
-    return next((one for one in conditions if (one["type"], one["status"]) == (kind, status)), None)
+    return next((entry for entry in conditions if (entry["type"], entry["status"]) == (kind, status)), None)
 
 
 def is_ready(node: Object) -> bool:

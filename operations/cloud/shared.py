@@ -93,7 +93,7 @@ def made(experiment: Experiment, aws: Aws) -> Made:
 def _named(manifest: Any) -> Iterator[str]:
     """Objects outside namespaces in a manifest of the template, which may have references between pieces of text."""
     if isinstance(manifest, Mapping):
-        manifest = "".join(one if isinstance(one, str) else "x" for one in manifest["Fn::Join"][1])
+        manifest = "".join(piece if isinstance(piece, str) else "x" for piece in manifest["Fn::Join"][1])
     with suppress(ValueError):
         for one in json.loads(manifest):
             if kind := _IN_SERVER.get(one["kind"]):
@@ -165,19 +165,19 @@ def used_by_others(experiment: Experiment, aws: Aws) -> str:
         if name not in (own, cluster.existing) and {f"{name}-{part}" for part in _USING} & {*stacks}
     }
     files = cloudformation.neighbours(experiment)
-    on_nodes = {one.name for one in files if one.cluster.nodes_of == own}
+    on_nodes = {other.name for other in files if other.cluster.nodes_of == own}
     near = on_nodes | {
-        one.name
-        for one in files
-        if not cluster.existing or not all(one.cluster.brings(name) for name in brought)
+        other.name
+        for other in files
+        if not cluster.existing or not all(other.cluster.brings(name) for name in brought)
     }
-    known = {one.name for one in files}
+    known = {other.name for other in files}
     if others - known and (brought or not cluster.existing):
         try:
             associations = aws.client("eks").every(
                 *_IN_EKS["pod identity"], clusterName=cluster_name(experiment)
             )
-            near |= {one["namespace"] for one in associations} - known
+            near |= {association["namespace"] for association in associations} - known
         except AwsError as error:
             if error.code != "ResourceNotFoundException":
                 raise
@@ -199,7 +199,7 @@ def unmarked(experiment: Experiment, aws: Aws) -> str:
         return ""
     with cluster_of(experiment, aws) as cluster:
         items = [*cluster.list("deviceclasses"), *cluster.list("daemonsets", everywhere=True)]
-    if not (name := ", ".join(sorted(others & {release_of(one) for one in items}))):
+    if not (name := ", ".join(sorted(others & {release_of(item) for item in items}))):
         return ""
     return (
         f"{experiment.name}: its workloads stack would uninstall Helm release {name} of namespace kube-system, which version 0.2 may "

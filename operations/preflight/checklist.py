@@ -61,10 +61,12 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
             findings.append(one)
             advance(steps=1)
     if as_json:
-        print_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]})
+        print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})
     else:
-        print_table(("check", "state", "what"), [(one.check, one.state, one.line()) for one in findings])
-    states = {one.state for one in findings}
+        print_table(
+            ("check", "state", "what"), [(check.check, check.state, check.line()) for check in findings]
+        )
+    states = {check.state for check in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 
 
@@ -120,10 +122,10 @@ def refuse_unfit(experiment: Experiment, aws: Aws) -> None:
     """`Refusal` with what is found in an existing VPC or cluster, before a deployment makes anything there; `Outside` where
     nothing is found and something could not be asked."""
     findings = [made(name, check) for name, check in _of_others(experiment, aws).items()]
-    named = [replace(one, where=one.where or f"preflight, {one.check}") for one in findings]
-    if found := [one for one in named if one.state is State.FINDING]:
+    named = [replace(check, where=check.where or f"preflight, {check.check}") for check in findings]
+    if found := [check for check in named if check.state is State.FINDING]:
         raise Refusal(*found)
-    if unknown := [one for one in named if one.state is State.UNKNOWN]:
+    if unknown := [check for check in named if check.state is State.UNKNOWN]:
         raise Outside(*unknown)
 
 
@@ -273,7 +275,9 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
     for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
         asked = {"kubernetesVersion": version, "addonName": name}
         entries = eks.every("describe_addon_versions", "addons", **asked)
-        versions = [one["addonVersion"] for entry in entries for one in entry.get("addonVersions", ())]
+        versions = [
+            version["addonVersion"] for entry in entries for version in entry.get("addonVersions", ())
+        ]
         if pinned not in versions:
             wrong.append(f"{name} {pinned} (newest: {versions[0] if versions else 'none at all'})")
     if not wrong:
@@ -326,13 +330,13 @@ def imported_key(aws: Aws, lasting: Lasting) -> Finding:
 def _allows(statement: dict[str, Any], who: str, action: str) -> bool:
     named = statement.get("Principal", {})
     kinds = [named] if isinstance(named, str) else [*named.values()]
-    principals = [one for kind in kinds for one in _listed(kind)]
+    principals = [principal for kind in kinds for principal in _listed(kind)]
     account = who.split(":")[4] if who.startswith("arn:") else who
-    actions = (str(one).lower() for one in _listed(statement.get("Action", ())))
+    actions = (str(action).lower() for action in _listed(statement.get("Action", ())))
     return (
         statement["Effect"] == "Allow"
         and not {"*", who, account}.isdisjoint(principals)
-        and any(fnmatchcase(action.lower(), one) for one in actions)
+        and any(fnmatchcase(action.lower(), pattern) for pattern in actions)
     )
 
 

@@ -137,11 +137,11 @@ class ExistingCluster:
             classes = kubernetes.list("deviceclasses") if self._claims else []
             nodes = kubernetes.list("nodes", labels=system)
         # What gives devices to pods in the way that the experiment asks for.
-        devices: list[Object] = [one for one in classes if one["metadata"]["name"] == DRIVER]
-        devices += [one for one in daemons if _runs(one, _DRIVER if self._claims else _PLUGIN)]
-        names = {one["metadata"]["name"] for one in daemons}
+        devices: list[Object] = [item for item in classes if item["metadata"]["name"] == DRIVER]
+        devices += [daemon for daemon in daemons if _runs(daemon, _DRIVER if self._claims else _PLUGIN)]
+        names = {daemon["metadata"]["name"] for daemon in daemons}
         there: set[Installed] = {name for name, daemon in _DAEMONS.items() if daemon in names}
-        if any(one["kind"] == "DeviceClass" or not self._claims for one in devices):
+        if any(device["kind"] == "DeviceClass" or not self._claims for device in devices):
             there.add("neuron")
         if nodes:
             there.add("system-nodes")
@@ -167,15 +167,15 @@ class ExistingCluster:
 
     def _kept_off(self, devices: Sequence[Object]) -> Iterator[Problem]:
         """A driver that the cluster has, and that does not run on our nodes."""
-        running = [one for one in devices if pod_spec(one)]
-        if running and not any(self._comes_to_ours(one) for one in running):
+        running = [device for device in devices if pod_spec(device)]
+        if running and not any(self._comes_to_ours(daemon) for daemon in running):
             ((key, value),) = naming.driver_label(self._allocation).items()
             why = f"neuron is there, and {running[0]['metadata']['name']} does not run on our Trn2 nodes"
             yield why, f"let its owner admit nodes with the label {key}: {value}"
 
     def _without_network(self, daemons: Sequence[Object]) -> Iterator[Problem]:
-        plugins = [one for one in daemons if one["metadata"]["name"] in _NETWORK_PLUGINS]
-        if not any(self._comes_to_ours(one) for one in plugins):
+        plugins = [daemon for daemon in daemons if daemon["metadata"]["name"] in _NETWORK_PLUGINS]
+        if not any(self._comes_to_ours(plugin) for plugin in plugins):
             auto = described(self._experiment, self._aws).get("computeConfig", {}).get("enabled")
             reason = ": EKS Auto Mode installs one on its own nodes only" if auto else ""
             why = f"no network plugin ({', '.join(_NETWORK_PLUGINS)}) runs on our nodes, which never become ready"
@@ -191,9 +191,9 @@ class ExistingCluster:
         owner, provided = self._wanted.nodes_of, self._wanted.provided
         # Helm would refuse to install beside what carries the name of another release.
         foreign = [
-            f"{one['kind']} {one['metadata']['name']} of {f'Helm release {release}' if release else 'no Helm release'}"
-            for one in devices
-            if (release := release_of(one)) != naming.neuron_release(self._experiment)
+            f"{device['kind']} {device['metadata']['name']} of {f'Helm release {release}' if release else 'no Helm release'}"
+            for device in devices
+            if (release := release_of(device)) != naming.neuron_release(self._experiment)
         ]
         earlier = "; if version 0.2 of this experiment installed it, run ./trnspec teardown first"
         for name in wanted:
@@ -286,7 +286,7 @@ class ExistingCluster:
         image = f"{account}.dkr.ecr.{region}.amazonaws.com/{assets}"
         values = {"AWS_ACCOUNT": account, "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
         files = read(self._experiment, ROOT / "manifests")
-        objects = fill((one for file in files for one in file.objects), with_tags(values))
+        objects = fill((item for file in files for item in file.objects), with_tags(values))
         for one in objects:
             if "namespace" in one["metadata"]:
                 one["metadata"] = {**one["metadata"], "namespace": place}
@@ -307,12 +307,12 @@ def _pods(objects: Sequence[Object]) -> list[dict[str, Any]]:
 
 
 def _runs(daemon: Object, image: str) -> bool:
-    return any(image in str(one.get("image")) for one in pod_containers(daemon))
+    return any(image in str(container.get("image")) for container in pod_containers(daemon))
 
 
 def _cannot_mount(daemons: Sequence[Object]) -> Iterator[Problem]:
     """Volumes need version 2 of the driver, which mounts with the identity of the pod that asks, on tainted nodes too."""
-    for one in (one for one in daemons if one["metadata"]["name"] == _DAEMONS[_MOUNTS]):
+    for one in (daemon for daemon in daemons if daemon["metadata"]["name"] == _DAEMONS[_MOUNTS]):
         images = " ".join(str(container.get("image")) for container in pod_containers(one))
         versions = [int(number) for number in re.findall(r"s3-csi-driver:v?(\d+)\.", images)]
         if versions and max(versions) < 2:

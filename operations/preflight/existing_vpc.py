@@ -90,7 +90,7 @@ class ExistingVpc:
             if {"Key": BALANCER_TAG, "Value": "1"} not in tags:
                 why = f"{name} has no tag {BALANCER_TAG}: 1, {unusable}"
                 return finding(why, f"{tagging} Key={BALANCER_TAG},Value=1")
-            clusters = [one["Key"] for one in tags if one["Key"].startswith(CLUSTER_TAG)]
+            clusters = [tag["Key"] for tag in tags if tag["Key"].startswith(CLUSTER_TAG)]
             own = f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
             if clusters and own not in clusters:
                 why = f"{name} has the tag {', '.join(clusters)} and not {own}, {unusable}"
@@ -180,7 +180,7 @@ class ExistingVpc:
         """By zone, those that exist, whatever VPC they are in."""
         found = self._asked("describe_subnets", "Subnets", "subnet-id", *self._ids.values())
         zones = {name: zone for zone, name in self._ids.items()}
-        return {zones[one["SubnetId"]]: one for one in found}
+        return {zones[subnet["SubnetId"]]: subnet for subnet in found}
 
     def _subnet(self, zone: str) -> _Described:
         if zone in self._subnets:
@@ -195,7 +195,9 @@ class ExistingVpc:
 
     def _table(self, zone: str) -> _Described:
         """Its own route table, else the main one."""
-        joined = [(one, table) for table in self._tables for one in table.get("Associations", ())]
+        joined = [
+            (association, table) for table in self._tables for association in table.get("Associations", ())
+        ]
         own = (table for one, table in joined if one.get("SubnetId") == self._ids[zone])
         return next(own, next((table for one, table in joined if one.get("Main")), {}))
 
@@ -206,20 +208,24 @@ class ExistingVpc:
     @cached_property
     def _endpoints(self) -> list[_Described]:
         found = self._asked("describe_vpc_endpoints", "VpcEndpoints", "vpc-id", self._vpc)
-        return [one for one in found if str(one.get("State")).lower() == "available"]
+        return [endpoint for endpoint in found if str(endpoint.get("State")).lower() == "available"]
 
     @cached_property
     def _interfaces(self) -> dict[str, _Described]:
         """Endpoints that answer under a service's usual name, by service."""
         prefix = f"com.amazonaws.{self._aws.region}."
-        kind = [one for one in self._endpoints if one.get("VpcEndpointType") == "Interface"]
-        named = {one["ServiceName"].removeprefix(prefix): one for one in kind if one.get("PrivateDnsEnabled")}
+        kind = [endpoint for endpoint in self._endpoints if endpoint.get("VpcEndpointType") == "Interface"]
+        named = {
+            endpoint["ServiceName"].removeprefix(prefix): endpoint
+            for endpoint in kind
+            if endpoint.get("PrivateDnsEnabled")
+        }
         return {service: one for service, one in named.items() if service in (*SERVICES, "s3")}
 
     def _reaches_s3(self, zone: str) -> bool:
         table = self._table(zone).get("RouteTableId")
-        gateways = [one for one in self._endpoints if table in one.get("RouteTableIds", ())]
-        return "s3" in self._interfaces or any(one["ServiceName"].endswith(".s3") for one in gateways)
+        gateways = [endpoint for endpoint in self._endpoints if table in endpoint.get("RouteTableIds", ())]
+        return "s3" in self._interfaces or any(gateway["ServiceName"].endswith(".s3") for gateway in gateways)
 
     def _admits(self, endpoint: _Described) -> bool:
         """Whether rules let every subnet in by its addresses, or the cluster's group, which nodes and functions of ours join."""
@@ -231,12 +237,12 @@ class ExistingVpc:
             pair["GroupId"] for rule in rules for pair in rule.get("UserIdGroupPairs", ())
         ]:
             return True
-        wide = [one["CidrIp"] for rule in rules for one in rule.get("IpRanges", ())]
-        lists = [one["PrefixListId"] for rule in rules for one in rule.get("PrefixListIds", ())]
+        wide = [network["CidrIp"] for rule in rules for network in rule.get("IpRanges", ())]
+        lists = [entry["PrefixListId"] for rule in rules for entry in rule.get("PrefixListIds", ())]
         for name in dict.fromkeys(lists):
             entries = self._ec2.every("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
-            wide += [one["Cidr"] for one in entries if ":" not in one["Cidr"]]
-        inside = [IPv4Network(one["CidrBlock"]) for one in self._subnets.values()]
+            wide += [entry["Cidr"] for entry in entries if ":" not in entry["Cidr"]]
+        inside = [IPv4Network(known["CidrBlock"]) for known in self._subnets.values()]
         return all(any(subnet.subnet_of(IPv4Network(other)) for other in wide) for subnet in inside)
 
 

@@ -150,8 +150,8 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
 
 def guarded(experiment: Experiment) -> tuple[Weights, ...]:
     """What is fetched from Hugging Face and may need a token: gated models, and all where the file names a token."""
-    public = [one for one in experiment.weights if one.address is None]
-    return tuple(one for one in public if one.model.gated or experiment.token_secret)
+    public = [weights for weights in experiment.weights if weights.address is None]
+    return tuple(weights for weights in public if weights.model.gated or experiment.token_secret)
 
 
 def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
@@ -161,7 +161,7 @@ def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
     Raises `Outside` without a token, and where the hub cannot be asked.
     """
     asked, token = guarded(experiment), os.environ.get(TOKEN, "").strip()
-    names, secret = ", ".join(dict.fromkeys(one.model.name for one in asked)), experiment.token_secret
+    names, secret = ", ".join(dict.fromkeys(weights.model.name for weights in asked)), experiment.token_secret
     if not token:
         why = f"{TOKEN} is not set, so it is not known whether {names} can be fetched"
         key = f"the token that is the key `token` of Secret {secret or 'hf-token'}"

@@ -230,9 +230,9 @@ def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None
         if name in ours:
             continue
         states = [
-            one.get("state", {})
+            status.get("state", {})
             for pod in kubernetes.pods_of(pods, name)
-            for one in kubernetes.container_statuses(pod)
+            for status in kubernetes.container_statuses(pod)
         ]
         at_work = kubernetes.job_state(job) == "active" and any("running" in state for state in states)
         if at_work and makes and makes in ours.values():
@@ -352,5 +352,7 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
     own = {"name": _UID, "value": name}
     containers: list[Any] = [*kubernetes.pod_containers(job)]
     for container in containers:
-        container["env"] = [own if one["name"] == _UID else one for one in container.get("env", ())]
+        container["env"] = [
+            own if variable["name"] == _UID else variable for variable in container.get("env", ())
+        ]
     return job

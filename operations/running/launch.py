@@ -152,7 +152,7 @@ def say(line: str) -> None:
 
 def _refuse_out(folder: Path) -> None:
     """`Misuse` for a place that takes no results, before a node is paid for."""
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(one))
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         why = "is not writable" if there.is_dir() else "is not a folder"
         raise Misuse(f"--out {folder}: {there} {why}; choose another folder")

@@ -71,8 +71,11 @@ def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
 def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
     """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
     # Questions are for some arms of their first round; the others are up beside them.
-    up = next(one for one in rounds(context.experiment) if all(arm in one for arm in arms))
-    found = {one["metadata"]["name"]: kubernetes.replicas(one) for one in context.cluster.list("deployments")}
+    up = next(group for group in rounds(context.experiment) if all(arm in group for arm in arms))
+    found = {
+        deployment["metadata"]["name"]: kubernetes.replicas(deployment)
+        for deployment in context.cluster.list("deployments")
+    }
     for arm in context.experiment.served_arms:
         wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
         if now != wanted:
@@ -169,8 +172,10 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     names = [arm.name for arm in arms]
     partly = len(arms) < len(context.experiment.served_arms)
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
-    mounted = [one["configMap"] for one in volumes if one["name"] == _PLAN and "configMap" in one]
-    fetching: list[Any] = [one for one in kubernetes.pod_containers(job) if one["name"] == _PLAN]
+    mounted = [volume["configMap"] for volume in volumes if volume["name"] == _PLAN and "configMap" in volume]
+    fetching: list[Any] = [
+        container for container in kubernetes.pod_containers(job) if container["name"] == _PLAN
+    ]
     if fetching:
         fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
         return
@@ -215,7 +220,7 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
         replaced = {address: f"s3://{store}/{key}", hashed: digest}
     s3 = context.aws.client("s3")
     s3.put_object(Bucket=store, Key=key, Body=content, ContentType="application/json")
-    return [replaced.get(one, one) for one in arguments]
+    return [replaced.get(argument, argument) for argument in arguments]
 
 
 def run_batches(context: Context) -> None:
@@ -243,11 +248,15 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
     Raises `StepError` when one of them is never asked, because the cluster has an older check.
     """
     wanted = {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
-    kept = [one for one in pod.get("initContainers", ()) if one["name"] in wanted]
-    if missing := ", ".join(sorted(wanted - {one["name"] for one in kept})):
+    kept = [container for container in pod.get("initContainers", ()) if container["name"] in wanted]
+    if missing := ", ".join(sorted(wanted - {container["name"] for container in kept})):
         deploy = f"run ./trnspec render and {deploy_workloads(experiment.name)}"
         raise StepError(f"cronjob {naming.LMEVAL_NAME}: has no container {missing}; {deploy}")
-    others = [one for one in pod["initContainers"] if not one["name"].startswith(naming.LMEVAL_CHECK)]
+    others = [
+        container
+        for container in pod["initContainers"]
+        if not container["name"].startswith(naming.LMEVAL_CHECK)
+    ]
     pod["initContainers"] = [*others, *kept]
 
 

@@ -67,7 +67,7 @@ def check_arguments(context: Context) -> None:
             context.say(f"    {image}: takes the arguments and heads of its arms")
         except StepError as error:
             _refuse(context, name, image)
-            parts = [one for one in _printed(context, name, CANNOT_SAY) if one.keys() == {"part", "why"}]
+            parts = [line for line in _printed(context, name, CANNOT_SAY) if line.keys() == {"part", "why"}]
             why = "; ".join(f"{one['part']}: {one['why']}" for one in parts) or str(error)
             later = "compiling will ask it on the node"
             context.say(f"    warning: {image}: cannot be asked here ({why}); {later}")
@@ -75,7 +75,7 @@ def check_arguments(context: Context) -> None:
 
 def _refuse(context: Context, name: str, image: str) -> None:
     """`StepError` where the Job's pod printed that something is refused, and ended so."""
-    refused = [one for one in _printed(context, name, REFUSED) if one.keys() == {"arm", "key", "why"}]
+    refused = [line for line in _printed(context, name, REFUSED) if line.keys() == {"arm", "key", "why"}]
     if not refused:
         return
     first, more = refused[0], len(refused) - 1
@@ -89,8 +89,8 @@ def _refuse(context: Context, name: str, image: str) -> None:
 def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]:
     """JSON that the pods of a Job printed that ended with this exit code."""
     for pod in kubernetes.pods_of(context.cluster.list("pods"), name):
-        ended = [one.get("state", {}).get("terminated") for one in kubernetes.container_statuses(pod)]
-        if code in [one["exitCode"] for one in ended if one]:
+        ended = [status.get("state", {}).get("terminated") for status in kubernetes.container_statuses(pod)]
+        if code in [state["exitCode"] for state in ended if state]:
             yield from kubernetes.json_lines(context.cluster.logs(pod["metadata"]["name"], lines=500))
 
 
@@ -165,7 +165,7 @@ def verify_nodes(context: Context) -> None:
             context.say(f"    warning: {one.check}, {one.line()}")
     context.say(f"    {count_text(findings)}")
     if bad := failed(findings):
-        raise UnprovenError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
+        raise UnprovenError(*(replace(check, where=f"verify {check.check}, {check.where}") for check in bad))
 
 
 def compile_arms(context: Context) -> None:
