@@ -23,7 +23,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -33,12 +35,12 @@ from moto.cloudformation.models import CloudFormationBackend, Stack
 from moto.cloudformation.parsing import ResourceMap, get_model_map
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.common_models import CloudFormationModel
-from moto.core.config import default_user_config
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
 from moto.ec2.models.amis import AmiBackend
 from moto.eks.models import eks_backends
-from moto.iam.models import iam_backends
+from moto.iam.aws_managed_policies import aws_managed_policies_data
+from moto.iam.models import AWSManagedPolicy, IAMBackend, iam_backends
 from moto.utilities.utils import get_partition
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
@@ -310,6 +312,17 @@ def _parse_template(template: str) -> Any:
         return _parse_as_moto(template)
 
 
+@cache
+def _known_policies() -> tuple[AWSManagedPolicy, ...]:
+    known = json.loads(aws_managed_policies_data).items()
+    return tuple(AWSManagedPolicy.from_data(name, ACCOUNT, "aws", data) for name, data in known)
+
+
+def _policies_of_aws(backend: IAMBackend) -> list[AWSManagedPolicy]:
+    """moto knows AWS's own policies and leaves them out; asked for them, it reads them again for each partition."""
+    return [copy(policy) for policy in _known_policies()] if backend.region_name == "aws" else []
+
+
 @contextmanager
 def protection_honoured() -> Iterator[None]:
     """A protected stack is not deleted, and UpdateTerminationProtection is answered; moto keeps the setting only."""
@@ -341,6 +354,7 @@ def extended_moto(client_of: ClientOf) -> Iterator[None]:
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (parsing, "resource_class_from_type", _model_for),
         (parsing, "parse_and_create_resource", _create_resource),
+        (IAMBackend, "_init_aws_policies", _policies_of_aws),
         (AmiBackend, "_load_amis", lambda _: None),  # thousands, and no template names one of them
         (ResourceMap, "_delete_resource", _delete_resource),
         (Stack, "parse_template", staticmethod(_parse_template)),
@@ -348,7 +362,6 @@ def extended_moto(client_of: ClientOf) -> Iterator[None]:
     _clients.append(client_of)
     try:
         with ExitStack() as patches, protection_honoured():
-            patches.enter_context(patch.dict(default_user_config["iam"], load_aws_managed_policies=True))
             for owner, name, replacement in replaced:
                 patches.enter_context(patch.object(owner, name, replacement))
             yield

@@ -98,6 +98,7 @@ def test_servers_are_started_again_once_for_each_start_that_the_run_waits_for(
     assert counts == [0, 1, 1, 1, 2]
 
 
+@pytest.mark.slow  # in real time
 def test_a_run_with_two_starts_measures_both_on_servers_that_the_lab_starts_again(tmp_path: Path) -> None:
     prompts = [{"id": f"p{n}", "class": "open-ended", "prompt": f"{n} {OPEN_ENDED}"} for n in range(6)]
     content = plan_content(prompts=prompts, model=MODEL, concurrency=[2], starts=2, requests=4, max_tokens=16)

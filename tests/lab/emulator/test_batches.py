@@ -129,6 +129,7 @@ def test_waiting_requests_are_let_in_together_and_run_in_lockstep() -> None:
     assert {place.member for place in batch.leap(math.inf)} == set(others)
 
 
+@pytest.mark.slow  # simulates some hundred thousand steps
 def test_a_burst_that_drains_flatters_drafting_until_the_sign_is_wrong() -> None:
     """As recorded on the H200: sent at once and drained, k = 1 looked faster at a load where steady state says that it is slower."""
     work, dice = Workload(shares=(0.454,)), random.Random(4)
@@ -228,6 +229,7 @@ def test_two_starts_differ_by_four_to_nine_percent_for_most() -> None:
     assert 0.04 < median(ratios) < 0.09
 
 
+@pytest.mark.slow  # simulates some hundred thousand steps
 def test_the_truth_of_a_start_moves_with_its_factors_and_crosses_one_where_the_table_does() -> None:
     work = Workload(shares=(0.454,), answer_tokens=32, differ=8)
     base = log_speed_up(4, 1, work)

@@ -74,7 +74,7 @@ def _measured(folder: Path) -> tuple[Path, str]:
         _emulator(folder / "drafted", SPECULATIVE, *both, "--caution", CAUTION, plan=plan) as (_, drafted),
     ):
         arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1", "--model", MODEL]
-        asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "32", "--requests", "6"]
+        asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "16", "--requests", "6"]
         known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7"]
         words = ["run", *arms, *asked, *known, "--out", str(folder / "out")]
         command = [sys.executable, "-m", "benchmark", *words]
