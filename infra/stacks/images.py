@@ -7,10 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import aws_cdk as cdk
-from aws_cdk import aws_codebuild as codebuild
-from aws_cdk import aws_ecr as ecr
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -90,11 +86,13 @@ class ImageBuilder(Construct):
     Sources travel as an asset; the image's tag is the hash of them, so unchanged sources build nothing. A repository keeps
     its newest images, and holds one image's versions alone: versions of another would count, and push out the one in use.
     Not run on AWS.
+
+    CDK's modules for them are loaded where they are used: most deployments need none.
     """
 
     def image(self, image: Image) -> tuple[str, str]:
         """The address of the image in the repository, available once it is built, and its tag."""
-        id_ = image.construct_id
+        id_, ecr = image.construct_id, cdk.aws_ecr
         source = s3_assets.Asset(
             self, f"{id_}Source", path=str(ROOT), exclude=image.exclude, ignore_mode=cdk.IgnoreMode.DOCKER
         )
@@ -124,8 +122,9 @@ class ImageBuilder(Construct):
         return resource.get_att_string("Uri"), source.asset_hash
 
     def _project(
-        self, image: Image, source: s3_assets.Asset, repository: ecr.Repository
-    ) -> codebuild.Project:
+        self, image: Image, source: s3_assets.Asset, repository: cdk.aws_ecr.Repository
+    ) -> cdk.aws_codebuild.Project:
+        codebuild = cdk.aws_codebuild
         group = logs.LogGroup(self, f"{image.construct_id}BuildLogs")
         dockerfile = codebuild.BuildEnvironmentVariable(value=image.dockerfile)
         project = codebuild.Project(
@@ -153,10 +152,10 @@ class ImageBuilder(Construct):
         return project
 
     def _starter(
-        self, image: Image, project: codebuild.Project, repository: ecr.Repository
+        self, image: Image, project: cdk.aws_codebuild.Project, repository: cdk.aws_ecr.Repository
     ) -> lambda_.Function:
         """A function a project, so that each may start and see its own builds only."""
-        id_ = image.construct_id
+        id_, targets, events = image.construct_id, cdk.aws_events_targets, cdk.aws_events
         group = logs.LogGroup(self, f"{id_}StarterLogs")
         rights = (
             ("logs:CreateLogStream PutLogEvents", group.log_group_arn),

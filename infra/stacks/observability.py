@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
@@ -18,8 +17,6 @@ from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboards
 from infra.monitoring.panels import Source
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
-
-_Alarm = cloudwatch.CfnAlarm
 
 
 class ObservabilityStack(ExperimentStack):
@@ -42,7 +39,8 @@ class ObservabilityStack(ExperimentStack):
             )
         arns = _add_alarms(made, experiment, topic)
         for construct_id, page in dashboards(experiment, arns).items():
-            cloudwatch.CfnDashboard(self, construct_id, dashboard_name=page.name, dashboard_body=page.body)
+            body = {"DashboardName": page.name, "DashboardBody": page.body}
+            cdk.CfnResource(self, construct_id, type="AWS::CloudWatch::Dashboard", properties=body)
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
@@ -82,57 +80,48 @@ def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> l
     """Their ARNs."""
     arns: dict[str, str] = {}
     for alarm in alarms(experiment):
-        notices = [topic.topic_arn] if alarm.notifies else None
-        about: dict[str, Any] = {"alarm_actions": notices, "ok_actions": notices}
+        notices = (
+            {"AlarmActions": [topic.topic_arn], "OKActions": [topic.topic_arn]} if alarm.notifies else {}
+        )
+        about = {"AlarmName": alarm.name, **notices}
         if isinstance(alarm, CompositeAlarm):
             rule = " AND ".join(f'ALARM("{arns[part]}")' for part in alarm.parts)
-            about |= {"alarm_description": alarm.message, "alarm_rule": f"({rule})"}
-            made: Any = cloudwatch.CfnCompositeAlarm(scope, alarm.name, alarm_name=alarm.name, **about)
+            about |= {"AlarmDescription": alarm.message, "AlarmRule": f"({rule})"}
         else:
-            made = _Alarm(
-                scope,
-                alarm.name,
-                alarm_name=alarm.name,
-                alarm_description=alarm.description,
-                comparison_operator=alarm.comparison,
-                threshold=alarm.threshold,
-                evaluation_periods=alarm.periods,
-                datapoints_to_alarm=alarm.breaching,
-                treat_missing_data=alarm.missing,
-                **about,
-                **_watched(alarm),
-            )
-        arns[alarm.name] = made.attr_arn
+            about |= _watching(alarm)
+        kind = "CompositeAlarm" if isinstance(alarm, CompositeAlarm) else "Alarm"
+        made = cdk.CfnResource(scope, alarm.name, type=f"AWS::CloudWatch::{kind}", properties=about)
+        arns[alarm.name] = made.get_att("Arn").to_string()
     return [*arns.values()]
 
 
-def _watched(alarm: MetricAlarm) -> dict[str, Any]:
+def _watching(alarm: MetricAlarm) -> dict[str, Any]:
     """One metric, or an expression, over metrics or by itself."""
+    judged = {
+        "AlarmDescription": alarm.description,
+        "ComparisonOperator": alarm.comparison,
+        "Threshold": alarm.threshold,
+        "EvaluationPeriods": alarm.periods,
+        "DatapointsToAlarm": alarm.breaching,
+        "TreatMissingData": alarm.missing,
+    }
     metrics = [_metric(source) for source in alarm.sources]
     if not alarm.expression:
-        return {**metrics[0], "statistic": alarm.statistic, "period": PERIOD_S}
-    expression = _Alarm.MetricDataQueryProperty(
-        id="expr_1",
-        expression=alarm.expression,
-        label=alarm.label,
-        period=None if metrics else PERIOD_S,
-        return_data=True,
-    )
-    stats = (
-        _Alarm.MetricStatProperty(
-            metric=_Alarm.MetricProperty(**metric), period=PERIOD_S, stat=alarm.statistic
-        )
-        for metric in metrics
-    )
+        return {**judged, **metrics[0], "Statistic": alarm.statistic, "Period": PERIOD_S}
+    result = {"Id": "expr_1", "Expression": alarm.expression, "ReturnData": True}
+    result |= {"Label": alarm.label} if alarm.label else {}
+    result |= {} if metrics else {"Period": PERIOD_S}
     queries = [
-        _Alarm.MetricDataQueryProperty(id=f"m{place}", metric_stat=stat, return_data=False)
-        for place, stat in enumerate(stats)
+        {
+            "Id": f"m{place}",
+            "MetricStat": {"Metric": metric, "Period": PERIOD_S, "Stat": alarm.statistic},
+            "ReturnData": False,
+        }
+        for place, metric in enumerate(metrics)
     ]
-    return {"metrics": [expression, *queries]}
+    return {**judged, "Metrics": [result, *queries]}
 
 
 def _metric(source: Source) -> dict[str, Any]:
-    dimensions = [
-        _Alarm.DimensionProperty(name=name, value=value) for name, value in sorted(source.dimensions.items())
-    ]
-    return {"namespace": source.namespace, "metric_name": source.name, "dimensions": dimensions}
+    dimensions = [{"Name": name, "Value": value} for name, value in sorted(source.dimensions.items())]
+    return {"Namespace": source.namespace, "MetricName": source.name, "Dimensions": dimensions}
