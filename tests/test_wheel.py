@@ -14,7 +14,6 @@ import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -147,20 +146,3 @@ def test_a_verb_that_needs_more_says_so_in_one_line(verb: str, installed: Path, 
     (line,) = done.stderr.splitlines()
     assert re.fullmatch(rf"trnspec {verb}: needs \S+, .* \./trnspec {verb}\b.*", line), printable(line)
     assert list(tmp_path.iterdir()) == []
-
-
-@pypi
-def test_it_installs_from_a_source_distribution(installed: Path, tmp_path: Path) -> None:
-    def run(*words: object, **more: Any) -> None:
-        subprocess.run([str(word) for word in words], check=True, timeout=120, **more)
-
-    (builder,) = PROJECT["build-system"]["requires"]
-    pip, tools = installed / "pip", tmp_path / "tools"
-    run(pip, "install", "--quiet", "--target", tools, builder)
-    build = ("-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path)
-    environment = {**os.environ, "PYTHONPATH": str(tools)}
-    run(installed / "python", *build, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-    (source,) = tmp_path.glob("*.tar.gz")
-    run(pip, "uninstall", "--quiet", "--yes", "trn2-speculative-decoding")
-    run(pip, "install", "--quiet", source)
-    assert _run(installed / "trnspec", "check", REFERENCE, cwd=tmp_path).returncode == 0
