@@ -78,6 +78,25 @@ def test_the_answer_comes_first_and_then_what_speaks_against_it(all_summaries: S
         assert len(paragraphs) == len(set(paragraphs)), "nothing twice"
 
 
+def test_every_number_of_the_tables_is_the_summarys(all_summaries: Summaries) -> None:
+    for case, summary in all_summaries.items():
+        long, alone = " ".join(render_all(summary).split()), len(summary["run"]["arms"]) == 2
+        for cell in summary["cells"]:
+            for metric, scale, digits in (("ttft_s", 1000, 1), ("tpot_s", 1000, 2), ("e2e_s", 1, 2)):
+                if cell[metric]:
+                    assert f"{cell[metric]['p50'] * scale:.{digits}f}" in long, (case, metric)
+            if cell["acceptance"]["tokens_per_step"]:
+                assert f"{cell['acceptance']['tokens_per_step']:.2f}" in long, case
+            if alone and all(other["cost"] for other in summary["cells"]):
+                assert f"{cell['cost']['usd_per_million_output_tokens']:.2f}" in long, case
+        for one in summary["comparisons"] if alone else ():
+            if one["metric"] == "tpot_s" and one["ci_low"]:
+                assert f"{one['ratio']:.2f} [{one['ci_low']:.2f}, {one['ci_high']:.2f}]" in long, case
+        run = summary["run"]
+        assert f"{run['experiment']}: {run['model']}. " in long
+        assert f"Run {run['id']}, {run['started']} to {run['finished']}." in long
+
+
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(
     all_summaries: Summaries, columns: int, monkeypatch: pytest.MonkeyPatch
