@@ -157,21 +157,22 @@ def _claim_state(claim: dict[str, Any]) -> str:
 
 def _print(page: dict[str, Any]) -> None:
     rows: list[tuple[str, str, str]] = []
-    for one in page["stacks"] or ():
-        beside = one["reason"] or "(GitOps applies the objects)" * one["by_gitops"]
-        rows.append(("stack", one["name"], f"{one['status']} {beside}".strip()))
+    for stack in page["stacks"] or ():
+        beside = stack["reason"] or "(GitOps applies the objects)" * stack["by_gitops"]
+        rows.append(("stack", stack["name"], f"{stack['status']} {beside}".strip()))
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
         nodes = f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour{off}"
         rows += [("trn2", group["nodegroup"], line) for line in (nodes, *group["issues"])]
     if (cluster := page["cluster"]) is not None:
-        for one in cluster["nodes"]:
-            rows.append(("node", one["name"], f"{one['role']}, {'ready' if one['ready'] else 'not ready'}"))
+        for node in cluster["nodes"]:
+            ready = "ready" if node["ready"] else "not ready"
+            rows.append(("node", node["name"], f"{node['role']}, {ready}"))
         rows += [("claim", one["name"], one["state"]) for one in cluster["claims"]]
-        for one in cluster["arms"]:
-            ready = f"{one['ready']} of {one['replicas']} ready" if one["deployed"] else "not deployed"
-            trouble = f"; {one['trouble']}" if one["deployed"] and one["trouble"] else ""
-            rows.append(("arm", one["name"], f"{ready}{trouble}"))
+        for arm in cluster["arms"]:
+            ready = f"{arm['ready']} of {arm['replicas']} ready" if arm["deployed"] else "not deployed"
+            trouble = f"; {arm['trouble']}" if arm["deployed"] and arm["trouble"] else ""
+            rows.append(("arm", arm["name"], f"{ready}{trouble}"))
     for what, key in (("weights", "weights"), ("artifact", "compiled")):
         found = (page["artifacts"] or {}).get(key, {})
         rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
@@ -183,7 +184,8 @@ def _print(page: dict[str, Any]) -> None:
         how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], how))
     rows += [("same cluster", other["name"], other["state"]) for other in page["neighbours"] or ()]
-    for one in (page["undescribed"] or {}).get("stacks", ()):
-        rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stack(s) in {one['region']} bill"))
+    for stacks in (page["undescribed"] or {}).get("stacks", ()):
+        bills = f"{count(len(stacks['stacks']), 'stack')} in {stacks['region']}, billed"
+        rows.append(("no file", stacks["experiment"], bills))
     print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")
     print_table(("what", "name", "state"), rows)

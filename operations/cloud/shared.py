@@ -95,9 +95,9 @@ def _named(manifest: Any) -> Iterator[str]:
     if isinstance(manifest, Mapping):
         manifest = "".join(piece if isinstance(piece, str) else "x" for piece in manifest["Fn::Join"][1])
     with suppress(ValueError):
-        for one in json.loads(manifest):
-            if kind := _IN_SERVER.get(one["kind"]):
-                yield f"{kind}: {one['metadata']['name']}"
+        for item in json.loads(manifest):
+            if kind := _IN_SERVER.get(item["kind"]):
+                yield f"{kind}: {item['metadata']['name']}"
 
 
 def listed(experiment: Experiment, aws: Aws) -> Listing:
@@ -107,14 +107,14 @@ def listed(experiment: Experiment, aws: Aws) -> Listing:
     found = Listing()
     for kind, (operation, key) in _IN_EKS.items():
         try:
-            for one in eks.every(operation, key, clusterName=cluster):
-                if isinstance(one, str):
-                    own = by.owns(kind, one) or by.owns(kind, one.rpartition("/")[2])
-                    found.names[f"{kind}: {one}"] = own
+            for entry in eks.every(operation, key, clusterName=cluster):
+                if isinstance(entry, str):
+                    own = by.owns(kind, entry) or by.owns(kind, entry.rpartition("/")[2])
+                    found.names[f"{kind}: {entry}"] = own
                     continue
-                owner = one.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
-                own = by.owns(kind, one.get("associationArn", "")) or by.owns("add-on", owner)
-                found.names[f"{kind}: {one['namespace']}/{one['serviceAccount']}"] = own
+                owner = entry.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
+                own = by.owns(kind, entry.get("associationArn", "")) or by.owns("add-on", owner)
+                found.names[f"{kind}: {entry['namespace']}/{entry['serviceAccount']}"] = own
         except Refusal as error:
             found.unknown.extend(error.lines)
     try:
@@ -132,17 +132,17 @@ _AGENTS = "namespaces: amazon-cloudwatch"
 
 def _beside_eks(experiment: Experiment, aws: Aws, by: Made) -> Iterator[tuple[str, bool]]:
     prefix = f"{container_insights_log_groups(experiment)[0].rpartition('/')[0]}/"
-    for one in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix):
-        yield f"log group: {one['logGroupName']}", by.owns("log group", one["logGroupName"])
+    for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix):
+        yield f"log group: {group['logGroupName']}", by.owns("log group", group["logGroupName"])
     group = [{"Name": "group-id", "Values": [experiment.cluster.security_group or ""]}]
     asked = "describe_security_group_rules", "SecurityGroupRules"
-    for one in aws.client("ec2").every(*asked, Filters=group):
-        yield f"rule: {one['SecurityGroupRuleId']}", False
+    for rule in aws.client("ec2").every(*asked, Filters=group):
+        yield f"rule: {rule['SecurityGroupRuleId']}", False
     with cluster_of(experiment, aws) as kubernetes:
         for kind in _IN_SERVER.values():
-            for one in kubernetes.list(kind):
-                name = f"{kind}: {one['metadata']['name']}"
-                yield name, name in by.objects or release_of(one) in by.releases
+            for item in kubernetes.list(kind):
+                name = f"{kind}: {item['metadata']['name']}"
+                yield name, name in by.objects or release_of(item) in by.releases
 
 
 def used_by_others(experiment: Experiment, aws: Aws) -> str:

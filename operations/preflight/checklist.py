@@ -56,9 +56,9 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     aws, now, web, findings = aws_of(experiment, account), datetime.now(UTC), reach.Web(), list[Finding]()
     total = 1 + len(_of_account(experiment, aws, now)) + len([*_beyond(experiment, web)])
     with progress(f"preflight {experiment.name}", total) as advance:
-        for one in judge(experiment, aws, web, now=now):
-            print(f"    {one.check}: {one.state}", file=sys.stderr)
-            findings.append(one)
+        for check in judge(experiment, aws, web, now=now):
+            print(f"    {check.check}: {check.state}", file=sys.stderr)
+            findings.append(check)
             advance(steps=1)
     if as_json:
         print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})

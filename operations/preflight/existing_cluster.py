@@ -217,20 +217,20 @@ class ExistingCluster:
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[Problem]:
         """KEDA watches the namespaces that its variable lists, with commas between them, or all of them."""
         own = naming.namespace(self._experiment)
-        for one in operators:
-            env = [each for container in pod_containers(one) for each in container.get("env", ())]
+        for operator in operators:
+            env = [each for container in pod_containers(operator) for each in container.get("env", ())]
             value = next((each.get("value", "") for each in env if each["name"] == "WATCH_NAMESPACE"), "")
             if value and own not in (name.strip() for name in value.split(",")):
-                where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+                where = f"{operator['metadata']['namespace']}/{operator['metadata']['name']}"
                 why = f"{where} watches {value}, and replicas in namespace {own} would not scale"
                 yield why, f"let its owner add {own} to WATCH_NAMESPACE (watchNamespace of KEDA's chart)"
 
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[Problem]:
         """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
         other, instead = (_PLUGIN, "device-plugin") if self._claims else (_DRIVER, "dra")
-        for one in daemons:
-            if _runs(one, other) and self._comes_to_ours(one):
-                name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        for daemon in daemons:
+            if _runs(daemon, other) and self._comes_to_ours(daemon):
+                name = f"{daemon['metadata']['namespace']}/{daemon['metadata']['name']}"
                 beside = f"beside serving.allocation {self._allocation}, and both hand out the same devices"
                 keep = f"{naming.NODE_ROLE_LABEL}: {naming.role_label(self._experiment, 'neuron')}"
                 use = f"set serving.allocation: {instead} and add neuron to cluster.provided"
@@ -287,9 +287,9 @@ class ExistingCluster:
         values = {"AWS_ACCOUNT": account, "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
         files = read(self._experiment, ROOT / "manifests")
         objects = fill((item for file in files for item in file.objects), with_tags(values))
-        for one in objects:
-            if "namespace" in one["metadata"]:
-                one["metadata"] = {**one["metadata"], "namespace": place}
+        for item in objects:
+            if "namespace" in item["metadata"]:
+                item["metadata"] = {**item["metadata"], "namespace": place}
         return objects
 
 
@@ -297,10 +297,10 @@ def _pods(objects: Sequence[Object]) -> list[dict[str, Any]]:
     """What controllers make of the objects: a policy on pods does not look at a Deployment. Accounts and priorities come with
     the deployment; a pod that names one which does not exist yet is refused for that."""
     found = []
-    for one in objects:
-        if spec := pod_spec(one):
-            place = {key: one["metadata"][key] for key in ("name", "namespace")}
-            metadata = {**pod_template(one).get("metadata", {}), **place}
+    for item in objects:
+        if spec := pod_spec(item):
+            place = {key: item["metadata"][key] for key in ("name", "namespace")}
+            metadata = {**pod_template(item).get("metadata", {}), **place}
             left = {key: spec[key] for key in spec if key not in ("serviceAccountName", "priorityClassName")}
             found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": left})
     return found
@@ -328,10 +328,10 @@ def _cannot_mount(daemons: Sequence[Object]) -> Iterator[Problem]:
 
 def _cached_names(daemons: Sequence[Object]) -> Iterator[Problem]:
     """NodeLocal DNSCache under an address that our network policies do not know."""
-    for one in daemons:
-        arguments = [str(word) for container in pod_containers(one) for word in container.get("args", ())]
-        if _runs(one, "k8s-dns-node-cache") and not any(LOCAL_DNS in word for word in arguments):
-            why = f"{one['metadata']['name']} (NodeLocal DNS) does not answer at {LOCAL_DNS}, the one address of it that our network policies admit"
+    for daemon in daemons:
+        arguments = [str(word) for container in pod_containers(daemon) for word in container.get("args", ())]
+        if _runs(daemon, "k8s-dns-node-cache") and not any(LOCAL_DNS in word for word in arguments):
+            why = f"{daemon['metadata']['name']} (NodeLocal DNS) does not answer at {LOCAL_DNS}, the one address of it that our network policies admit"
             yield why, f"let its owner add {LOCAL_DNS} to -localip"
 
 

@@ -166,8 +166,8 @@ def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
         why = f"{TOKEN} is not set, so it is not known whether {names} can be fetched"
         key = f"the token that is the key `token` of Secret {secret or 'hf-token'}"
         raise Outside(Finding("", None, why, f"export {TOKEN}, {key}, then run this again"))
-    for one in asked:
-        if (refused := _refused(one, token, endpoint)) is not None:
+    for weights in asked:
+        if (refused := _refused(weights, token, endpoint)) is not None:
             return refused
     return fine(f"{TOKEN} may read {names}; Secret {secret} must hold the same token")
 

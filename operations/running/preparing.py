@@ -160,9 +160,9 @@ def verify_nodes(context: Context) -> None:
     context.need_nodes()
     how: dict[str, Any] = {"tell": lambda line: context.say(f"    {line}"), "alive": context.renew}
     findings = context.verify(context.experiment, context.cluster, context.clock, **how)
-    for one in findings:
-        if one.state is State.WARNING:
-            context.say(f"    warning: {one.check}, {one.line()}")
+    for check in findings:
+        if check.state is State.WARNING:
+            context.say(f"    warning: {check.check}, {check.line()}")
     context.say(f"    {count_text(findings)}")
     if bad := failed(findings):
         raise UnprovenError(*(replace(check, where=f"verify {check.check}, {check.where}") for check in bad))
