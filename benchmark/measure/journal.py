@@ -93,20 +93,24 @@ class RawRun:
         return any(begin <= record.started_unix_s <= end for begin, end in spans)
 
     @cached_property
+    def asked(self) -> tuple[RequestRecord, ...]:
+        """Measured requests, also those of a set that was cut short."""
+        return tuple(record for record in self.requests if record.phase == "measured")
+
+    @cached_property
     def measured(self) -> tuple[RequestRecord, ...]:
         """The requests that count, failed ones too."""
-        return tuple(record for record in self.requests if record.phase == "measured" and self.counts(record))
+        return tuple(filter(self.counts, self.asked))
 
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:
         """Measured requests by load and round, in the order in which these came."""
-        return Counter((record.load, record.round) for record in self.requests if record.phase == "measured")
+        return Counter((record.load, record.round) for record in self.asked)
 
     @property
     def unanswered(self) -> bool:
         """Whether measured requests were sent, and none was answered."""
-        measured = [record.error is None for record in self.requests if record.phase == "measured"]
-        return bool(measured) and not any(measured)
+        return bool(self.asked) and all(record.error for record in self.asked)
 
     @property
     def searched(self) -> list[Load]:
@@ -117,11 +121,8 @@ class RawRun:
     def said(self) -> dict[str, str]:
         """The first answer to each pair of a conversation, which later turns were given."""
         talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
-        answers: dict[str, str] = {}
-        for record in self.requests:
-            if record.phase == "measured" and record.text is not None and record.prompt_id in talks:
-                answers.setdefault(record.pair_id, record.text)
-        return answers
+        turns = (record for record in self.asked if record.prompt_id in talks and record.text is not None)
+        return {record.pair_id: record.text or "" for record in reversed([*turns])}
 
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
@@ -304,7 +305,7 @@ def extent(raw: RawRun) -> tuple[int, bool]:
     """How many measured requests `raw` was to hold at least, and whether it holds all of it: in all rounds, of a plan with a
     duration in those that were begun."""
     plan = raw.plan
-    measured = [record.round for record in raw.requests if record.phase == "measured"]
+    measured = [record.round for record in raw.asked]
     if raw.held:
         wanted, done = list(_wanted(raw)), {block.key for block in raw.blocks}
         planned = sum(block.supply.counted for block in wanted if block.supply)

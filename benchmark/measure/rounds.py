@@ -124,15 +124,14 @@ def earlier(plan: Plan, out: Path) -> Earlier:
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
             "not one run: choose another --out (the old folder stays readable)"
         )
-    measured = [record for record in raw.requests if record.phase == "measured"]
     begun: dict[int, int] = {}
-    for record in measured:
+    for record in raw.asked:
         if record.round != REPEATED:
             begun[record.start] = max(begun.get(record.start, 0), record.round)
     return Earlier(
         plan,
         raw.sittings,
-        done={(record.pair_id, record.arm) for record in measured},
+        done={(record.pair_id, record.arm) for record in raw.asked},
         blocks={block.key: block for block in raw.blocks},
         begun=begun,
         met=max((record.start for record in raw.requests), default=0),

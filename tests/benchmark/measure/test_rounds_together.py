@@ -19,7 +19,7 @@ from tests.benchmark.records import store
 def stored(raw: RawRun, folder: Path, *rounds: list[str], **changes: Any) -> Path:
     """The run in as many rounds, with these arms; of the last the plan is changed."""
     for number, names in enumerate(rounds, start=1):
-        plan = raw.plan.with_arms(names)
+        plan = raw.plan.with_arms(names).model_copy(update={"max_tokens": 200})
         if number == len(rounds):
             plan = plan.model_copy(update=changes)
         own = replace(raw.sittings[0], run=f"r{number}", plan=plan, plan_sha256=plan.sha256())
