@@ -80,18 +80,18 @@ def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
         return None, [_problem(details["version",], ("version",))]
     problems = [_problem(detail, location) for location, detail in reversed(details.items())]
     unknown = [location for location, detail in details.items() if detail["type"] == "extra_forbidden"]
-    broken = {_key(location) for location in details if location not in unknown and location}
-    innermost_first = sorted(broken, key=len, reverse=True)
+    keys = {_key(location) for location in details if location not in unknown and location}
+    broken = [key for key in keys if not any(key[:length] in keys for length in range(1, len(key)))]
     rest = copy.deepcopy(document)
     if len(problems) > MOST_FINDINGS or () in details:
         return None, problems[: MOST_FINDINGS + 1]
-    for location in (*unknown, *innermost_first):
+    for location in (*unknown, *broken):
         _cut(rest, location)
     try:
         file = ExperimentFile.model_validate(rest)
     except ValidationError:
         return None, problems
-    for *parents, key in innermost_first:
+    for *parents, key in broken:
         section: Any = file
         for step in parents:
             section = section[step] if isinstance(step, int) else getattr(section, step)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,7 +22,21 @@ from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
 from tests.conftest import ROOT
-from tests.experiment.edits import EXPECT, NATIVE, SMALL, SPECULATION, Edit, Variation, both, combined, put
+from tests.experiment.edits import (
+    BALANCED,
+    BY_RATE,
+    EXPECT,
+    EXPECT_DRAFTED,
+    NATIVE,
+    SHARING,
+    SMALL,
+    SPECULATION,
+    Edit,
+    Variation,
+    both,
+    combined,
+    put,
+)
 
 TABLE = Path(__file__).with_name("refusals.txt")
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
@@ -173,6 +191,28 @@ def test_every_problem_is_reported_at_once_with_the_line_of_the_file_and_in_its_
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(both(EXPECT, put("expect.figures.0.classes", [*unknown, "code", "two"]))))
     assert [problem.value for problem in caught.value.findings] == unknown
+
+
+def _places(data: Any, path: str = "") -> Iterator[str]:
+    inner: Any = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in inner:
+        yield f"{path}{key}"
+        yield from _places(value, f"{path}{key}.")
+
+
+BROKEN = (None, True, -1, 2.5, "", "x", [], ["x"], {}, {1: 2}, {"x": 1}, 10**30, math.nan)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_broken_ends_in_a_refusal_and_in_nothing_else(variation: Variation, seed: int) -> None:
+    """Two values anywhere in a file with all its sections: no rule fails at one that it cannot read."""
+    random, whole = Random(seed), both(BALANCED, SHARING, EXPECT_DRAFTED, BY_RATE)
+    places = [*_places(yaml.safe_load(variation(whole).read_text(encoding="utf-8")))]
+    for _ in range(60):
+        one, other = sorted(random.sample(places, 2), reverse=True)  # an inner value before what it is in
+        path = variation(both(whole, put(one, random.choice(BROKEN)), put(other, random.choice(BROKEN))))
+        with suppress(InvalidExperiment):
+            load(path)
 
 
 def test_several_networks_a_whole_8_and_none_are_taken(variation: Variation) -> None:
