@@ -72,7 +72,9 @@ def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
                     "compared": bool(content["compared"]),
                     "baseline_key": str(content["baseline"]).rstrip("/").rpartition("/")[2],
                     "declared": len(entries) - len(beyond),
-                    "undeclared": [{key: one[key] for key in ("path", "baseline", "this")} for one in beyond],
+                    "undeclared": [
+                        {key: entry[key] for key in ("path", "baseline", "this")} for entry in beyond
+                    ],
                 }
     return rows
 
@@ -317,13 +319,13 @@ def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str,
         what, rows = "step_over_plain", summary["explanations"]
         expected, low, high = own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
         known = [
-            (one["concurrency"] or 0, one["step_time_ratio"]) for one in rows if one["treatment"] == arm.arm
+            (row["concurrency"] or 0, row["step_time_ratio"]) for row in rows if row["treatment"] == arm.arm
         ]
     else:
         what, rows = "plain_tpot_s", summary["cells"]
         expected, low, high = arm.plain_tpot_s, arm.plain_tpot_low_s, arm.plain_tpot_high_s
-        own_cells = (one for one in rows if one["arm"] == arm.arm and one["concurrency"] and one[TPOT.name])
-        known = [(one["concurrency"], one[TPOT.name]["p50"]) for one in own_cells]
+        own_cells = (row for row in rows if row["arm"] == arm.arm and row["concurrency"] and row[TPOT.name])
+        known = [(row["concurrency"], row[TPOT.name]["p50"]) for row in own_cells]
     largest = max((load for load, value in known if value), default=0)
     logs = [math.log(value) for load, value in known if load == largest and value]
     if not (logs and expected and low and high):

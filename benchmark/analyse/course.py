@@ -39,7 +39,7 @@ def drift(raw: RawRun) -> list[dict[str, Any]]:
     """Each arm in the first cell, of several starts in that of the last one, against itself when that was repeated at the end: above
     1 it had become faster."""
     before, after = sort_out(raw), sort_out(raw, repeated=True)
-    again = [(place.load, one.start) for (_, place), own in after.requests.items() for one in own]
+    again = [(place.load, record.start) for (_, place), own in after.requests.items() for record in own]
     rows = []
     for arm in raw.plan.arms if again else ():
         load, start = again[0]
@@ -138,8 +138,10 @@ def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
     """Time between the first and the last request in which none was under way; rounds of arms are runs with hours between."""
     if len({sitting.run for sitting in raw.sittings}) > 1:
         return
-    spans = [(one.started_unix_s, one.started_unix_s + (one.e2e_s or 0.0)) for one in raw.requests]
-    spans += [(one.started_unix_s, one.started_unix_s + one.duration_s) for one in raw.blocks]
+    spans = [
+        (record.started_unix_s, record.started_unix_s + (record.e2e_s or 0.0)) for record in raw.requests
+    ]
+    spans += [(block.started_unix_s, block.started_unix_s + block.duration_s) for block in raw.blocks]
     reached = math.inf
     for start, end in sorted(spans):
         if start - reached > _GAP_S:

@@ -113,7 +113,7 @@ class AtLoad:
     def over_mix(self) -> list[Gain]:
         """Every treatment over the mix, the best first, and beside it the same against the baseline of its own batch."""
         own = [gain for gain in self.by_own if gain.class_ is None]
-        return [one for gain in self.by_arm for one in (gain, *(g for g in own if g.arm == gain.arm))]
+        return [shown for gain in self.by_arm for shown in (gain, *(g for g in own if g.arm == gain.arm))]
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,9 @@ def _of_mix(summary: Mapping[str, Any], row: Mapping[str, Any], gains: Sequence[
 
 def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
     arm, code, prompts = known["treatment"], known["verdict_holm"] or known["verdict"], known["n_prompts"]
-    window = next(one["speculative_tokens"] for one in summary["run"]["arms"] if one["name"] == arm)
+    window = next(
+        planned["speculative_tokens"] for planned in summary["run"]["arms"] if planned["name"] == arm
+    )
     to_tell = MIN_PROMPTS if code == "too few" else None
     if code == "not shown" and known["detectable_ratio"] and known["p_value"] is not None:
         log_ratio, (low, high) = math.log(known["ratio"]), BAND

@@ -96,7 +96,9 @@ def _in_whole_starts(cells: Cells) -> Cells:
     whole = set.intersection(*starts.values()) if starts else set()
     if not whole or set.union(*starts.values()) == whole:
         return cells
-    requests = {key: [one for one in own if one.start in whole] for key, own in cells.requests.items()}
+    requests = {
+        key: [record for record in own if record.start in whole] for key, own in cells.requests.items()
+    }
     return replace(cells, requests=requests)
 
 
@@ -121,7 +123,7 @@ def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
 
     base, visited, curve = cells.baseline_of(arm), _visited(cells), []
     strata = {
-        load: Strata.of(*(of_class(times_of(cells, one, load), class_) for one in (base, arm)))
+        load: Strata.of(*(of_class(times_of(cells, side, load), class_) for side in (base, arm)))
         for load in cells.plan.loads
     }
     known = {name for own in strata.values() for name in own.inside}
@@ -210,7 +212,7 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
     variance, degrees = spread(moves)
     if not variance:
         return share, prompts, prompts
-    own_t, prompts_t = (t_quantile(CONFIDENCE, round(one, 1)) for one in (degrees, max(prompts - 1, 1)))
+    own_t, prompts_t = (t_quantile(CONFIDENCE, round(number, 1)) for number in (degrees, max(prompts - 1, 1)))
     requests = counted([sum(map(len, by_prompt.values())) for by_prompt in classes])
     known = share * (1 - share) / variance / (own_t / prompts_t) ** 2
     return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
@@ -322,7 +324,9 @@ def standing(raw: RawRun) -> str:
 def _spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
     """Minutes of loading, under these starts or all, and what all arms cost in that time where all prices are known: one waits
     while another is loaded."""
-    blocks = (one for one in raw.blocks if one.round != REPEATED and (not starts or one.start in starts))
+    blocks = (
+        block for block in raw.blocks if block.round != REPEATED and (not starts or block.start in starts)
+    )
     hours = raw.plan.loading_s(block.duration_s for block in blocks) / 3600
     prices = [price for price in raw.plan.prices.values() if price is not None]
     return hours * 60, hours * math.fsum(prices) if len(prices) == len(raw.plan.arms) else None
@@ -389,9 +393,9 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
     if not parts or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
         return None
     sums = [
-        (cells.source(one), 0 if one.error else output_tokens(one, most) or 0, one.e2e_s)
-        for one in records
-        if one.e2e_s
+        (cells.source(record), 0 if record.error else output_tokens(record, most) or 0, record.e2e_s)
+        for record in records
+        if record.e2e_s
     ]
     tokens, seconds = math.fsum(count for _, count, _ in sums), math.fsum(took_s for *_, took_s in sums)
     pace, moves = defaultdict[Source, float](float), defaultdict[Source, float](float)

@@ -73,7 +73,11 @@ def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
 def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
     """How many of `n` pairs differ, with the interval of their share, and what is known of them."""
     low, high = wilson(len(verdicts), n)
-    ties = [one.gap_nats for one in verdicts if one.name == "near-tie" and one.gap_nats is not None]
+    ties = [
+        verdict.gap_nats
+        for verdict in verdicts
+        if verdict.name == "near-tie" and verdict.gap_nats is not None
+    ]
     return {
         "n_pairs": n,
         "equal": n - len(verdicts),
@@ -81,6 +85,6 @@ def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
         "ci_low": low,
         "ci_high": high,
         **counted(verdicts),
-        "reasons": dict(Counter(one.why for one in verdicts if one.why)),
+        "reasons": dict(Counter(verdict.why for verdict in verdicts if verdict.why)),
         "widest_near_tie_nats": max(ties, default=None),
     }

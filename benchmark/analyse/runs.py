@@ -167,7 +167,9 @@ def _known(path: Path) -> dict[str, Any]:
     at = next(iter(decision.loads[decision.here :]), None)
     mix, load = at and at.mix, at.load.as_planned if at else None
     prompts = run.prompts_sha256 or run.plan_sha256
-    hardware = dict.fromkeys(f"{one.chips} chips of {one.instance}" for one in summary.hardware.values())
+    hardware = dict.fromkeys(
+        f"{chips_of.chips} chips of {chips_of.instance}" for chips_of in summary.hardware.values()
+    )
     known = {
         **run.model_dump(include={"id", "started", "experiment", "provenance", "complete", "model"}),
         "engine": summary.served_by,
@@ -300,7 +302,7 @@ def _versus(
 def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
     """The weaker one of both runs."""
     both = [cells.footing(place.load) for cells in runs]
-    return Footing(held=all(one.held for one in both), starts=min(one.starts for one in both))
+    return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
 
 
 def _identity(raw: RawRun) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class Curve:
     def at(self, load: float) -> tuple[float, float]:
         """The height of the curve at a load, and half the width of its interval: with what the parabola's bend adds,
         since where that matters the curve between the cells is a guess."""
-        distances = [math.log(one / load) for one in self.loads]
+        distances = [math.log(measured / load) for measured in self.loads]
         value, half = self._combined(_local(distances, self._visits, 3))
         straight = sum(map(mul, _local(distances, self._visits, 2), self._values))
         return value, math.hypot(half, _BENT * (value - straight))
@@ -310,7 +310,7 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
     if len(curve.cells) < 3:  # nothing tells how the curve runs between them
         begin, end = curve.loads[left], curve.loads[right]
     tolerance, (low, high) = within.tolerance(load), curve.near(load)
-    close = any(abs(one - load) <= tolerance / 2 for one in curve.loads)
+    close = any(abs(measured - load) <= tolerance / 2 for measured in curve.loads)
     return Edge(
         found="crossing",
         load=load,
@@ -398,11 +398,11 @@ class ObjectiveAt:
 
 def next_of_objective(known: Sequence[ObjectiveAt], within: Range) -> float | None:
     """The load to measure next for an objective; None where it is known as well as it can be."""
-    visits = {one.load: one.visits for one in known}
+    visits = {at.load: at.visits for at in known}
     for end in (within.low, within.high):
         if end not in visits:
             return end
-    if again := _least((one.load for one in known if one.again), visits):
+    if again := _least((at.load for at in known if at.again), visits):
         return again
     gaps = [
         (b.load / a.load, math.sqrt(a.load * b.load), b.load, a.load)
@@ -416,16 +416,16 @@ def next_of_objective(known: Sequence[ObjectiveAt], within: Range) -> float | No
 
 def _around(known: Sequence[ObjectiveAt]) -> list[ObjectiveAt]:
     """From the highest load at which an objective is met below the lowest at which it is missed, to that."""
-    missed = min((one.load for one in known if one.sign < 0), default=0.0)
-    met = max((one.load for one in known if one.sign > 0 and one.load < missed), default=None)
+    missed = min((at.load for at in known if at.sign < 0), default=0.0)
+    met = max((at.load for at in known if at.sign > 0 and at.load < missed), default=None)
     if met is None:
         return []
-    return sorted((one for one in known if met <= one.load <= missed), key=lambda one: one.load)
+    return sorted((at for at in known if met <= at.load <= missed), key=lambda at: at.load)
 
 
 def edge_of_objective(known: Sequence[ObjectiveAt], within: Range, failing: float | None) -> Edge:
     """Up to which load an objective is met: between the two loads that say so."""
-    signs = tuple((one.load, one.sign) for one in sorted(known, key=lambda one: one.load))
+    signs = tuple((at.load, at.sign) for at in sorted(known, key=lambda at: at.load))
     if not (between := _around(known)):
         return Edge(found=_everywhere(signs), failing=failing, signs=signs)
     low, high = between[0].load, between[-1].load
@@ -436,7 +436,7 @@ def edge_of_objective(known: Sequence[ObjectiveAt], within: Range, failing: floa
         low=low,
         high=high,
         precise=max(high - load, load - low) <= within.tolerance(load),
-        more=any(one.sign > 0 and one.load > high for one in known),
+        more=any(at.sign > 0 and at.load > high for at in known),
         failing=failing,
         signs=signs,
     )

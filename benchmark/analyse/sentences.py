@@ -109,7 +109,7 @@ def _objective(summary: SummaryRow) -> Iterator[str]:
 
 def _furthest(row: SummaryRow) -> SummaryRow:
     """The limit of an objective that an arm is furthest from."""
-    return min(row["limits"], key=lambda one: one["low"] - float(one["percentile"][1:]) / 100)
+    return min(row["limits"], key=lambda limit: limit["low"] - float(limit["percentile"][1:]) / 100)
 
 
 def _cheapest(summary: SummaryRow) -> Iterator[str]:

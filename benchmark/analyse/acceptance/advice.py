@@ -93,7 +93,7 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
         if known.caution and not known.positions:
             left_out.append({**place.to_dict(), "arm": arm.name, "why": known.caution})
     if not subjects:
-        why = "; ".join(dict.fromkeys(one["why"] for one in left_out)) or (
+        why = "; ".join(dict.fromkeys(cell["why"] for cell in left_out)) or (
             "the server must send usage with every chunk, or statistics of speculation"
         )
         raise ResultsError(
@@ -256,7 +256,7 @@ def _cell(
         }
         for place, window in enumerate(windows)
     ]
-    speed_ups = [{one.k: math.exp(one.log_speed_up.mean) for one in other} for other in others]
+    speed_ups = [{window.k: math.exp(window.log_speed_up.mean) for window in other} for other in others]
     return {
         **subject.where,
         "source": subject.source,
@@ -326,9 +326,9 @@ def _mix(members: Sequence[_Predicted], mix: Mapping[str, float] | None, measure
 def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
     """The speed-up, its interval over prompts and over all prices of drafts, and the verdict that holds for each of them."""
     every = (estimate, *others)
-    low = math.exp(min(one.mean if one.low is None else one.low for one in every))
-    high = math.exp(max(one.mean if one.high is None else one.high for one in every))
-    verdicts = {verdict(one) for one in every}
+    low = math.exp(min(known.mean if known.low is None else known.low for known in every))
+    high = math.exp(max(known.mean if known.high is None else known.high for known in every))
+    verdicts = {verdict(known) for known in every}
     return {
         "speed_up": math.exp(estimate.mean),
         "ci_low": None if estimate.low is None else low,
@@ -383,13 +383,15 @@ def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, 
             continue
         open_at = [load for load, row in at.items() if row["not_told_apart"]]
         lines = {
-            load: {one["k"]: math.log(one["speed_up"]) for one in row["by_k"][-1 if open_at else 0 :]}
+            load: {
+                window["k"]: math.log(window["speed_up"]) for window in row["by_k"][-1 if open_at else 0 :]
+            }
             for load, row in at.items()
         }
         choices: list[dict[str, float]] = []
         for load in _between(min(at), max(at), whole=by == "concurrency"):
-            right = next(one for one in list(at)[1:] if load <= one)
-            left = max(one for one in at if one < right)
+            right = next(other for other in list(at)[1:] if load <= other)
+            left = max(other for other in at if other < right)
             share = math.log(load / left) / math.log(right / left)
             k = recommended({k: math.exp(v + share * (lines[right][k] - v)) for k, v in lines[left].items()})
             if choices and choices[-1]["k"] == k:

@@ -284,7 +284,7 @@ class Subject:
 
     def shaped(self, shape: PriceShape) -> Subject:
         """With another price of drafts between the timed windows."""
-        samples = [replace(one, times=replace(one.times, shape=shape)) for one in self.samples]
+        samples = [replace(prompt, times=replace(prompt.times, shape=shape)) for prompt in self.samples]
         return replace(self, samples=samples)
 
 
@@ -319,7 +319,7 @@ def subject_of(
     for prompt, step in _steps(arm, known, answers).items():
         times = options.step_times
         if times is None and (decoded := pooled(plain_answers[prompt], plain.max_tokens_per_step)):
-            others = [(one.window, one.seconds(prompt, decoded.tpot_s)) for one in beside]
+            others = [(other.window, other.seconds(prompt, decoded.tpot_s)) for other in beside]
             times = step_times(_points(decoded.tpot_s, [(k, step.seconds), *others]))
         if times:
             survival, length = step.drafts.survival() or (), step.decoded.tokens / step.decoded.answers
@@ -333,7 +333,9 @@ def subject_of(
         return None
     unused_here = max(0, k + 1 - arm.max_tokens_per_step)
     unused = unused_here if options.unused_drafts is None else options.unused_drafts
-    varies = {one.window: one.varies for one in beside} | {k: _beside_prompts(cells, (plain, arm), pairs)}
+    varies = {other.window: other.varies for other in beside} | {
+        k: _beside_prompts(cells, (plain, arm), pairs)
+    }
     return Subject(
         where={**place.to_dict(), "arm": arm.name},
         samples=samples,
@@ -380,9 +382,9 @@ def _steps_beside(
     for other in timed:
         if other.cells is cells and other.arm == arm:
             continue
-        same_load = (one for one in other.cells.places if one.load == place.load)
+        same_load = (where for where in other.cells.places if where.load == place.load)
         # How long a step takes goes by the load; a class of that name is asked first.
-        ordered = sorted(same_load, key=lambda one: one.class_ != place.class_)
+        ordered = sorted(same_load, key=lambda where: where.class_ != place.class_)
         known = (_beside(other, where, own=other.cells is cells) for where in ordered)
         if step := next(filter(None, known), None):
             steps.append(step)

@@ -141,7 +141,7 @@ def known(
         source, per_step, note = PLAIN, 1.0, NOTES[PLAIN]
     else:
         source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
-    positions = next((one for one in sources if one[1].survival()), None) if ceiling > 1 else None
+    positions = next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
     return Known(
         source=source,
         tokens_per_step=per_step,
