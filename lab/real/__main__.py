@@ -24,12 +24,12 @@ from core.console import print_json, warn
 from core.findings import Finding, InvalidExperiment, Refusal
 from core.screen import folded
 from core.words import count
-from experiment import Experiment, load
+from experiment import Arm, Experiment, load
 from lab.command import PATH, ROOT, Stages, experiment_argument, shown
 from lab.programs import LOG, Load, benchmark, ended, load_arms, replay_cut, requests_of
 from lab.real import installation
 from lab.real.claims import TINY, Results, Scope, Sweep, described, judge, labelled, save
-from lab.real.probe import agreement, bodies
+from lab.real.probe import Agreement, agreement, bodies
 from lab.real.servers import Engine, check_models, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
 
@@ -224,20 +224,14 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         options = ("--max-num-seqs", f"{high:g}", *options)
         less = {**less, "search": f"{low:g}:{high:g}"}
     launch = Engine(command=engine, folders=folders, options=options).launch
-    servers, logs = [found[name] for name in names], out / "logs"
+    drafting = [arm for arm in experiment.arms if arm.speculation and arm.name in names]
     with ExitStack() as fleets:
         with stages.stage(f"starting {count(len(names), 'server')}", total=len(names)) as stage:
+            servers, logs = [found[name] for name in names], out / "logs"
             up = running(servers, launch, logs=logs, at_once=wishes.at_once, reach=stage.reach)
             fleet = fleets.enter_context(up)
             stage.done = f"started {count(len(names), 'server')}: {', '.join(names)}"
-        drafting = [arm for arm in experiment.arms if arm.speculation and arm.name in names]
-        with stages.stage("comparing counters with streams", total=len(drafting)) as stage:
-            asked, agreements = list(bodies(plan)), []
-            for arm in drafting:
-                url = fleet.urls[arm.name]
-                agreements.append(agreement(arm.name, url, asked, per_step=arm.tokens_per_step))
-                stage.reach(len(agreements))
-            stage.done = f"compared counters with streams on {count(len(drafting), 'arm')}"
+        agreements = _agreements(drafting, plan, fleet.urls, stages)
         arms = f"{count(len(names), 'arm')} in turn"
         with stages.stage(f"sending requests to {arms}", total=requests_of(plan, less)) as stage:
             load_arms(
@@ -253,27 +247,53 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
     with stages.stage("judging") as stage:
         weights = [wishes.weights.get(one.model.name, one.model.name) for one in experiment.weights]
         label = TINY if own_models else f"measured on this machine, {' and '.join(weights)}"
-        about = described(machine, version, label)
-        summary, advice = labelled(out, about), None
-        if len(sweep.arms) > 1:
-            words = ["advise", str(out), "--json", "--timed-with", sweep.narrowest]
-            advice = json.loads(benchmark(words, log=out / LOG))
         # Only a whole run on the lab's own models is judged by every claim.
         scope: Scope = "short" if wishes.short else "whole"
         if plan.search or wishes.search or not own_models:
             scope = "machinery"
-        results = Results(
-            summary=summary,
-            advice=advice,
-            sweep=sweep,
-            others=tuple(arm.name for arm in drafting if arm.name not in sweep.arms.values()),
-            agreements=tuple(agreements),
-            claims=tuple(judge(summary, sweep, agreements, advice, scope=scope)),
-            machine=about,
-        )
-        save(results, out)
+        about, others = described(machine, version, label), [arm.name for arm in drafting]
+        results = _judged(sweep, others, agreements, about, out=out, scope=scope)
         met = sum(claim.met for claim in results.claims)
         stage.done = f"judged: {met} of {len(results.claims)} claims are met"
+    return results
+
+
+def _agreements(
+    drafting: Sequence[Arm], plan: Plan, urls: Mapping[str, str], stages: Stages
+) -> list[Agreement]:
+    asked, found = list(bodies(plan)), list[Agreement]()
+    with stages.stage("comparing counters with streams", total=len(drafting)) as stage:
+        for arm in drafting:
+            found.append(agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step))
+            stage.reach(len(found))
+        stage.done = f"compared counters with streams on {count(len(drafting), 'arm')}"
+    return found
+
+
+def _judged(
+    sweep: Sweep,
+    drafting: Sequence[str],
+    agreements: Sequence[Agreement],
+    machine: Mapping[str, Any],
+    *,
+    out: Path,
+    scope: Scope,
+) -> Results:
+    """The results in `out`, with the claims that they meet, which are saved there."""
+    summary, advice = labelled(out, machine), None
+    if len(sweep.arms) > 1:
+        words = ["advise", str(out), "--json", "--timed-with", sweep.narrowest]
+        advice = json.loads(benchmark(words, log=out / LOG))
+    results = Results(
+        summary=summary,
+        advice=advice,
+        sweep=sweep,
+        others=tuple(name for name in drafting if name not in sweep.arms.values()),
+        agreements=tuple(agreements),
+        claims=tuple(judge(summary, sweep, agreements, advice, scope=scope)),
+        machine=machine,
+    )
+    save(results, out)
     return results
 
 
