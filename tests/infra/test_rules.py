@@ -14,20 +14,20 @@ from tests.infra.templates import Deployments, as_list
 LEFT_TO_CDK = {"W3005": "CDK names a dependency again that a reference already makes"}
 """Warnings of cfn-lint that say nothing here; errors are never left."""
 ANY_RESOURCE = {
-    "identity": {"cloudwatch:PutMetricData": "knows no resource; the statement names one namespace"},
+    "identity": {"cloudwatch:PutMetricData"},  # knows no resource; the statement names one namespace
     "cluster": {
-        "cloudwatch:PutMetricData": "knows no resource; the statement names one namespace",
-        "ec2:DescribeTags": "knows no resource; reads names of instances",
-        "ec2:DescribeVolumes": "knows no resource; reads names of disks",
-        "ssm:UpdateInstanceInformation": "the agent reports an instance whose id is not known beforehand",
-        "ssmmessages:CreateControlChannel": "knows no resource; sessions through the way in",
-        "ssmmessages:CreateDataChannel": "knows no resource; sessions through the way in",
-        "ssmmessages:OpenControlChannel": "knows no resource; sessions through the way in",
-        "ssmmessages:OpenDataChannel": "knows no resource; sessions through the way in",
+        "cloudwatch:PutMetricData",  # likewise
+        "ec2:DescribeTags",  # knows no resource; reads names of instances
+        "ec2:DescribeVolumes",  # knows no resource; reads names of disks
+        "ssm:UpdateInstanceInformation",  # the agent reports an instance whose id is not known beforehand
+        "ssmmessages:CreateControlChannel",  # sessions through the way in know no resource
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
     },
-    "workloads": {"ecr:GetAuthorizationToken": "knows no resource; CodeBuild logs in to the registry"},
+    "workloads": {"ecr:GetAuthorizationToken"},  # knows no resource; CodeBuild logs in to the registry
 }
-"""Actions that may stand with `Resource: "*"`, by stack, each with its reason."""
+"""Actions that may be with `Resource: "*"`, by stack."""
 Statements = list[tuple[str, dict[str, Any]]]
 
 

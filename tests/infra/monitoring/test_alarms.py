@@ -194,22 +194,16 @@ def test_what_is_deployed_is_what_was_decided(made: Deployments, experiment: Exp
         assert said["AlarmDescription"] == alarm.description
         assert (said["ComparisonOperator"], said["Threshold"]) == (alarm.comparison, alarm.threshold)
         assert (said["EvaluationPeriods"], said["DatapointsToAlarm"]) == (alarm.periods, alarm.breaching)
-        assert said["TreatMissingData"] == alarm.missing
-        assert said["EvaluationPeriods"] * 300 <= 86_400
-        returned, *hidden = said.get(
-            "Metrics", [{"MetricStat": {"Metric": said, "Stat": said.get("Statistic")}}]
-        )
-        stats = [one["MetricStat"] for one in (hidden if alarm.expression else [returned])]
+        assert (said["TreatMissingData"], alarm.periods * 300 <= 86_400) == (alarm.missing, True)
+        one = {"MetricStat": {"Metric": said, "Stat": said.get("Statistic")}}
+        returned, *hidden = said.get("Metrics", [one])
         assert returned.get("Expression", "") == alarm.expression
-        assert {one["Stat"] for one in stats} <= {alarm.statistic}
-        assert [
-            Source(
-                one["Metric"]["Namespace"],
-                one["Metric"]["MetricName"],
-                {each["Name"]: each["Value"] for each in one["Metric"]["Dimensions"]},
-            )
-            for one in stats
-        ] == [*alarm.sources]
+        stats = [each["MetricStat"] for each in (hidden if alarm.expression else [returned])]
+        assert {each["Stat"] for each in stats} <= {alarm.statistic}
+        watched = [(each["Metric"]["Namespace"], each["Metric"]["MetricName"]) for each in stats]
+        assert watched == [(source.namespace, source.name) for source in alarm.sources]
+        for each, source in zip(stats, alarm.sources, strict=True):
+            assert {d["Name"]: d["Value"] for d in each["Metric"]["Dimensions"]} == source.dimensions
 
 
 def test_cloudwatch_may_publish_to_the_topic_under_its_key(made: Deployments) -> None:

@@ -159,10 +159,11 @@ def _below(path: Path, kept: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(one) for one in kept)
 
 
-def test_codebuild_builds_each_image_for_its_own_repository_and_tags_it_with_the_hash_of_its_sources(
+def test_codebuild_builds_each_image_for_its_own_repository_and_pushes_nothing_that_failed(
     made: Deployments,
 ) -> None:
-    """Versions of one image never push out another that is in use, because no other is counted in its repository."""
+    """Tagged with the hash of its sources. Versions of one image never push out another that is in use, because no other is counted
+    in its repository; and the end of each build reaches who started it."""
     found = made.opened
     images, assets = found.properties("Custom::ContainerImage"), found.assets["workloads"]
     for one in images:
@@ -172,30 +173,21 @@ def test_codebuild_builds_each_image_for_its_own_repository_and_tags_it_with_the
     assert not assets.get("dockerImages")
     repositories = {one.logical_id: one.properties for one in found.resources("AWS::ECR::Repository")}
     for one in repositories.values():
+        assert (one["ImageTagMutability"], one["EmptyOnDelete"]) == ("IMMUTABLE", True)
         (rule,) = json.loads(one["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
         selection = rule["selection"]
         assert (selection["tagStatus"], selection["countType"]) == ("any", "imageCountMoreThan")
         assert selection["countNumber"] > 1
     assert len(images) > 1
-    assert sorted(one["Repository"]["Ref"] for one in images) == sorted(repositories), (
-        "one repository an image"
-    )
+    assert sorted(one["Repository"]["Ref"] for one in images) == sorted(repositories)
     rights = [str(statements) for statements in found.rights("workloads").values()]
     pushing = [one for one in rights if "ecr:PutImage" in one]
     assert [sum(f"'{name}'" in one for name in repositories) for one in pushing] == [1] * len(images)
-
-
-def test_a_failed_build_pushes_nothing_and_the_end_of_each_is_told_to_who_started_it(
-    made: Deployments,
-) -> None:
-    projects = made.opened.properties("AWS::CodeBuild::Project")
-    for project in projects:
+    for project in found.properties("AWS::CodeBuild::Project"):
         phases = json.loads(project["Source"]["BuildSpec"])["phases"]
         succeeded, push = phases["post_build"]["commands"]
         assert succeeded == 'test "$CODEBUILD_BUILD_SUCCEEDING" = 1'
         assert push.startswith("docker push")
-    rules = made.opened.properties("AWS::Events::Rule")
-    assert len(rules) == len(projects)
-    for rule in rules:
-        assert rule["EventPattern"]["source"] == ["aws.codebuild"]
-        assert {"SUCCEEDED", "FAILED"} <= set(rule["EventPattern"]["detail"]["build-status"])
+    rules = [one["EventPattern"] for one in found.properties("AWS::Events::Rule")]
+    assert [rule["source"] for rule in rules] == [["aws.codebuild"]] * len(images)
+    assert all({"SUCCEEDED", "FAILED"} <= set(rule["detail"]["build-status"]) for rule in rules)
