@@ -171,7 +171,7 @@ def _place(part: type[Part], content: Any, location: tuple[int | str, ...], said
         return f"{where}.{inner}", wrong
     if name == "url" and isinstance(value, str):
         return name, said
-    return name, f"{shown(value) if name in content else 'missing'}; must be {wanted}"
+    return name, f"{'missing' if value is None else shown(value)}; must be {wanted}"
 
 
 def one_line(problems: list[str]) -> str:
@@ -180,7 +180,7 @@ def one_line(problems: list[str]) -> str:
     return "; ".join([*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
-Url = Annotated[str, AfterValidator(_base_url), must_be(_URL)]
+Url = Annotated[str, AfterValidator(_base_url), must_be(f"{_URL}, without spaces")]
 """Base URL up to and including `/v1`, without a trailing slash."""
 FOR_ANY_OF = f"an object of seconds above 0 to {MOST_S:,.0f} for any of {', '.join(METRICS)}"
 _METRIC = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]

@@ -164,6 +164,7 @@ def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings(
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert (body["stream"], body["temperature"], body["max_tokens"], body["seed"]) == (True, 0.0, 13, 1)
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert not body.keys() & {"ignore_eos", "min_tokens"}
 
     said = [("system", "Be brief."), ("user", "One?"), ("assistant", "1"), ("user", "Two?")]
     messages = [{"role": role, "content": content} for role, content in said]
