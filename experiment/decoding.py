@@ -38,7 +38,8 @@ BEYOND: dict[Handicap, str] = {
 
 _NOISE, _ROUNDS = 0.03, 100
 """Share of a time up to which two errors are alike, about what published figures are rounded to; the most rounds until nothing moves."""
-_HEADS: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
+_MODES: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
+    "fused": (1, 15, {1: (), 2: (), 3: (), 4: ()}, ""),
     "eagle3": (1, 3, {1: (1, 2), 2: (1, 2)}, ""),
     "dflash": (
         9,
@@ -47,11 +48,9 @@ _HEADS: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
         "over plain steps that are scheduled synchronously, which hide a part of a block's cost",
     ),
 }
-"""Modes of which only ratios are known: smallest and largest k, by requests at once the published loads that are taken together, a
-caution. EAGLE3's loads of 1 and 2 are one range, because each of them has one configuration or two."""
-_MOST_FUSED_WINDOW = 15
-"""The largest window that was tried (AWS Machine Learning Blog, 2026-04-15)."""
-_MOST_FUSED_AT_ONCE = 4
+"""Modes of which steps are published: smallest and largest k, by requests at once the published loads that are taken together, a
+caution. Of a fused step the passes of its draft are forecast; 15 is the largest window that was tried (AWS Machine Learning Blog,
+2026-04-15). Of heads only ratios are known; EAGLE3's loads of 1 and 2 are one range, because each has one configuration or two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,51 +220,46 @@ class Forecaster:
         handicap: Handicap | None = None,
     ) -> DraftedStep:
         """What a drafted step costs in plain steps, with `at_once` requests under way."""
-        k, plain = num_speculative_tokens, self.plain(target, handicap)
-        if mode == "fused":
-            return self._fused(target, plain, draft, k, at_once, handicap)
-        unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k + 1)
+        k, fused, plain = num_speculative_tokens, mode == "fused", self.plain(target, handicap)
+        unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k if fused else k + 1)
         if plain.likely_s is None:
             return replace(unknown, why=plain.why, rows=plain.rows)
-        least, most, groups, caution = _HEADS.get(mode, (1, 0, {}, ""))
-        rows = [r for r in DRAFTED if r.mode == mode and r.concurrency in groups.get(at_once, ())]
-        if not rows or not least <= k <= most:
-            loads = " or ".join(map(str, groups))
-            where = (
-                f"for k from {least} to {most} and {loads} requests at once only" if groups else "not at all"
-            )
-            return replace(unknown, why=f"mode {mode} is published {where}")
-        ratios = sorted(row.most_step_ratio for row in rows)
-        low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
-        why = f"mode {mode}: the middle of a range {caution}".rstrip() if caution else ""
+        least, most, groups, caution = _MODES.get(mode, (1, 0, {}, ""))
+        rows = [
+            row
+            for row in DRAFTED
+            if row.mode == mode and (fused or row.concurrency in groups.get(at_once, ()))
+        ]
+        if not rows or at_once not in groups or not least <= k <= most:
+            return replace(unknown, why=f"mode {mode} is published {_published_for(mode)}")
         used = tuple(row.row for row in rows)
-        return replace(unknown, likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
-
-    def _fused(
-        self,
-        target: PlainEngine,
-        plain: PlainStep,
-        draft: Shape,
-        k: int,
-        at_once: int,
-        handicap: Handicap | None,
-    ) -> DraftedStep:
-        """k passes of the draft and one of the target: a pass costs at least its weights, likely what it would cost alone."""
-        unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k)
+        if not fused:
+            ratios = sorted(row.most_step_ratio for row in rows)
+            low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
+            why = f"mode {mode}: the middle of a range {caution}" if caution else ""
+            return replace(unknown, likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
+        # k passes of the draft and one of the target: a pass costs at least its weights, likely what it would cost alone.
         pass_of = replace(target, shape=draft)
         alone = self.plain(pass_of, handicap)
-        if plain.likely_s is None or alone.likely_s is None or alone.high_s is None:
+        if alone.likely_s is None or alone.high_s is None:
             return replace(unknown, why=plain.why, rows=plain.rows)
-        if at_once > _MOST_FUSED_AT_ONCE or k > _MOST_FUSED_WINDOW:
-            why = f"mode fused is published for k up to {_MOST_FUSED_WINDOW} and up to {_MOST_FUSED_AT_ONCE} requests at once only"
-            return replace(unknown, why=why)
         return replace(
             unknown,
             likely=1 + k * alone.likely_s / plain.likely_s,
             low=1 + k * pass_of.bound_s / plain.likely_s,
             high=1 + k * alone.high_s / plain.likely_s,
-            rows=tuple(r.row for r in DRAFTED if r.mode == "fused") + plain.rows,
+            rows=used + plain.rows,
         )
+
+
+def _published_for(mode: str) -> str:
+    """For which windows and loads steps of a mode are published."""
+    if mode not in _MODES:
+        return "not at all"
+    least, most, groups, _ = _MODES[mode]
+    if mode == "fused":
+        return f"for k up to {most} and up to {max(groups)} requests at once only"
+    return f"for k from {least} to {most} and {' or '.join(map(str, groups))} requests at once only"
 
 
 def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:

@@ -200,7 +200,7 @@ def _places(data: Any, path: str = "") -> Iterator[str]:
         yield from _places(value, f"{path}{key}.")
 
 
-BROKEN = (None, True, -1, 2.5, "", "x", [], ["x"], {}, {1: 2}, {"x": 1}, 10**30, math.nan)
+BROKEN: tuple[Any, ...] = (None, True, -1, 2.5, "", "x", [], ["x"], {}, {1: 2}, {"x": 1}, 10**30, math.nan)
 
 
 @pytest.mark.parametrize("seed", range(5))
