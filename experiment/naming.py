@@ -12,12 +12,13 @@ from experiment.placement import place
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Stands for the account id in rendered manifests; filled at deploy time."""
-SERVING_ACCOUNT = "serving"
-BENCHMARK_ACCOUNT = "benchmark"
-FETCH_ACCOUNT = "fetch"
-COMPILE_ACCOUNT = "compile"
-BENCHMARK_NAME = "qwen-llmperf"
-LMEVAL_NAME = "qwen-lmeval"
+SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
+    "serving",
+    "benchmark",
+    "fetch",
+    "compile",
+)
+BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
 PROFILE = "profile-"
 """Before an arm's name: the CronJob that profiles it; and before the folders of profiles in the bucket of results."""
 LMEVAL_CHECK = "check-"
@@ -31,8 +32,7 @@ STATE_PREFIX = "state/"
 """Under which the state of a run lies in the bucket of results, apart from what pods may write."""
 ACTIVE_RUN = f"{STATE_PREFIX}active.json"
 """The unfinished run."""
-AUTOSCALER_NAMESPACE = "keda"
-AUTOSCALER_OPERATOR = "keda-operator"
+AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR = "keda", "keda-operator"
 """What KEDA's chart labels the pods of that reads metrics (`app.kubernetes.io/name`)."""
 PLAN_FILE = "plan.json"
 """In the folder that a run reads, and of a ConfigMap."""
@@ -48,8 +48,7 @@ NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: see `role_label`."""
 UNPINNED = "unpinned"
 """Stands for a revision that the experiment leaves open."""
-_SLUG_LENGTH = 36
-_CRON_JOB_LENGTH = 52
+_SLUG_LENGTH, _CRON_JOB_LENGTH = 36, 52
 
 
 def namespace(experiment: Experiment) -> str:
@@ -75,8 +74,7 @@ def role_label(experiment: Experiment, role: str) -> str:
     """
     owner = nodes_owner(experiment)
     came = role == "system" and "system-nodes" in experiment.cluster.provided
-    plain = came or owner == cluster_name(experiment)
-    return role if plain else f"{owner}-{role}"
+    return role if came or owner == cluster_name(experiment) else f"{owner}-{role}"
 
 
 def driver_label(allocation: str) -> dict[str, str]:

@@ -93,7 +93,7 @@ class _Route:
         return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
 
 
-Refused = Sequence[tuple[_Route, list[Finding]]]
+Rejected = Sequence[tuple[_Route, list[Finding]]]
 
 
 def _published(base: str, mode: str) -> list[Drafted]:
@@ -134,7 +134,7 @@ def compose(
     }
     of_replay = ("concurrency", "requests") if timed(asked) else ("requests",) if replayed(asked) else ()
     found: list[tuple[_Route, str, dict[str, Any]]] = []
-    refused: list[tuple[_Route, list[Finding]]] = []
+    rejected: list[tuple[_Route, list[Finding]]] = []
     for route in routes:
         for place in _places(base.name, route.mode):
             chosen = given | _filled(route, target) | place
@@ -146,15 +146,15 @@ def compose(
                 text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
                 found.append((route, text, chosen))
                 break
-            refused.append((route, problems))
+            rejected.append((route, problems))
         if len(found) == 2:
             break
     if not found:
-        raise Misuse(min((problems for _, problems in reversed(refused)), key=len)[0])
+        raise Misuse(min((problems for _, problems in reversed(rejected)), key=len)[0])
     route, text, chosen = found[0]
     return Started(
         text=text,
-        why=_why(base.name, [route for route, *_ in found], refused, asked=bool(draft or mode or runtime)),
+        why=_why(base.name, [route for route, *_ in found], rejected, asked=bool(draft or mode or runtime)),
         emulated=any(row.mode == route.mode for row in DRAFTED),
         chosen={subject: reason.format(**chosen) for subject, reason in _REASONS.items()},
     )
@@ -166,11 +166,11 @@ def _refuse(findings: Iterable[Finding]) -> None:
         raise Misuse(*problems)
 
 
-def _why(base: str, found: list[_Route], refused: Refused, *, asked: bool) -> str:
+def _why(base: str, found: list[_Route], rejected: Rejected, *, asked: bool) -> str:
     route, *others = found
     parts = [route.said(base) + (", as you asked" if asked else "")]
     if route.runtime.end_of_support and not asked:
-        better = [(other, problems) for other, problems in refused if not other.runtime.end_of_support]
+        better = [(other, problems) for other, problems in rejected if not other.runtime.end_of_support]
         if better:
             other, problems = min(reversed(better), key=lambda one: len(one[1]))
             parts.append(f"not {other.mode} on {other.runtime.name}: {problems[0].why}")
