@@ -30,7 +30,7 @@ _MOST_NAME = 24
 
 
 class Column(NamedTuple):
-    """Of the table. Rows without a `key` are last, however it is sorted."""
+    """One column of the table. Rows without a `key` are last, however it is sorted."""
 
     option: str
     heading: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmark.plan import Plan
 
 _DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
-"""Of a run without a plan."""
+"""What a run without a plan has."""
 _ARMS, _LOAD = (
     "Arms (needed with --prompts; they replace a plan's)",
     "Load (without a plan: 32 requests, 4 at a time, warm-up 4)",

@@ -1,1 +1,1 @@
-"""From numbers to readers: a terminal, CloudWatch."""
+"""What people and other tools read of a run: page, terminal, files, metrics."""

@@ -91,7 +91,7 @@ class Axis:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
     def percent(self, value: float) -> float:
-        """The same as a page has it."""
+        """Where `value` is, in percent of the axis."""
         return round(100 * self.at(value), 2)
 
     @property

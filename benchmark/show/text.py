@@ -58,7 +58,7 @@ def sentences(name: str, *values: Any) -> list[str]:
 
 
 def sentence(name: str, *values: Any) -> str:
-    """The same of a macro that makes one sentence; empty where it makes none."""
+    """The one sentence of such a macro; empty where it makes none."""
     return " ".join(sentences(name, *values))
 
 
@@ -68,7 +68,7 @@ def render(summary: Mapping[str, Any]) -> str:
 
 
 def render_all(summary: Mapping[str, Any]) -> str:
-    """The same for every load, then why, every cell, engines, quality, and what the numbers are."""
+    """The answer at every load, what steps cost, every cell, engines, quality, and what the numbers are."""
     return _answer(summary, everything=True)
 
 

@@ -19,7 +19,7 @@ SMALL = {"name": "qwen-sd-06b", "url": "http://small/v1", **_SEVEN}
 CROWDED = {**FUSED, "name": "qwen-sd-crowded"}
 """Slower with each request beside it."""
 ACCEPTED = {"repetition": 0.97, "json": 0.85, "code": 0.8, "open-ended": 0.45}
-"""By class: how often a draft is right."""
+"""How often a draft is right, by class."""
 CLASSES = ("repetition", "numeric", "json", "code", "open-ended")
 LONG = "a-name-that-somebody-made-as-long-as-names-may-be"
 
@@ -119,7 +119,7 @@ def at_once(*levels: int) -> tuple[dict[str, Any], ...]:
 
 
 def all_runs() -> dict[str, RawRun]:
-    """By what is odd about it."""
+    """Runs by what is odd about them."""
     slo = {"tpot_s": 0.03}
     ends = ({"name": "a", "url": "http://a/v1"}, {"name": "b", "url": "http://b/v1"})
     long_arms = ({**PLAIN, "name": LONG}, {**FUSED, "name": f"{LONG}-drafting"})

@@ -64,7 +64,7 @@ class Parts(HTMLParser):
         return ("".join(text) for name, _, text in self.found if name == tag)
 
     def values(self, *names: str) -> list[str]:
-        """Of attributes."""
+        """Values of attributes."""
         return [given[name] for _, given, _ in self.found for name in names if name in given]
 
 

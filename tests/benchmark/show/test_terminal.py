@@ -36,7 +36,7 @@ SAYS = {
         "the baseline differs from itself in 4 of 32 [0.05, 0.28]",
     ],
 }
-"""Of the short report; upper and lower case aside."""
+"""What the short report says, upper and lower case aside."""
 SAYS_ALL = {
     "merged chunks": ["36 of 37 chunks hold more than the 7 tokens that a step can yield"],
     "failures": ["same text as qwen-vllm in 4 of 7 pairs only", "error rates differ"],
