@@ -222,6 +222,7 @@ def test_credentials_of_another_account_than_deployment_yaml_names_are_refused_b
         assert (code, "not of 111122223333, which --account names" in err) == (1, True)
 
 
+@pytest.mark.slow
 def test_deploy_asks_the_pinned_command_line_and_refuses_before(
     say: Say, credentials: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
