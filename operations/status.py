@@ -100,10 +100,8 @@ class _Look:
 
     def artifacts(self) -> dict[str, Any]:
         experiment, aws = self.experiment, self.aws
-        fetched = {
-            weights.model.name: markers.has_weights(experiment, aws, weights)
-            for weights in experiment.weights
-        }
+        models = [(weights.model.name, weights) for weights in experiment.weights]
+        fetched = {name: markers.has_weights(experiment, aws, weights) for name, weights in models}
         compiled = {arm.name: markers.has_artifact(experiment, aws, arm) for arm in experiment.arms}
         return {"weights": fetched, "compiled": compiled}
 
@@ -141,10 +139,8 @@ class _Look:
     def undescribed(self) -> dict[str, Any]:
         found, unknown = cloudformation.find(self.experiment, self.aws)
         self.findings += [stacks.finding() for stacks in found]
-        return {
-            "stacks": [{**vars(stacks), "line": stacks.finding().line()} for stacks in found],
-            "untold": unknown,
-        }
+        rows = [{**vars(stacks), "line": stacks.finding().line()} for stacks in found]
+        return {"stacks": rows, "untold": unknown}
 
 
 def _claim_state(claim: dict[str, Any]) -> str:

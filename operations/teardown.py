@@ -165,11 +165,8 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
 def _roles(stack: Stack, aws: Aws) -> set[str]:
     asked = "list_stack_resources", "StackResourceSummaries"
     resources = aws.client("cloudformation").every(*asked, StackName=stack.name)
-    return {
-        resource["PhysicalResourceId"]
-        for resource in resources
-        if resource["ResourceType"] == "AWS::IAM::Role"
-    }
+    roles = [resource for resource in resources if resource["ResourceType"] == "AWS::IAM::Role"]
+    return {role["PhysicalResourceId"] for role in roles}
 
 
 def _remove_entries(experiment: Experiment, roles: set[str], aws: Aws) -> None:

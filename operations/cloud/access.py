@@ -170,9 +170,7 @@ def _ways_in(experiment: Experiment, aws: Aws) -> tuple[int, list[str]]:
     tagged = {"Name": "tag:Name", "Values": [way_in_name(experiment)]}
     running = {"Name": "instance-state-name", "Values": ["running"]}
     reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=[tagged, running])
-    instances = {
-        instance["InstanceId"] for reservation in reservations for instance in reservation["Instances"]
-    }
+    instances = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
     known = aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
     online = [node["InstanceId"] for node in known if node["PingStatus"] == "Online"]
     return len(instances), [node for node in online if node in instances]

@@ -148,10 +148,7 @@ def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
     topic = f"arn:aws:sns:{aws.region}:{aws.account}:{naming.notices_topic(experiment)}"
     subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
     try:
-        return {
-            subscription["Endpoint"]: subscription["SubscriptionArn"] != "PendingConfirmation"
-            for subscription in subscriptions
-        }
+        return {who["Endpoint"]: who["SubscriptionArn"] != "PendingConfirmation" for who in subscriptions}
     except AwsError as error:
         if error.code in ("NotFound", "NotFoundException"):
             return None

@@ -390,9 +390,7 @@ def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
     """A one-time schedule that was made before a deployment gave the schedules another role: the old role is gone, so it
     can do nothing. None where both have the same."""
     name = schedule_name(experiment)
-    once, daily = (
-        _schedule(experiment, aws, schedule) for schedule in (name, naming.daily_schedule(experiment))
-    )
+    once, daily = (_schedule(experiment, aws, key) for key in (name, naming.daily_schedule(experiment)))
     if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
         return None
     old, new = (schedule["Target"]["RoleArn"].rpartition("/")[2] for schedule in (once, daily))

@@ -63,9 +63,8 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})
     else:
-        print_table(
-            ("check", "state", "what"), [(check.check, check.state, check.line()) for check in findings]
-        )
+        rows = [(check.check, check.state, check.line()) for check in findings]
+        print_table(("check", "state", "what"), rows)
     states = {check.state for check in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 
@@ -275,9 +274,8 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
     for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
         asked = {"kubernetesVersion": version, "addonName": name}
         entries = eks.every("describe_addon_versions", "addons", **asked)
-        versions = [
-            version["addonVersion"] for entry in entries for version in entry.get("addonVersions", ())
-        ]
+        offers = [offer for entry in entries for offer in entry.get("addonVersions", ())]
+        versions = [offer["addonVersion"] for offer in offers]
         if pinned not in versions:
             wrong.append(f"{name} {pinned} (newest: {versions[0] if versions else 'none at all'})")
     if not wrong:

@@ -195,9 +195,7 @@ class ExistingVpc:
 
     def _table(self, zone: str) -> _Described:
         """Its own route table, else the main one."""
-        joined = [
-            (association, table) for table in self._tables for association in table.get("Associations", ())
-        ]
+        joined = [(link, table) for table in self._tables for link in table.get("Associations", ())]
         own = (table for one, table in joined if one.get("SubnetId") == self._ids[zone])
         return next(own, next((table for one, table in joined if one.get("Main")), {}))
 
@@ -215,11 +213,8 @@ class ExistingVpc:
         """Endpoints that answer under a service's usual name, by service."""
         prefix = f"com.amazonaws.{self._aws.region}."
         kind = [endpoint for endpoint in self._endpoints if endpoint.get("VpcEndpointType") == "Interface"]
-        named = {
-            endpoint["ServiceName"].removeprefix(prefix): endpoint
-            for endpoint in kind
-            if endpoint.get("PrivateDnsEnabled")
-        }
+        kind = [endpoint for endpoint in kind if endpoint.get("PrivateDnsEnabled")]
+        named = {endpoint["ServiceName"].removeprefix(prefix): endpoint for endpoint in kind}
         return {service: one for service, one in named.items() if service in (*SERVICES, "s3")}
 
     def _reaches_s3(self, zone: str) -> bool:

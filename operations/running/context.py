@@ -352,7 +352,5 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
     own = {"name": _UID, "value": name}
     containers: list[Any] = [*kubernetes.pod_containers(job)]
     for container in containers:
-        container["env"] = [
-            own if variable["name"] == _UID else variable for variable in container.get("env", ())
-        ]
+        container["env"] = [own if item["name"] == _UID else item for item in container.get("env", ())]
     return job

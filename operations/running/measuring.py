@@ -72,10 +72,8 @@ def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
     """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
     # Questions are for some arms of their first round; the others are up beside them.
     up = next(group for group in rounds(context.experiment) if all(arm in group for arm in arms))
-    found = {
-        deployment["metadata"]["name"]: kubernetes.replicas(deployment)
-        for deployment in context.cluster.list("deployments")
-    }
+    deployments = context.cluster.list("deployments")
+    found = {item["metadata"]["name"]: kubernetes.replicas(item) for item in deployments}
     for arm in context.experiment.served_arms:
         wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
         if now != wanted:
@@ -173,9 +171,8 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     partly = len(arms) < len(context.experiment.served_arms)
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
     mounted = [volume["configMap"] for volume in volumes if volume["name"] == _PLAN and "configMap" in volume]
-    fetching: list[Any] = [
-        container for container in kubernetes.pod_containers(job) if container["name"] == _PLAN
-    ]
+    containers: list[Any] = kubernetes.pod_containers(job)
+    fetching = [container for container in containers if container["name"] == _PLAN]
     if fetching:
         fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
         return
@@ -252,11 +249,8 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
     if missing := ", ".join(sorted(wanted - {container["name"] for container in kept})):
         deploy = f"run ./trnspec render and {deploy_workloads(experiment.name)}"
         raise StepError(f"cronjob {naming.LMEVAL_NAME}: has no container {missing}; {deploy}")
-    others = [
-        container
-        for container in pod["initContainers"]
-        if not container["name"].startswith(naming.LMEVAL_CHECK)
-    ]
+    asking = naming.LMEVAL_CHECK
+    others = [item for item in pod["initContainers"] if not item["name"].startswith(asking)]
     pod["initContainers"] = [*others, *kept]
 
 
