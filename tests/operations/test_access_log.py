@@ -29,7 +29,7 @@ LITELLM: list[dict[str, Any]] = [
 ]
 ENVOY: list[dict[str, Any]] = [
     {"start_time": f"2025-08-30T16:51:{at}Z", "genai_tokens_input": given, "genai_tokens_output": taken}
-    for at, given, taken in (("37.894", 15, 7), ("38.000", None, None), ("39.894", 3, 9))
+    for at, given, taken in (("37.894", 15, 7), ("38.000", 5, None), ("39.894", 3, 9))
 ]
 NGINX: list[dict[str, Any]] = [
     {"msec": at, "request_time": took, "request_body": body}

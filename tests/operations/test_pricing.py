@@ -48,6 +48,8 @@ def test_cost_is_listed_by_component_each_with_its_date_and_source(say: Say, bil
     usage = [one["as_of"] for one in found["items"] if one["item"].startswith("usage")]
     assert usage == ["an estimate"] * 3
     assert 0.63 < found["idle_usd_per_hour"] < 0.70
+    steps = [[one["step"] for one in bill(*words)["run"]["parts"]] for words in ((), ("--compiled",))]
+    assert ["compile" in one for one in steps] == [True, False]
     text = say("cost", "--compiled")[1]
     assert "predicted" in text
     assert max(map(len, text.splitlines())) <= 100

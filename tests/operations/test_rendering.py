@@ -60,6 +60,12 @@ def variation_of(tmp_path: Path, out: Path) -> Callable[..., tuple[str, ...]]:
     return written
 
 
+def test_what_would_be_rendered_is_said_for_a_machine(say: Say) -> None:
+    code, out, _ = say("render", "--check", "--json")
+    (one,) = json.loads(out)["rendered"]
+    assert (code, Path(one["folder"]).name, one["changed"]) == (0, "qwen3-32b", [])
+
+
 def _contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
