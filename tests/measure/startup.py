@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPERIMENT = "experiments/qwen3-32b.yaml"
+BUCKET, PYDANTIC = "empty app, one bucket", "import pydantic"
 ONE_BUCKET = """
 import cdk8s_charts
 import aws_cdk as cdk
@@ -26,76 +25,48 @@ app = cdk.App()
 s3.Bucket(cdk.Stack(app, "One"), "Bucket")
 app.synth()
 """
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A command and what it may take."""
-
-    name: str
-    command: tuple[str, ...]
-    limit_s: float | None = None
-    limit_ratio: float | None = None
-    """To the subject of the name `of`."""
-    of: str = "empty app, one bucket"
+COMMANDS = {
+    BUCKET: ["-c", ONE_BUCKET],
+    PYDANTIC: ["-c", "import pydantic"],
+    "app.py, all stacks": ["app.py"],
+    "pipeline.py, two stages": ["pipeline.py"],
+    "experiment check": ["-m", "experiment", "check", "experiments/qwen3-32b.yaml"],
+    "cdk8s_charts": ["-m", "cdk8s_charts", "--out", "SCRATCH"],
+}
+LIMITS = {
+    "app.py, all stacks": (BUCKET, 2.5),
+    "pipeline.py, two stages": (BUCKET, 3.5),
+    "experiment check": (PYDANTIC, 4.0),
+}
+"""How many times as long as another command it may take."""
 
 
 def main() -> int:
     """Print a table; 1 when a limit is passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--runs", type=int, default=5, help="counted runs of each, after one that warms up (default 5)"
-    )
+    parser.add_argument("--runs", type=int, default=5, help="counted runs of each, after one that warms up")
     runs = parser.parse_args().runs
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as scratch:
-        python = sys.executable
-        subjects = (
-            Subject("empty app, one bucket", (python, "-c", ONE_BUCKET)),
-            Subject("import pydantic", (python, "-c", "import pydantic")),
-            Subject("python app.py, all stacks", (python, "app.py"), limit_ratio=2.5),
-            Subject("python pipeline.py, two stages", (python, "pipeline.py"), limit_ratio=3.5),
-            Subject(
-                "python -m experiment check",
-                (python, "-m", "experiment", "check", EXPERIMENT),
-                limit_ratio=4.0,
-                of="import pydantic",
-            ),
-            Subject("python -m cdk8s_charts", (python, "-m", "cdk8s_charts", "--out", scratch), limit_s=3.0),
-        )
-        times: dict[str, list[float]] = {subject.name: [] for subject in subjects}
+        environment = {**os.environ, "CDK_VALIDATION": "false", "CDK_OUTDIR": f"{scratch}/cdk.out"}
         for run in range(runs + 1):
-            for subject in subjects:
-                took = _run(subject.command, Path(scratch) / "cdk.out")
+            for name, words in COMMANDS.items():
+                command = [sys.executable, *(word.replace("SCRATCH", scratch) for word in words)]
+                began = time.perf_counter()
+                subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
                 if run:
-                    times[subject.name].append(took)
-    return _report(subjects, times, runs)
-
-
-def _run(command: tuple[str, ...], outdir: Path) -> float:
-    environment = {**os.environ, "CDK_VALIDATION": "false", "CDK_OUTDIR": str(outdir)}
-    start = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    return time.perf_counter() - start
-
-
-def _report(subjects: tuple[Subject, ...], times: dict[str, list[float]], runs: int) -> int:
+                    times[name].append(time.perf_counter() - began)
     print(
         f"measured here, {os.cpu_count()} cores, n = {runs}, interleaved; median (min to max), validation off"
     )
     passed = 0
-    for subject in subjects:
-        taken = times[subject.name]
-        median = statistics.median(taken)
-        verdict = ""
-        if subject.limit_s is not None:
-            verdict = f"limit {subject.limit_s:g} s"
-            passed += median > subject.limit_s
-        if subject.limit_ratio is not None:
-            ratio = median / statistics.median(times[subject.of])
-            verdict = f"{ratio:.2f} x {subject.of}, limit {subject.limit_ratio:g}"
-            passed += ratio > subject.limit_ratio
-        print(f"{subject.name:30} {median:5.2f} s ({min(taken):.2f} to {max(taken):.2f})  {verdict}")
-    return 1 if passed else 0
+    for name, took in times.items():
+        other, limit = LIMITS.get(name, (name, 1.0))
+        ratio = median(took) / median(times[other])
+        passed += ratio > limit
+        verdict = f"{ratio:.2f} x {other}, limit {limit:g}" if name in LIMITS else ""
+        print(f"{name:26} {median(took):5.2f} s ({min(took):.2f} to {max(took):.2f})  {verdict}")
+    return int(passed > 0)
 
 
 if __name__ == "__main__":
