@@ -20,7 +20,7 @@ class Prediction:
 
     class_name: str
     share: float
-    """Of the output tokens."""
+    """Share of the output tokens."""
     tokens_per_step: float
     speed_up: float
     low: float

@@ -24,7 +24,7 @@ from operations.options import dry_run_option, experiment_of, on_aws
 
 POLL_S = 15
 PATIENCE_S = 3600
-"""For one stack: deleting a cluster takes about ten minutes, node groups as long."""
+"""Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
 _AGAIN = "then run ./trnspec teardown again"
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",

@@ -1,6 +1,6 @@
 """`verify`: what only real nodes can prove, before anything is compiled on them.
 
-First what the API server tells of nodes, devices and add-ons: objects in, findings out. A node that is Ready still pulls the
+First what the API server says of nodes, devices and add-ons: objects in, findings out. A node that is Ready still pulls the
 images of its daemons and publishes its devices a little later, so this is asked again until it holds. Then the proof on the
 nodes: a Job for each arm that is deployed first, all at once, as the arms will be.
 """
@@ -100,7 +100,7 @@ def verify(
     tell: Callable[[str], None],
     alive: Callable[[], object] = lambda: None,
 ) -> list[Finding]:
-    """All findings. The proof on the nodes is left out where the API already tells that its pods could not start.
+    """All findings. The proof on the nodes is left out where the API already shows that its pods could not start.
 
     `alive` is called every few seconds: who drives a run must be heard of while this waits.
     """

@@ -250,7 +250,7 @@ class Calls:
             raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
     def _foreign(self, operation: str, why: str) -> AwsError:
-        """For an answer with status 200 that AWS did not give, or a client that could not be made."""
+        """The error for an answer with status 200 that AWS did not give, or for a client that could not be made."""
         said, check = (
             shortened(_flat(why), 120),
             "check AWS_ENDPOINT_URL, network and proxy, then run this again",

@@ -25,13 +25,13 @@ PIPELINE = ROOT / "pipeline.yaml"
 OUTLIVES = "storage"
 """The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
 TAG = "experiment"
-"""On every stack, and by CloudFormation on what the stacks make."""
+"""Key of a tag on every stack; CloudFormation puts it on what the stacks make."""
 _PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
 _ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
-"""In which stacks are deployed. A stage of the pipeline has a delivery beside the parts: the cluster lets its role in, and its
+"""The order of deployment. A stage of the pipeline has a delivery as well: the cluster lets its role in, and its
 policies hang on that role, so that it cannot be deleted before them."""
 _EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
-"""Of a stack without a resource: its first deployment was rolled back, or never began. CloudFormation takes no change set for
+"""States of a stack without a resource: its first deployment was rolled back, or never began. CloudFormation takes no change set for
 the first; `cdk deploy` deletes it by itself, and so does the pipeline (`operations/delivery.py`)."""
 _UNKNOWN = "stacks that no file describes were not looked for"
 
@@ -87,7 +87,7 @@ class Stack:
     reason: str = ""
     outputs: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
-    """From deletion."""
+    """Whether it is protected from deletion."""
 
     @property
     def by_gitops(self) -> bool:
@@ -138,7 +138,7 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 
 
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
-    """Every stack that there should be, and those beside."""
+    """Every stack that there should be, and any others of the experiment."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
     names = [name for part in _PARTS if (name := stack_name(experiment, part)) not in _dropped(experiment)]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
@@ -204,7 +204,7 @@ _REMEDIES = {
     "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
     "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
 }
-"""By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
+"""Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
 back leaves what stood before, and says that the file and the account differ."""
 
 

@@ -18,9 +18,9 @@ from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 Object = Mapping[str, Any]
 TIMEOUT_S = 20
-"""After which kubectl gives up on a request that the endpoint does not answer."""
+"""kubectl gives up after so long on a request that the endpoint does not answer."""
 _PROCESS_S = 120
-"""For a kubectl that does not give up by itself: its login may wait for somebody."""
+"""Ends a kubectl that does not give up by itself: its login may wait for somebody."""
 _UNREACHABLE = re.compile(
     r"Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|"
     r"connection reset|ServiceUnavailable|EOF$|no route to host|unable to handle the request",

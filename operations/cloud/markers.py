@@ -1,4 +1,4 @@
-"""What an experiment has beside its stacks: what its buckets hold and what of that is stale, log groups, who receives alarms."""
+"""What an experiment has apart from its stacks: contents of buckets, and what of them is stale; log groups; who receives alarms."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from operations.options import HOURS, dry_run_option, experiment_of, on_aws
 
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
-"""For the emergency stop: after that a person has to look for another way."""
+"""Limit of the emergency stop: after that a person has to look for another way."""
 _ABSENT = "ResourceNotFoundException"
 _BUY = "buy or extend a block, set cluster.capacity and deploy"
 
@@ -111,7 +111,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
                 act(experiment, aws)
         except (AwsError, TooLateError) as error:
             problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
-            warn(f"0 nodes, but the {what} could not be told: {problems[-1]}")
+            warn(f"0 nodes, but the {what} could not be updated: {problems[-1]}")
     return 3 if problems else 0
 
 

@@ -38,7 +38,7 @@ STANDARD_QUOTA = "L-1216C47A"
 """`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
 STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
-"""Of the system nodes and the bastion."""
+"""vCPUs of the system nodes and the bastion."""
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
 """The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
@@ -156,7 +156,7 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def system_quota(aws: Aws) -> Finding:
-    """vCPUs of the instances beside the Trn2 nodes, whatever else of the account runs."""
+    """vCPUs of the instances that are not Trn2 nodes, whatever else of the account runs."""
     return _vcpus(
         aws, STANDARD_QUOTA, STANDARD_VCPUS, "standard instances, system nodes and the bastion need"
     )
@@ -264,7 +264,7 @@ def node_images(experiment: Experiment, aws: Aws) -> Finding:
         "pin a release in experiment/catalogue/node_images.py that the region offers and whose driver serves the "
         f"runtimes: `aws ec2 describe-images --owners amazon --region {aws.region} --filters "
         f"Name=name,Values='amazon-eks-node-al2023-x86_64-neuron-{version}-*' --query 'Images[].Name'`; the driver "
-        "stands in https://github.com/awslabs/amazon-eks-ami/releases",
+        "is listed in https://github.com/awslabs/amazon-eks-ami/releases",
     )
 
 

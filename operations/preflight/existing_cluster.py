@@ -35,7 +35,7 @@ _DAEMONS: dict[Installed, str] = {
 }
 """The DaemonSet by which each is known, no matter who installed it."""
 _PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
-"""In the names of AWS Neuron's images."""
+"""Parts of the names of AWS Neuron's images."""
 _NETWORK_PLUGINS = ("aws-node", "cilium", "calico-node")
 """DaemonSets without which a node is never ready: the VPC CNI, or what replaces it."""
 _WATCHES: Installed = "amazon-cloudwatch-observability"

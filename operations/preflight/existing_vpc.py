@@ -33,7 +33,7 @@ _EVERYWHERE = "0.0.0.0/0"
 _DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
 _GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"
 _Described = dict[str, Any]
-"""Of EC2."""
+"""A thing as EC2 describes it."""
 
 
 class ExistingVpc:
@@ -177,7 +177,7 @@ class ExistingVpc:
 
     @cached_property
     def _subnets(self) -> dict[str, _Described]:
-        """By zone, those that exist, whatever VPC they are in."""
+        """The subnets that exist, by zone, whatever VPC they are in."""
         found = self._asked("describe_subnets", "Subnets", "subnet-id", *self._ids.values())
         zones = {name: zone for zone, name in self._ids.items()}
         return {zones[subnet["SubnetId"]]: subnet for subnet in found}

@@ -26,7 +26,7 @@ TOKEN = "HF_TOKEN"
 """Where this machine has the token that the Secret of `weights.token_secret` holds in the cluster."""
 TIMEOUT_S = 20
 _PATIENCE_S = 60
-"""For the whole of an answer: one that drips never passes TIMEOUT_S."""
+"""Limit of a whole answer: one that drips never passes TIMEOUT_S."""
 _MOST_BYTES = 2**20
 """A token takes a few thousand."""
 _KINDS = (

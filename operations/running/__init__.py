@@ -1,1 +1,1 @@
-"""From deployed stacks to the answer and back to 0 nodes: one step a module, one state, resumable anywhere."""
+"""From deployed stacks to the answer and back to 0 nodes: a list of steps over one state, resumable anywhere."""

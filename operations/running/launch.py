@@ -31,7 +31,7 @@ from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import Step, carry_out, remaining, steps
 
 _PROFILE_H = 0.25
-"""For an arm: it loads, answers twice and writes its traces. An estimate."""
+"""Hours of an arm, which loads, answers twice and writes its traces. An estimate."""
 _FINDING = 10
 _REPORT = (
     "import sys; from benchmark.__main__ import main; code = main(sys.argv[1:]); "

@@ -35,9 +35,9 @@ _NO_ROUNDS = (
 )
 """Folders that belong to no round: what a Job keeps while it measures, quality checks, and profiles."""
 _QUALITY = "quality-"
-"""Before a round's number: the key of its answers in the state."""
+"""With a round's number the key of its answers in the state."""
 _PLAN = "plan"
-"""In the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
+"""Volume of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
 _EXPLORER_SINCE = (2, 30)
 """The SDK that has Neuron Explorer alone
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x/announce-eos-neuron-profiler-v230.html)."""

@@ -56,7 +56,7 @@ class RunState(BaseModel):
     id: Annotated[str, Field(pattern=r"^[0-9]{8}t[0-9]{6}z$")]
     begun: _Moment
     digest: _Name
-    """Of the experiment that is run: another one must not go on with it."""
+    """Digest of the experiment that is run: another one must not go on with it."""
     owner: _Name
     """Who drives it: `host:pid`, empty once it was let go."""
     renewed: _Moment
@@ -68,7 +68,7 @@ class RunState(BaseModel):
     nodes_since: _MomentOrNothing = ""
     off_at: _MomentOrNothing = ""
     node_hours: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] = 0.0
-    """Of nodes that were let go already."""
+    """Hours of nodes that were let go already."""
     results: dict[_Name, _Folder] = {}
     """Prefix in the bucket by round."""
     before: dict[_Name, list[str]] = {}
@@ -135,7 +135,7 @@ class RunStore:
         return f"s3://{self._bucket}/{key}"
 
     def make_room(self) -> None:
-        """For the next run, after `record`."""
+        """Remove the lock after `record`, so that the next run can begin."""
         self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE_RUN)
 
     def _put(self, key: str, state: RunState, **condition: str) -> Held:
