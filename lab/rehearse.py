@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -64,28 +64,14 @@ def command(experiment: Path, manifests: Path, into: str | None, keep: Path | No
             report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
         )
     if as_json:
-        print_json(_as_data(rehearsal))
+        data = asdict(rehearsal)
+        for resource in data["resources"]:
+            del resource["properties"]
+        print_json(data)
     else:
         print_text(*account_lines(rehearsal), *_differences(rehearsal))
-    disturbed = rehearsal.remains is None or rehearsal.remains.disturbed
-    return 1 if rehearsal.changed or disturbed else 0
-
-
-def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
-    resources = [asdict(resource) for resource in rehearsal.resources]
-    for resource in resources:
-        del resource["properties"]
-    return {
-        "region": rehearsal.region,
-        "stacks": list(rehearsal.stacks),
-        "resources": resources,
-        "bounded_roles": rehearsal.bounded_roles,
-        "images_not_built": list(rehearsal.images),
-        "unresolved": list(rehearsal.unresolved),
-        "not_as_reviewed": list(rehearsal.changed),
-        "unchanged_by_a_second_deployment": rehearsal.unchanged,
-        "after_teardown": asdict(rehearsal.remains) if rehearsal.remains else None,
-    }
+    disturbed = rehearsal.after_teardown is None or rehearsal.after_teardown.disturbed
+    return 1 if rehearsal.not_as_reviewed or disturbed else 0
 
 
 def in_one_line(rehearsal: Rehearsal) -> str:
@@ -105,12 +91,12 @@ def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
         outcomes = [resource.outcome for resource in rehearsal.resources if resource.stack == stack]
         counts = [f"{name} {outcomes.count(name):>3}" for name in _OUTCOMES if name in outcomes]
         yield f"  {textwrap.shorten(stack, 36, placeholder='...'):<36} {', '.join(counts)}"
-    if (remains := rehearsal.remains) is not None:
+    if (remains := rehearsal.after_teardown) is not None:
         yield (
             f"{rehearsal.bounded_roles} roles were asked: they have the committed execution policy and boundary, "
             "where docs/pipeline.md puts them."
         )
-        yield f"A second deployment changes nothing in {count(rehearsal.unchanged, 'stack')}."
+        yield f"A second deployment changes nothing in {count(rehearsal.unchanged_by_a_second_deployment, 'stack')}."
         disturbed = ", ".join(remains.disturbed) or "all as they were"
         yield f"After the teardown: {remains.before} things were there before the deployment, {disturbed}."
         yield f"Left ({len(remains.left)}):"
@@ -120,7 +106,7 @@ def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
         ("no emulator", _counted(rehearsal.types("recorded"))),
         ("not modelled", _counted(rehearsal.types("not modelled"))),
         ("unresolved", "; ".join(rehearsal.unresolved)),
-        ("not built", count(len(rehearsal.images), "container image")),
+        ("not built", count(len(rehearsal.images_not_built), "container image")),
     ):
         if text:
             yield from wrapped(text, f"  {label:<14}")
@@ -131,10 +117,10 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _differences(rehearsal: Rehearsal) -> Iterator[str]:
-    if not rehearsal.changed:
+    if not rehearsal.not_as_reviewed:
         yield "What was applied is what was reviewed, but for the placeholders."
-    yield from (f"not as reviewed: {line}" for line in rehearsal.changed[:_MOST_DIFFERENCES])
-    if (more := len(rehearsal.changed) - _MOST_DIFFERENCES) > 0:
+    yield from (f"not as reviewed: {line}" for line in rehearsal.not_as_reviewed[:_MOST_DIFFERENCES])
+    if (more := len(rehearsal.not_as_reviewed) - _MOST_DIFFERENCES) > 0:
         yield f"and {count(more, 'more difference')}"
 
 

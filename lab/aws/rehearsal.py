@@ -91,18 +91,18 @@ class Rehearsal:
     stacks: tuple[str, ...]
     """They are in creation order."""
     resources: tuple[RehearsedResource, ...]
-    images: tuple[str, ...]
-    """`repository:tag` of container images that the stacks name and that were neither built nor pushed."""
+    images_not_built: tuple[str, ...]
+    """`repository:tag` of container images that the stacks name."""
     unresolved: tuple[str, ...]
     """What moto said it cannot resolve; a property that holds such a reference is not usable."""
-    changed: tuple[str, ...] = ()
+    not_as_reviewed: tuple[str, ...] = ()
     """Where what was applied is not what was reviewed."""
-    unchanged: int = 0
-    """Stacks in which a second deployment found nothing to change."""
+    unchanged_by_a_second_deployment: int = 0
+    """Stacks in which it found nothing to change."""
     bounded_roles: int = 0
     """Roles that were asked for their policies and their boundary."""
-    remains: Remains | None = None
-    """The account after the teardown; these four come from a rehearsal with the command line."""
+    after_teardown: Remains | None = None
+    """These four come from a rehearsal with the command line."""
 
     def types(self, outcome: Outcome) -> dict[str, int]:
         """How many resources of each type came to this, by name."""
@@ -132,7 +132,7 @@ def rehearse(assembly: Path, *, region: str, endpoint: str) -> Rehearsal:
         region=region,
         stacks=tuple(stack.name for stack in read.stacks),
         resources=tuple(resources),
-        images=read.images,
+        images_not_built=read.images,
         unresolved=tuple(dict.fromkeys(complaints)),
     )
 
@@ -158,12 +158,12 @@ def rehearse_with_cdk(
         policies = deploy_policies(client_of("cloudformation"))
         deployment, assembly = folder / "deployment.yaml", folder / "cdk.out"
         # An administrator and an e-mail address make resources that an empty file does not.
-        admins, email = (
-            f"admins: [arn:aws:iam::{ACCOUNT}:role/rehearsal]",
-            "alarm_email: rehearsal@example.com",
-        )
-        lines = (f"permissions_boundary: {policies.boundary}", admins, email, "")
-        deployment.write_text("\n".join(lines), encoding="utf-8")
+        settings: dict[str, Any] = {
+            "permissions_boundary": policies.boundary,
+            "alarm_email": "rehearsal@example.com",
+        }
+        settings["admins"] = [f"arn:aws:iam::{ACCOUNT}:role/rehearsal"]
+        deployment.write_text(yaml.safe_dump(settings), encoding="utf-8")
         cdk = Cdk(folder=folder, endpoint=endpoint, region=region, report=report)
         cdk.run("bootstrap", f"aws://{ACCOUNT}/{region}", *policies.flags, log="bootstrap.log", where=folder)
         before = listed(client_of)
@@ -184,14 +184,14 @@ def rehearse_with_cdk(
         region=region,
         stacks=stacks,
         resources=tuple(resources),
-        images=read.images,
+        images_not_built=read.images,
         unresolved=tuple(dict.fromkeys(complaints)),
-        unchanged=again.count("(no changes)"),
+        unchanged_by_a_second_deployment=again.count("(no changes)"),
         bounded_roles=bounded_roles,
-        remains=remains(before, after),
+        after_teardown=remains(before, after),
     )
     reviewed = [one for part in read_manifests(experiment, manifests) for one in part.objects]
-    return replace(found, changed=not_as_reviewed(reviewed, found.objects))
+    return replace(found, not_as_reviewed=not_as_reviewed(reviewed, found.objects))
 
 
 @contextmanager
