@@ -9,18 +9,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from experiment import Experiment
-from experiment.naming import (
-    BENCHMARK_ACCOUNT,
-    COMPILE_ACCOUNT,
-    FETCH_ACCOUNT,
-    PLANS_PREFIX,
-    RESULTS_PREFIX,
-    SERVING_ACCOUNT,
-    metrics_namespace,
-    namespace,
-    watchers_group,
-)
+from experiment import Experiment, naming
 from infra.deployment_file import Lasting
 from infra.stacks.experiment_stack import (
     NO_RESOURCE,
@@ -60,31 +49,31 @@ class IdentityStack(ExperimentStack):
         for account, below, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
             (
-                SERVING_ACCOUNT,
+                naming.SERVING_ACCOUNT,
                 ("Checkpoints.*/", "Artifacts.*/"),
                 [*_read(weights), *_read(artifacts), allow("kms:Decrypt", key, sid="UseKey")],
             ),
             # Store weights and list what is there; nothing can be deleted.
             (
-                FETCH_ACCOUNT,
+                naming.FETCH_ACCOUNT,
                 ("Checkpoints.*/", *(f"{re.escape(one.removeprefix('s3://'))}/" for one in _own(experiment))),
                 [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)],
             ),
             # And store the profile of an arm, whose server its pod starts once more, beside the results of runs.
             (
-                COMPILE_ACCOUNT,
-                ("Checkpoints.*/", "Artifacts.*/", f"Results.*/{RESULTS_PREFIX}profile-"),
+                naming.COMPILE_ACCOUNT,
+                ("Checkpoints.*/", "Artifacts.*/", f"Results.*/{naming.RESULTS_PREFIX}profile-"),
                 [
                     *_read(weights),
                     *_read(artifacts),
                     _write(artifacts),
-                    _write(results, f"{RESULTS_PREFIX}profile-"),
+                    _write(results, f"{naming.RESULTS_PREFIX}profile-"),
                     _upload_with(key),
                 ],
             ),
             (
-                BENCHMARK_ACCOUNT,
-                (f"Results.*/{RESULTS_PREFIX}", f"Results.*/{PLANS_PREFIX}"),
+                naming.BENCHMARK_ACCOUNT,
+                (f"Results.*/{naming.RESULTS_PREFIX}", f"Results.*/{naming.PLANS_PREFIX}"),
                 [*_measure(results, experiment), _upload_with(key)],
             ),
         ):
@@ -92,13 +81,14 @@ class IdentityStack(ExperimentStack):
             role = iam.Role(inner, "Role", assumed_by=pods)
             iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)
             acknowledge(role, "IAM5", UNKNOWN_KEYS, *(rf"Resource::.*{one}\*" for one in below))
-            if account == BENCHMARK_ACCOUNT:
-                acknowledge(role, "IAM5", f"{NO_RESOURCE}; a condition names one namespace", r"Resource::\*")
+            if account == naming.BENCHMARK_ACCOUNT:
+                one_namespace = f"{NO_RESOURCE}; a condition names one namespace"
+                acknowledge(role, "IAM5", one_namespace, r"Resource::\*")
             eks.CfnPodIdentityAssociation(
                 inner,
                 "Association",
                 cluster_name=cluster_name,
-                namespace=namespace(experiment),
+                namespace=naming.namespace(experiment),
                 service_account=account,
                 role_arn=role.role_arn,
             )
@@ -116,27 +106,27 @@ def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) 
             eks.AccessPolicy.from_access_policy_name(
                 "AmazonEKSEditPolicy",
                 access_scope_type=eks.AccessScopeType.NAMESPACE,
-                namespaces=[namespace(stack.experiment)],
+                namespaces=[naming.namespace(stack.experiment)],
             )
         ],
     )
     template = entry.node.default_child
     assert isinstance(template, eks.CfnAccessEntry)
-    template.kubernetes_groups = [watchers_group(stack.experiment)]
+    template.kubernetes_groups = [naming.watchers_group(stack.experiment)]
 
 
 def _measure(results: str, experiment: Experiment) -> Statements:
     """Publish metrics in one namespace; read large plans; store runs under one prefix, and read them to resume."""
-    prefixes = (PLANS_PREFIX, RESULTS_PREFIX)
+    prefixes = (naming.PLANS_PREFIX, naming.RESULTS_PREFIX)
     # The action has no resource type; the condition limits it:
     # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/iam-cw-condition-keys-namespace.html
-    own = {"StringEquals": {"cloudwatch:namespace": metrics_namespace(experiment)}}
+    own = {"StringEquals": {"cloudwatch:namespace": naming.metrics_namespace(experiment)}}
     listed = {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}}
     return [
         allow("cloudwatch:PutMetricData", "*", sid="PublishMetrics", where=own),
         allow("s3:ListBucket", results, where=listed),
         allow("s3:GetObject", *(f"{results}/{prefix}*" for prefix in prefixes)),
-        _write(results, RESULTS_PREFIX),
+        _write(results, naming.RESULTS_PREFIX),
     ]
 
 

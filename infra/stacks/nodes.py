@@ -16,22 +16,10 @@ from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from experiment import Experiment
+from experiment import Experiment, naming
 from experiment.catalogue.node_images import images_of
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import NEURON_VOLUME_GIB, SYSTEM_NODES, SYSTEM_VOLUME_GIB
-from experiment.naming import (
-    NEURON_TAINT_KEY,
-    NODE_ROLE_LABEL,
-    cluster_name,
-    daily_schedule,
-    driver_label,
-    neuron_nodegroup,
-    off_role_name,
-    role_label,
-    schedule_group,
-    system_nodegroup,
-)
 from infra.deployment_file import Lasting
 from infra.off_schedules import off_expressions
 from infra.stacks.experiment_stack import (
@@ -178,7 +166,7 @@ def add_system_nodes(
         nodes,
         experiment,
         lasting,
-        name=system_nodegroup(experiment),
+        name=naming.system_nodegroup(experiment),
         volume=root_volume(gib=SYSTEM_VOLUME_GIB),
         launch={},
         cluster=cluster,
@@ -189,7 +177,7 @@ def add_system_nodes(
         desired_size=SYSTEM_NODES,
         max_size=SYSTEM_NODES + 1,
         subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
-        labels={NODE_ROLE_LABEL: role_label(experiment, "system")},
+        labels={naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")},
     )
     return nodes
 
@@ -215,12 +203,13 @@ class NeuronNodes(Construct):
         wanted, image, instance = experiment.cluster.nodes, experiment.node_image, experiment.instance
         assert image is not None, "experiments without Neuron devices are not deployed"
         zone = experiment.cluster.trn2_zone
+        taint = eks.TaintSpec(key=naming.NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)
         in_zone = [subnet for subnet in vpc.private_subnets if subnet.availability_zone == zone]
         self.group = _node_group(
             self,
             experiment,
             lasting,
-            name=neuron_nodegroup(experiment),
+            name=naming.neuron_nodegroup(experiment),
             volume=root_volume(
                 **{"gib": NEURON_VOLUME_GIB} if instance.scratch_gib > 0 else _VOLUME_WITHOUT_NVME
             ),
@@ -246,10 +235,10 @@ class NeuronNodes(Construct):
             # One zone: reservations and EFA live in one.
             subnets=ec2.SubnetSelection(subnets=in_zone),
             labels={
-                NODE_ROLE_LABEL: role_label(experiment, "neuron"),
-                **driver_label(experiment.baseline.serving.allocation),
+                naming.NODE_ROLE_LABEL: naming.role_label(experiment, "neuron"),
+                **naming.driver_label(experiment.baseline.serving.allocation),
             },
-            taints=[eks.TaintSpec(key=NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)],
+            taints=[taint],
             # EKS replaces a node ten minutes after the monitoring agent reports a hardware fault of a Neuron device, and
             # after half an hour without a ready kubelet; else it would bill on. In groups of up to five nodes no share of
             # unhealthy ones stops this (https://docs.aws.amazon.com/eks/latest/userguide/node-repair.html).
@@ -347,7 +336,7 @@ class TimeToLive(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
         super().__init__(scope, construct_id)
-        group = scheduler.CfnScheduleGroup(self, "Group", name=schedule_group(experiment))
+        group = scheduler.CfnScheduleGroup(self, "Group", name=naming.schedule_group(experiment))
         failures = sqs.Queue(
             self,
             "Failures",
@@ -360,8 +349,8 @@ class TimeToLive(Construct):
         # In the spelling of Scheduler's universal targets, which capitalize the API's names
         # (https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html).
         no_nodes = {
-            "ClusterName": cluster_name(experiment),
-            "NodegroupName": neuron_nodegroup(experiment),
+            "ClusterName": naming.cluster_name(experiment),
+            "NodegroupName": naming.neuron_nodegroup(experiment),
             "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
         }
         target = scheduler.CfnSchedule.TargetProperty(
@@ -375,14 +364,14 @@ class TimeToLive(Construct):
         )
         first, again = off_expressions(experiment)
         for construct_id, expression, name in (
-            ("Daily", first, daily_schedule(experiment)),
+            ("Daily", first, naming.daily_schedule(experiment)),
             ("DailyAgain", again, None),
         ):
             schedule = scheduler.CfnSchedule(
                 self,
                 construct_id,
                 name=name,
-                group_name=schedule_group(experiment),
+                group_name=naming.schedule_group(experiment),
                 schedule_expression=expression,
                 schedule_expression_timezone="UTC",
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
@@ -396,17 +385,17 @@ class TimeToLive(Construct):
         # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
         own = {
             "aws:SourceAccount": account,
-            "aws:SourceArn": f"arn:aws:scheduler:{here}:schedule-group/{schedule_group(experiment)}",
+            "aws:SourceArn": f"arn:aws:scheduler:{here}:schedule-group/{naming.schedule_group(experiment)}",
         }
         role = iam.Role(
             self,
             "Off",
-            role_name=off_role_name(experiment),
+            role_name=naming.off_role_name(experiment),
             description=f"sets the Neuron nodes of {experiment.name} to zero",
             assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": own}),
         )
         # The last part is an id that EKS assigns.
-        group = f"nodegroup/{cluster_name(experiment)}/{neuron_nodegroup(experiment)}/*"
+        group = f"nodegroup/{naming.cluster_name(experiment)}/{naming.neuron_nodegroup(experiment)}/*"
         for sid, action, resource in (
             ("EmptyTheGroup", "eks:UpdateNodegroupConfig", f"arn:aws:eks:{here}:{group}"),
             ("KeepWhatFailed", "sqs:SendMessage", failures.queue_arn),

@@ -13,18 +13,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from experiment import Experiment
+from experiment import Experiment, naming
 from experiment.forms import INSTALLABLE
-from experiment.naming import (
-    AUTOSCALER_NAMESPACE,
-    AUTOSCALER_OPERATOR,
-    NODE_ROLE_LABEL,
-    container_insights_log_groups,
-    driver_label,
-    namespace,
-    neuron_release,
-    role_label,
-)
 from infra.pins import ADDON_VERSIONS, AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
 
@@ -94,7 +84,7 @@ class ManagedAddons(Construct):
         # The add-on would make these groups itself, without a limit on how long they keep logs.
         groups = [
             logs.LogGroup(self, name.rpartition("/")[2], log_group_name=name)
-            for name in container_insights_log_groups(experiment)
+            for name in naming.container_insights_log_groups(experiment)
             if OBSERVABILITY in wanted
         ]
         for name, values in AFTER_NODES.items():
@@ -135,7 +125,7 @@ class ManagedAddons(Construct):
         The managed CloudWatchAgentServerPolicy would open every log group, X-Ray and parameters as well.
         """
         here = f"arn:{cdk.Aws.PARTITION}:logs:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
-        groups = [f"{here}:log-group:{name}" for name in container_insights_log_groups(experiment)]
+        groups = [f"{here}:log-group:{name}" for name in naming.container_insights_log_groups(experiment)]
         written = [arn for group in groups for arn in (group, f"{group}:log-stream:*")]
         logging = "logs:CreateLogGroup CreateLogStream DescribeLogStreams PutLogEvents"
         own = {"StringEquals": {"cloudwatch:namespace": "ContainerInsights"}}
@@ -159,10 +149,10 @@ _NEURON_VALUES: dict[str, dict[str, Any]] = {
         "devicePlugin": {"enabled": False},
         "scheduler": {"enabled": False},
         "npd": {"enabled": False},
-        "draDriver": {"enabled": True, "nodeSelector": driver_label("dra")},
+        "draDriver": {"enabled": True, "nodeSelector": naming.driver_label("dra")},
     },
     "device-plugin": {
-        "devicePlugin": {"enabled": True, "nodeSelector": driver_label("device-plugin")},
+        "devicePlugin": {"enabled": True, "nodeSelector": naming.driver_label("device-plugin")},
         "scheduler": {"enabled": True},
         "npd": {"enabled": False},
         "draDriver": {"enabled": False},
@@ -183,7 +173,7 @@ def neuron_values(allocation: str, *, kubernetes: str, system: str = "system") -
     role is `system`."""
     values = copy.deepcopy(_NEURON_VALUES[allocation])
     if values["scheduler"]["enabled"]:
-        place = {"nodeSelector": {NODE_ROLE_LABEL: system}}
+        place = {"nodeSelector": {naming.NODE_ROLE_LABEL: system}}
         image = {"image": {"tag": SCHEDULER_TAGS[kubernetes]}}
         values["scheduler"] |= {**place, "customScheduler": {**place, **image}}
     return values
@@ -201,12 +191,12 @@ def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster
         "Chart",
         cluster=cluster,
         # The provider pulls an OCI chart by its repository alone, but requires a name as well.
-        **NEURON_CHART._asdict() | {"release": neuron_release(experiment)},
+        **NEURON_CHART._asdict() | {"release": naming.neuron_release(experiment)},
         namespace="kube-system",
         values=neuron_values(
             experiment.baseline.serving.allocation,
             kubernetes=experiment.cluster.kubernetes,
-            system=role_label(experiment, "system"),
+            system=naming.role_label(experiment, "system"),
         ),
     )
     return software
@@ -219,16 +209,16 @@ def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: ek
     Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml. That the chart installs, and scales, is not run on AWS.
     """
     scaling = Construct(scope, "Autoscaling")
-    on_system_nodes = {"nodeSelector": {NODE_ROLE_LABEL: role_label(experiment, "system")}}
+    on_system_nodes = {"nodeSelector": {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")}}
     eks.HelmChart(
         scaling,
         "Chart",
         cluster=cluster,
         **AUTOSCALER_CHART._asdict(),
-        namespace=AUTOSCALER_NAMESPACE,
+        namespace=naming.AUTOSCALER_NAMESPACE,
         values={
-            "watchNamespace": namespace(experiment),
-            "operator": {"name": AUTOSCALER_OPERATOR, **on_system_nodes},
+            "watchNamespace": naming.namespace(experiment),
+            "operator": {"name": naming.AUTOSCALER_OPERATOR, **on_system_nodes},
             "metricsServer": on_system_nodes,
             "webhooks": on_system_nodes,
             "permissions": {"operator": {"restrict": {"secret": True}}},
