@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from benchmark.prompt_files import as_line, read_file, texts_of
 from core.command_line import SETTINGS, carried_out
 from core.console import print_text
 from core.findings import Misuse
@@ -148,6 +147,8 @@ def prompts(file: Path, tokenizer: Path | None) -> None:
 
 def print_prompts(file: Path, tokenizer: Path | None) -> None:
     """The prompts of a file as lines, with their tokens where a tokenizer is given. Raises Misuse."""
+    from benchmark.prompt_files import as_line, read_file, texts_of  # `check` starts without it
+
     tokens_of = counter(tokenizer) if tokenizer else None
     read = read_file(file, name=file.name)
     if read.problems:

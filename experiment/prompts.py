@@ -16,7 +16,6 @@ from typing import Any
 
 from benchmark.cell_size import cell_requests
 from benchmark.objectives import counted, planned
-from benchmark.prompt_files import MOST_PROBLEMS, read_file
 from core.edge import shortened
 from core.findings import Finding, Misuse
 from core.labels import WANTED, is_label
@@ -134,6 +133,8 @@ def _asked(text: str, endpoint: str) -> dict[str, Any]:
 
 
 def _from_file(name: str, endpoint: str, folder: Path) -> Read:
+    from benchmark.prompt_files import MOST_PROBLEMS, read_file  # of files alone: `check` starts without it
+
     file = read_file(folder / name, name=name)
     prompts, problems = list[Prompt](), list(file.problems)
     for place, content in file.lines:
