@@ -16,23 +16,23 @@ door = Verbs(
     {
         "run": Verb(f"{_FOLDER}.run_command", "measure arms on the same prompts, then print what to do"),
         "report": Verb(
-            f"{_FOLDER}.report_command:report",
+            f"{_FOLDER}.recorded_commands:report",
             "make summary, page, CSV and llmperf's files again from the raw records, print what to do",
         ),
         "publish": Verb(
-            f"{_FOLDER}.report_command:publish",
+            f"{_FOLDER}.recorded_commands:publish",
             "send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on",
         ),
         "advise": Verb(
-            f"{_FOLDER}.analysis_commands:advise",
+            f"{_FOLDER}.recorded_commands:advise",
             "predict tokens per step and speed-up of every smaller window k, recommend one or what to time next",
         ),
         "compare": Verb(
-            f"{_FOLDER}.analysis_commands:compare",
+            f"{_FOLDER}.recorded_commands:compare",
             "compare two runs of one plan; exit 1 where something became slower",
         ),
         "gate": Verb(
-            f"{_FOLDER}.analysis_commands:gate",
+            f"{_FOLDER}.recorded_commands:gate",
             "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then",
         ),
         "results": Verb(

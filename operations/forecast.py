@@ -15,8 +15,8 @@ import click
 from benchmark.analyse.acceptance.advice import advise, forecast
 from benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
-from benchmark.commands.analysis_commands import points, shares
 from benchmark.commands.cli import Value
+from benchmark.commands.recorded_commands import points, shares
 from benchmark.measure import journal
 from benchmark.plan import Plan
 from benchmark.plan import Prompt as PlannedPrompt

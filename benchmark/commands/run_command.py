@@ -163,7 +163,7 @@ _READ = {
 @cli.options(_LOAD, _OF_LOAD, _READ)
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
-    from benchmark.commands.report_command import reported, show, summarised
+    from benchmark.commands.recorded_commands import reported, show, summarised
     from benchmark.measure import journal
     from benchmark.measure.journal import RawRun
     from benchmark.measure.progress import Progress

@@ -35,7 +35,7 @@ def test_the_package_travels_with_core_and_the_libraries_of_its_image() -> None:
         assert imported(path) <= allowed, path
 
 
-MODULES = ("commands.run_command", "commands.report_command", "measure.rounds")
+MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.commands.report_command import summarised
+from benchmark.commands.recorded_commands import summarised
 from benchmark.commands.run_command import command
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of

@@ -1,0 +1,308 @@
+"""Verbs that read recorded runs: `report` makes all that people and tools read, `publish` sends it to CloudWatch and S3 or shows it to
+Prometheus, `compare` and `gate` set two runs side by side, `advise` says which window to compile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmark.commands import cli
+from benchmark.errors import PlanError
+from core.json_text import json_text
+from core.words import count
+
+if TYPE_CHECKING:
+    from benchmark.measure.journal import RawRun
+    from benchmark.measure.records import RunRecord
+
+
+@click.command(cls=cli.Sectioned)
+@cli.folder()
+@cli.option("--json", "Print the summary as JSON instead of text.")
+@cli.option("--all", "Print every load and cell, why, engines and quality too.")
+@cli.declared("Arms (what `run` was not told)")
+def report(**given: Any) -> int:
+    """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
+    raw = cli.recorded(given["folder"], given)
+    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"])
+
+
+def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
+    """Write all that is made of the records, print the answer, then say where it is; the exit code is that of `show`."""
+    from benchmark.measure.journal import write_whole
+    from benchmark.show import exports, page
+
+    summary = summarised(folder, raw)
+    plan = json_text(raw.sittings[-1].plan.to_dict(), indent=1) + "\n"
+    written = [write_whole(folder / page.PLAN_FILE, plan).name]
+    written += [path.name for path in exports.write_csv(raw, summary, folder)]
+    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(raw, folder)), 'file')})")
+    html = write_whole(folder / page.FILE_NAME, page.render(raw, summary))
+    code = show(summary, as_json=as_json, everything=everything)
+    sys.stdout.flush()
+    print(f"Page: {html}\nBeside it: {', '.join(written)}", file=sys.stderr)
+    return code
+
+
+def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
+    """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
+    from benchmark.analyse.beside import against_published, beside, served_by
+    from benchmark.analyse.decision import decide, is_withheld
+    from benchmark.analyse.summary import summarise, write
+    from benchmark.measure import journal
+
+    raw = raw or journal.read(folder)
+    summary = summarise(raw)
+    summary |= beside(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
+    if not is_withheld(summary):
+        summary |= against_published(folder, summary, raw)
+    summary["decision"] = decide(summary).as_json()
+    write(summary, folder)
+    return summary
+
+
+def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
+    """Print what the summary says to do, or `everything`; 1 where a cell has no answer at all."""
+    from benchmark.show.text import render, render_all
+
+    text = render_all if everything else render
+    print(json_text(summary, indent=1) if as_json else text(summary))
+    return 0 if all(cell["n"] for cell in summary["cells"]) else 1
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Where to listen."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or not int(port) < 65536:
+        raise ValueError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:9400")
+    return host, int(port)
+
+
+@click.command(cls=cli.Sectioned)
+@cli.folder()
+@cli.option("--namespace N", "CloudWatch namespace; needed unless there is --listen.")
+@cli.option("--upload S3", "Also copy the records to s3://bucket/prefix/<run id>/.")
+@cli.option(
+    "--follow",
+    "While the run is on: every minute what is new, and that it is on; until it is told to stop (SIGTERM).",
+)
+@cli.option("--listen HOST:PORT", "With --follow: a page for Prometheus there, at /metrics.", host_and_port)
+@cli.option("--endpoint-url URL", "Another AWS, for rehearsals.")
+@cli.option("--region REGION", "Instead of the configured one.")
+def publish(**given: Any) -> int:
+    """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on."""
+    from benchmark.analyse.sentences import money
+    from benchmark.show.publishing import PRICES, Publisher, aws_client, upload
+
+    run, namespace, target = given["folder"], given["namespace"], given["upload"]
+    if given["listen"] and not given["follow"]:
+        raise PlanError("--listen: shows a run that is on; add --follow")
+    if not (namespace or given["listen"]):
+        raise PlanError(
+            "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
+        )
+    where = {"endpoint_url": given["endpoint_url"], "region": given["region"]}
+    raw = None if given["follow"] else cli.recorded(run)
+    if raw:
+        _refuse_emulated(given, raw.sittings[0])
+    publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report) if namespace else None
+    if raw is None or publisher is None:
+        return _follow(given, publisher)
+    opening, done = raw.sittings[0], publisher.publish(raw)
+    print(
+        f"{publisher.destination}: {count(done.calls, 'call')}, {done.data} data for {done.requests} {opening.provenance} "
+        f"requests; {done.already_there} were there already"
+    )
+    calls = f"{count(done.calls, 'call')} {money(done.calls * 0.01 / 1000)}"
+    metrics = f"{count(len(done.metrics), 'metric')} {money(len(done.metrics) * 0.30)}"
+    billed = "for a whole month (billed for the hours that hold data)"
+    print(f"cost: {calls}, {metrics} {billed}; quoted list prices: {PRICES}")
+    if done.repeated:
+        _report(
+            f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice"
+        )
+    for address in upload(run, target, run_id=opening.run, **where) if target else ():
+        print(address)
+    return 0
+
+
+def _follow(given: Mapping[str, Any], publisher: Any) -> int:
+    from benchmark.show.prometheus_page import Page, served
+    from benchmark.show.publishing import follow, stop_on_signals
+
+    page = Page() if given["listen"] else None
+    with served(page, given["listen"], _report) if page else nullcontext():
+        follow(
+            given["folder"],
+            publisher=publisher,
+            page=page,
+            stop=stop_on_signals(),
+            allowed=partial(_refuse_emulated, given),
+            report=_report,
+        )
+    return 0
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _refuse_emulated(given: Mapping[str, Any], opening: RunRecord) -> None:
+    if opening.provenance == "emulated" and given["namespace"] and not given["endpoint_url"]:
+        raise PlanError(
+            f"{given['folder']}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "
+            "rehearsal with --endpoint-url, or measure real endpoints"
+        )
+
+
+def points(text: str) -> dict[int, float]:
+    """Seconds of a step by window, as in `0=0.045,7=0.0944`."""
+    times = {}
+    for item in text.split(","):
+        k, _, seconds = item.partition("=")
+        times[cli.whole(k)] = cli.number(seconds)
+    if 0 not in times or len(times) < 2:
+        raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
+    return times
+
+
+def shares(text: str) -> dict[str, float]:
+    """Shares by class, as in `chat=3,code=1`; a class may have any name."""
+    parts = [item.rpartition("=") for item in text.split(",")]
+    if wrong := [weight for _, equals, weight in parts if not equals]:
+        raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
+    return {class_.strip(): cli.number(weight) for class_, _, weight in parts}
+
+
+@click.command(cls=cli.Sectioned)
+@cli.folder("old", "OLD", "What `run --out` wrote, before.")
+@cli.folder("new", "NEW", "The same plan, later.")
+@cli.option("--json", "Print JSON instead of tables.")
+def compare(old: Path, new: Path, json: bool) -> int:
+    """Compare two runs of one plan; exit 1 where something became slower."""
+    from benchmark.analyse.runs import compare_runs
+
+    comparison = compare_runs(cli.recorded(old), cli.recorded(new))
+    _print(comparison, "compare.txt", as_json=json)
+    return 1 if comparison["slower"] else 0
+
+
+@click.command(cls=cli.Sectioned)
+@cli.folder("run", "RUN")
+@cli.option("--baseline FOLDER", "An earlier run of the same plan.", Path, required=True)
+@cli.option(
+    "--slower-by SHARE",
+    "More time per output token that passes although it is shown (default: 0.05).",
+    cli.share,
+    default=0.05,
+)
+@cli.option(
+    "--more-errors SHARE", "Rise of an arm's error rate that passes (default: 0.01).", cli.share, default=0.01
+)
+@cli.option("--json", "Print JSON instead of text.")
+def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
+    """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
+    from benchmark.analyse.runs import judge
+
+    judgement = judge(cli.recorded(baseline), cli.recorded(run), slower_by=slower_by, more_errors=more_errors)
+    _print(judgement, "gate.txt", as_json=json)
+    return 1 if judgement["regressions"] else 0
+
+
+@click.command(cls=cli.Sectioned)
+@cli.folder(metavar="[DIR]", required=False)
+@cli.option(
+    "--acceptance FILE",
+    "Instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+    Path,
+)
+@cli.option(
+    "--step-times 0=S,K=S",
+    "Seconds of a decode step on the machine to predict, by window; 0 is plain decoding, for example 0=0.045,7=0.0944.",
+    points,
+)
+@cli.option(
+    "--timed-with ARM|RUN[:ARM]",
+    "Also use the steps of an arm with another window and the same draft: an arm of the run in DIR, or the folder of another "
+    "run, all its speculating arms or the one named behind a colon; may be repeated.",
+    multiple=True,
+)
+@click.option(
+    "--yields",
+    type=click.Choice(("k", "k+1")),
+    help="Most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 for vLLM (default: "
+    "as in the run; k+1 with --acceptance).",
+)
+@cli.option("--k-max N", "The largest window to consider.", lambda text: cli.whole(text, 1))
+@cli.option("--mix CLASS=WEIGHT,...", "Shares of the output tokens (default: equal).", shares)
+@cli.option("--json", "Print JSON instead of tables.")
+@cli.declared("Arms of the run in DIR (what `run` was not told)")
+def advise(**given: Any) -> int:
+    """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
+    from benchmark.analyse.acceptance import advice
+    from benchmark.analyse.acceptance.windows import AdviceOptions, step_times
+    from benchmark.analyse.acceptance.yields import survivals
+
+    run, acceptance, times, timed_with = (
+        given[name] for name in ("folder", "acceptance", "step_times", "timed_with")
+    )
+    if (run is None) == (acceptance is None):
+        raise PlanError("give either DIR or --acceptance FILE, with --step-times for another machine")
+    if times is None and (acceptance or given["yields"]):
+        name = "--acceptance" if acceptance else "--yields"
+        raise PlanError(
+            f"{name}: needs --step-times 0=S,K=S, the seconds of a step of the machine to predict"
+        )
+    if timed_with and (acceptance or times):
+        raise PlanError(
+            "--timed-with: adds to the step times of the run in DIR, which --step-times replaces; give one of the two, with all "
+            "times in it"
+        )
+    raw = cli.recorded(run, given) if run else None
+    arms, runs = _timed(timed_with, raw)
+    wishes = AdviceOptions(
+        k_max=given["k_max"],
+        mix=given["mix"],
+        step_times=step_times(times) if times else None,
+        timed_with=arms,
+        timed_in=runs,
+        unused_drafts=None if given["yields"] is None else int(given["yields"] == "k"),
+    )
+    if raw:
+        predicted = advice.advise(raw, wishes)
+    else:
+        predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
+    _print(predicted, "advise.txt", as_json=given["json"])
+    return 0
+
+
+def _timed(
+    given: Sequence[str], raw: RawRun | None
+) -> tuple[tuple[str, ...], list[tuple[RawRun, str | None]]]:
+    """Arms of the run, and other runs, of each an arm or all."""
+    from benchmark.measure import journal
+
+    own = {arm.name for arm in raw.plan.arms} if raw else set()
+    arms: list[str] = []
+    runs: list[tuple[RawRun, str | None]] = []
+    for value in given:
+        path, colon, arm = value.rpartition(":")
+        if value not in own and Path(value).is_dir():
+            runs.append((journal.read(Path(value)), None))
+        elif value not in own and colon and Path(path).is_dir():
+            runs.append((journal.read(Path(path)), arm))
+        else:
+            arms.append(value)
+    return tuple(arms), runs
+
+
+def _print(content: Mapping[str, Any], template: str, *, as_json: bool) -> None:
+    from benchmark.show.text import filled
+
+    print(json_text(content, indent=1) if as_json else filled(template, **content))
