@@ -160,16 +160,14 @@ def run_price(
     *,
     to_compile: int | None = None,
     hours: float | None = None,
-    items: Iterable[Item] | None = None,
 ) -> RunPrice:
     """Of a run in which `to_compile` artifacts do not exist yet (default: none of its arms' exists).
 
-    Predicted from assumptions that the parts name; `hours` replaces the prediction, `items` the prices of the list.
+    Predicted from assumptions that the parts name; `hours` replaces the prediction.
     """
     parts = () if hours is not None else _parts(experiment, to_compile)
     length = sum(part.hours for part in parts) if hours is None else hours
-    usd_per_hour = per_hour(running(experiment) if items is None else items)
-    return RunPrice(parts=parts, hours=length, usd=length * usd_per_hour)
+    return RunPrice(parts=parts, hours=length, usd=length * per_hour(running(experiment)))
 
 
 def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, worst: bool = False) -> float:

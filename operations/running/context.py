@@ -52,7 +52,7 @@ _RENEW_EVERY = timedelta(minutes=1)
 def predicted_h(experiment: Experiment, step: str, *, to_compile: int | None = None) -> float:
     """Trn2 hours that the price of a run assumes for a step; 0 where it assumes nothing."""
     name, _, number = step.partition("-")
-    parts = run_price(experiment, to_compile=to_compile, items=()).parts
+    parts = run_price(experiment, to_compile=to_compile).parts
     hours = {part.step: part.hours for part in parts}
     assumed = hours.get({"nodes": "nodes start", "arms": "load"}.get(name, name), 0.0)
     return assumed / len(rounds(experiment)) if number else assumed
