@@ -133,16 +133,6 @@ def test_the_token_program_ends_in_one_line_without_credentials() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_tunnel_keeps_the_name_that_the_certificate_has() -> None:
-    described = {"name": "c", "endpoint": f"https://{HOST}", "certificateAuthority": {"data": "Q0E="}}
-    found = kubeconfig(described, region="us-east-2", server="https://127.0.0.1:8443", host=HOST)
-    assert found["clusters"][0]["cluster"] == {
-        "server": "https://127.0.0.1:8443",
-        "certificate-authority-data": "Q0E=",
-        "tls-server-name": HOST,
-    }
-
-
 OPENS = '#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_SSM_START_SESSION_RESPONSE" > "{log}"\necho\necho "Port 1 opened for sessionId me."\necho "Waiting for connections..."\nexec sleep 600\n'
 REFUSES = '#!/bin/sh\necho "TargetNotConnected: i-1 is not connected"\nexit 255\n'
 
@@ -192,6 +182,10 @@ def test_a_session_is_opened_through_the_way_in_and_ended(
     log = plugin(tmp_path, OPENS, monkeypatch)
     account = Account(online=True)
     with access.into(experiment, account.aws(), host=HOST) as server:
+        described = {"name": "c", "endpoint": f"https://{HOST}", "certificateAuthority": {"data": "Q0E="}}
+        config = kubeconfig(described, region="us-east-2", server=server, host=HOST)
+        cluster = {"server": server, "certificate-authority-data": "Q0E=", "tls-server-name": HOST}
+        assert config["clusters"][0]["cluster"] == cluster, "it keeps the name that the certificate has"
         name, region, action, _profile, request, endpoint, session = log.read_text().splitlines()
     assert name == "AWS_SSM_START_SESSION_RESPONSE", "and no token, since everybody may read command lines"
     assert json.loads(session) == SESSION

@@ -20,8 +20,9 @@ from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws, AwsError, translate
 from operations.cloud.cloudformation import deploy_command
 from tests.conftest import ROOT
+from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
-from tests.operations.clients import make_stacks, shared_client, stack_names
+from tests.operations.clients import REGION, make_stacks, shared_client, stack_names
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -86,6 +87,28 @@ def test_calls_and_pages_raise_nothing_else(account: None) -> None:
     stacks = Aws("us-east-2").client("cloudformation")
     with pytest.raises(AwsError, match="cloudformation:DescribeStackEvents"):
         list(stacks.every("describe_stack_events", "StackEvents", StackName="none"))
+
+
+CALLS = {
+    "cloudformation": "describe_stacks",
+    "cloudwatch": "describe_alarms",
+    "ec2": "describe_regions",
+    "eks": "list_clusters",
+    "s3": "list_buckets",
+    "scheduler": "list_schedules",
+    "sts": "get_caller_identity",
+}
+"""One of each protocol."""
+
+
+@pytest.mark.parametrize("service", CALLS)
+def test_no_page_with_status_200_is_taken_for_an_answer_of_aws(service: str, account: None) -> None:
+    calls = Aws(REGION, make_client=shared_client).client(service)
+    for kind, body in BODIES.items():
+        with in_place_of(Foreign(body)), pytest.raises(AwsError) as caught:
+            getattr(calls, CALLS[service])()
+        says = "s3:ListBuckets" if service == "s3" else "unexpected answer, not from AWS"
+        assert (says in str(caught.value), str(caught.value).isprintable()) == (True, True), kind
 
 
 def test_throttling_is_retried_before_it_is_told(credentials: None) -> None:

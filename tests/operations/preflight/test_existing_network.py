@@ -99,35 +99,28 @@ def found(built: Built, experiment: Experiment, aws: Aws) -> Found:
     return lambda **said: judged(built.within(experiment, **said), aws)
 
 
-def test_a_network_of_our_own_is_not_asked_about(experiment: Experiment, aws: Aws) -> None:
-    assert ExistingVpc(experiment, aws).checks() == {}
-
-
-def test_a_whole_vpc_is_fine_and_s3_by_the_nat_gateway_is_remarked(built: Built, found: Found) -> None:
+def test_a_whole_vpc_is_fine_and_s3_by_the_nat_gateway_is_remarked(
+    built: Built, found: Found, experiment: Experiment, aws: Aws
+) -> None:
+    assert ExistingVpc(experiment, aws).checks() == {}, "a network of our own is not asked about"
     told = found()
     each = [f"{what} {zone}" for zone in ZONES for what in ("subnet", "addresses", "way out")]
     assert [*told] == ["vpc", *each, "endpoints"]
     assert {one.state for one in told.values()} == {State.FINE}, told
     of = r"has 101[89] free addresses; needed: 176 \(16 for the control plane, 60 for system nodes, 100 for Trn2 nodes\)"
     assert re.search(of, told["addresses us-east-2a"].why)
+    joins = found(existing="platform")["addresses us-east-2a"].why
+    assert "needed: 160 (60 for system nodes, 100 for Trn2 nodes)" in joins, "for what it brings"
+    assert found(existing="platform", nodes_of="other")["addresses us-east-2a"].why.endswith("needed: 0")
     assert "S3" not in told["way out us-east-2a"].why
     (endpoint,) = built.ec2.describe_vpc_endpoints()["VpcEndpoints"]
     built.ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint["VpcEndpointId"]])
     way_out = found()["way out us-east-2b"]
     assert (way_out.state, "a gateway endpoint costs nothing" in way_out.why) == (State.FINE, True)
-
-
-def test_who_joins_others_needs_addresses_for_what_it_brings(found: Found) -> None:
-    told = found(existing="platform")["addresses us-east-2a"].why
-    assert "needed: 160 (60 for system nodes, 100 for Trn2 nodes)" in told
-    assert found(existing="platform", nodes_of="other")["addresses us-east-2a"].why.endswith("needed: 0")
-
-
-def test_a_small_subnet_is_named_with_what_is_needed(aws: Aws, experiment: Experiment) -> None:
-    told = judged(Built(networks=("10.7.0.0/25", "10.7.4.0/25")).within(experiment), aws)
-    assert re.search(r"has 12\d free addresses; needed: 176", told["addresses us-east-2a"].why)
-    assert told["addresses us-east-2a"].state is State.FINDING
-    assert told["addresses us-east-2b"].state is State.FINE  # no Trn2 node starts there
+    small = judged(Built(networks=("10.7.0.0/25", "10.7.4.0/25")).within(experiment), aws)
+    assert re.search(r"has 12\d free addresses; needed: 176", small["addresses us-east-2a"].why)
+    assert small["addresses us-east-2a"].state is State.FINDING
+    assert small["addresses us-east-2b"].state is State.FINE, "no Trn2 node starts there"
 
 
 def test_what_is_elsewhere_is_named_with_where_it_is(
