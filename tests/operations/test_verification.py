@@ -48,6 +48,8 @@ NODE: dict[str, Any] = {
         },
     },
 }
+DAEMONS = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
+"""The network, names, roles and buckets of every pod here rest on these."""
 DEVICE_CLASS = {"metadata": {"name": "neuron.aws.com"}}
 
 
@@ -103,7 +105,7 @@ PASSES = Play(says=("a warning of the image", *_said(*on_node.CHECKS)), ends="Co
 def as_assumed(experiment: Experiment) -> ApiServer:
     """A cluster with all that is expected of it, and the CronJobs of the proof."""
     server, place = ApiServer(), namespace(experiment)
-    daemons = [daemon(name) for name in checks.ON_EVERY_NODE]
+    daemons = [daemon(name) for name in DAEMONS]
     for kind, items in (("nodes", [NODE]), ("deviceclasses", [DEVICE_CLASS]), ("pods", daemons)):
         for item in copy.deepcopy(items):
             server.put(kind, item["metadata"]["name"], item, namespace="kube-system")
@@ -173,6 +175,10 @@ def _without(kind: str) -> Depart:
     return lambda api: api.objects.pop(next(key for key in api.objects if key[0] == kind))
 
 
+def _without_daemon(name: str) -> Depart:
+    return lambda api: api.objects.pop(("pods", "kube-system", f"{name}-ip-10-0-1-2"))
+
+
 READY, SIZE, DEVICES, DAEMON = "nodes-ready", "node-size", "device-attributes", "daemons-ready"
 LESS = "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892"
 DESCRIBE = "kubectl -n kube-system describe daemonset aws-node"
@@ -200,7 +206,7 @@ DEPARTURES: list[tuple[Depart, str, str, str]] = [
     (_slice(lambda spec: spec.update(driver="gpu.example.com")), DEVICES, "0 devices published", "dmesg"),
     (_daemon(status=NOT_READY), DAEMON, NONE_READY, DESCRIBE),
     (_daemon(spec={"nodeName": "of-somebody-else"}), DAEMON, NONE_READY, "aws eks describe-addon"),
-    (_without("pods"), DAEMON, NONE_READY, "the add-on"),
+    *((_without_daemon(name), DAEMON, NONE_READY, f"describe daemonset {name}") for name in DAEMONS),
 ]
 
 

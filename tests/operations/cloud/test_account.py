@@ -14,7 +14,7 @@ from botocore import exceptions as faults
 
 from experiment import Experiment
 from experiment.model import Network
-from experiment.naming import STALE_TAG, artifact_path, bucket
+from experiment.naming import artifact_path, bucket
 from infra.deployment_file import KEYS
 from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws, AwsError, translate
@@ -246,7 +246,7 @@ def tagged(compiled: World, aws: Aws) -> Tagged:
 
     def found() -> set[str]:
         s3, name = compiled.client("s3"), bucket(compiled.experiment, "artifacts", aws.account)
-        wanted = dict(zip(("Key", "Value"), STALE_TAG, strict=True))
+        wanted = {"Key": "lifecycle", "Value": "stale"}  # as buckets carry it since their first deployment
         return {
             key
             for key in compiled.stored("artifacts")
