@@ -120,9 +120,14 @@ class Endpoint:
             raise RequestError(f"body: not valid JSON ({error})") from None
         generation = parse_generation(body, self._arm, chat=chat)
         id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
-        dialect = Dialect(chat=chat, id=id_, model=generation.model, created=int(time.time()))
+        dialect = Dialect(
+            chat=chat, id=id_, model=generation.model or self._arm.served_names[0], created=int(time.time())
+        )
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        prompt, texts, sent = generation.prompt_tokens, list[str](), 0
+        options, prompt = generation.stream_options, generation.prompt_tokens
+        at_end = bool(options and options.include_usage)
+        each = bool(options and options.include_usage and options.continuous_usage_stats)
+        texts, sent = list[str](), 0
         reason: str | None = None
 
         async def write(payload: Payload, *, used: bool) -> None:
@@ -134,16 +139,16 @@ class Endpoint:
             async for output in outputs:
                 if generation.stream and output.first:
                     for payload in dialect.opening():
-                        await write(payload, used=generation.continuous_usage)
+                        await write(payload, used=each)
                 sent, reason = sent + output.tokens, output.finish_reason
                 if generation.stream:
-                    await write(dialect.chunk(output.text, reason), used=generation.continuous_usage)
+                    await write(dialect.chunk(output.text, reason), used=each)
                 else:
                     texts.append(output.text)
         if not generation.stream:
             whole = dialect.whole("".join(texts), reason)
             return web.json_response({**whole, "usage": usage(prompt, sent)})
-        if generation.include_usage:
+        if at_end:
             await write(dialect.closing(), used=True)
         await response.write(DONE)
         return response

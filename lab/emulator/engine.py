@@ -157,14 +157,15 @@ class Engine:
                 self._deliver(sequence, tokens, loop.time())
 
     def _sequence(self, generation: Generation) -> Sequence:
-        task, seed = generation.task, generation.seed
-        seed = self._classes.seed if seed is None else seed
-        most, endless = generation.max_tokens, generation.ignore_eos
+        task, most = generation.task, generation.most_tokens(self._arm)
+        seed = generation.seed if type(generation.seed) is int else self._classes.seed
         return Sequence(
-            answer=write_answer(task, self._classes.of(task), max_tokens=most, ignore_eos=endless),
+            answer=write_answer(
+                task, self._classes.of(task), max_tokens=most, ignore_eos=bool(generation.ignore_eos)
+            ),
             prompt_tokens=generation.prompt_tokens,
             acceptance=self._acceptance(task, Draws(seed, f"difficulty of {task}").at(0)),
-            draws=Draws(seed, generation.prompt),
+            draws=Draws(seed, generation.prompt_text),
             arrival_s=asyncio.get_running_loop().time(),
         )
 

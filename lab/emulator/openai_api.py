@@ -87,40 +87,14 @@ class RequestError(Exception):
         self.payload: Payload = error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """One request for tokens."""
-
-    model: str
-    prompt: str
-    """Everything the model reads; acceptance is drawn from it."""
-    task: str
-    """The last user message, or the whole prompt of a completion; its class and its answer follow from it."""
-    max_tokens: int
-    ignore_eos: bool
-    seed: int | None
-    stream: bool
-    include_usage: bool
-    continuous_usage: bool
-    """Usage on every chunk; vLLM gives it only together with `include_usage`."""
-
-    @property
-    def prompt_tokens(self) -> int:
-        return prompt_tokens(self.prompt)
-
-
 class _StreamOptions(BaseModel):
     include_usage: bool = False
     continuous_usage_stats: bool = False
+    """Usage on every chunk; vLLM gives it only together with `include_usage`."""
 
 
-class _Message(BaseModel):
-    role: str
-    content: Any = None
-
-
-class _Body(BaseModel):
-    """What both endpoints take; null counts as absent, as in vLLM."""
+class Generation(BaseModel):
+    """One request for tokens, as both endpoints take it; null counts as absent, as in vLLM."""
 
     model_config = ConfigDict(strict=True)
 
@@ -131,16 +105,55 @@ class _Body(BaseModel):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
 
+    @property
+    def prompt_text(self) -> str:
+        """Everything the model reads; acceptance is drawn from it."""
+        raise NotImplementedError
 
-class _Chat(_Body):
+    @property
+    def task(self) -> str:
+        """The last user message, or the whole prompt of a completion; its class and its answer follow from it."""
+        return self.prompt_text
+
+    @property
+    def prompt_tokens(self) -> int:
+        return prompt_tokens(self.prompt_text)
+
+    def most_tokens(self, arm: ServedArm) -> int:
+        """Tokens that the answer may have; chat fills the context of the `arm` where the request does not say."""
+        return self.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS
+
+
+class _Message(BaseModel):
+    role: str
+    content: Any = None
+
+
+class _Chat(Generation):
     messages: Annotated[tuple[_Message, ...], Field(strict=False, min_length=1)]
     max_completion_tokens: PositiveInt | None = None
 
+    @property
+    def prompt_text(self) -> str:
+        return "\n".join(one.content for one in self.messages if isinstance(one.content, str))
 
-class _Completion(_Body):
+    @property
+    def task(self) -> str:
+        return last_user_text([message.model_dump() for message in self.messages])
+
+    def most_tokens(self, arm: ServedArm) -> int:
+        filled = max(1, arm.max_model_len - self.prompt_tokens)
+        return self.max_completion_tokens or self.max_tokens or filled
+
+
+class _Completion(Generation):
     """The emulator takes neither token ids nor several prompts."""
 
     prompt: Annotated[str, Field(min_length=1)]
+
+    @property
+    def prompt_text(self) -> str:
+        return self.prompt
 
 
 def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generation:
@@ -155,35 +168,14 @@ def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generati
         raise RequestError(f"{name}: {content.get(name)!r}; {first['msg']}") from None
     if body.stream_options and not body.stream:
         raise RequestError("stream_options: allowed only together with stream=true")
-    model = arm.served_names[0] if body.model is None else body.model
-    if model not in arm.served_names:
-        raise RequestError(f"The model `{model}` does not exist.", status=404, kind="NotFoundError")
-    if isinstance(body, _Chat):
-        messages = [message.model_dump() for message in body.messages]
-        texts = [message["content"] for message in messages if isinstance(message["content"], str)]
-        prompt, task = "\n".join(texts), last_user_text(messages)
-        filled = max(1, arm.max_model_len - prompt_tokens(prompt))
-        most = body.max_completion_tokens or body.max_tokens or filled
-    else:
-        prompt = task = body.prompt
-        most = body.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS
-    if (needed := prompt_tokens(prompt) + most) > arm.max_model_len:
+    if body.model is not None and body.model not in arm.served_names:
+        raise RequestError(f"The model `{body.model}` does not exist.", status=404, kind="NotFoundError")
+    if (needed := body.prompt_tokens + body.most_tokens(arm)) > arm.max_model_len:
         raise RequestError(
             f"This model's maximum context length is {arm.max_model_len} tokens, but the request needs {needed}: "
-            f"{needed - most} (estimated) for the prompt, {most} to generate. Shorten either."
+            f"{body.prompt_tokens} (estimated) for the prompt, {body.most_tokens(arm)} to generate. Shorten either."
         )
-    options = body.stream_options or _StreamOptions()
-    return Generation(
-        model=model,
-        prompt=prompt,
-        task=task,
-        max_tokens=most,
-        ignore_eos=bool(body.ignore_eos),
-        seed=body.seed if type(body.seed) is int else None,
-        stream=bool(body.stream),
-        include_usage=options.include_usage,
-        continuous_usage=options.include_usage and options.continuous_usage_stats,
-    )
+    return body
 
 
 def event(payload: Payload) -> bytes:
