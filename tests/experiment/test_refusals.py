@@ -131,40 +131,19 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "the file is empty"),
-        ("a: [", "is not valid YAML at line"),
         ("- 1\n- 2", "not a mapping"),
-        ("a: &a [*a]", "nests without end"),
-        ("[" * 200_000, "nests more than 20 levels"),
-        (
-            "\n".join(
-                f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(9))}]" if n else "a0: &a0 [1]"
-                for n in range(9)
-            ),
-            "more than 20 aliases",
-        ),
-        ("description: 2024-13-45", "a value that YAML cannot read"),
-        ("seed: " + "9" * 5000, "a number of 5000 characters"),
-        ("a: !!int abc", "has the tag '!!int' at line 1"),
         ("version: 1\n2: 3", "2 is a key that is not text"),
-        ("a: " + "x" * 2**20, "is larger than 1 MiB"),
         ("version: 1\nname: x\nname: y", ":3: name: the key appears twice, on lines 2 and 3; keep one"),
-        (
-            "version: 1\n" + "name: x\n" * 9000,
-            "the key appears 9000 times, on lines 2, 3, 4, 5 and 8996 more",
-        ),
-        (b"\xff\xfe\x00", "is not UTF-8"),
+        ("a: [", "is not valid YAML at line"),
         (None, "cannot be read: No such file"),
     ],
 )
-def test_unreadable_files_are_refused(tmp_path: Path, text: str | bytes | None, words: str) -> None:
+def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "broken.yaml"
     if text is not None:
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-    with pytest.raises(InvalidExperiment, match=words) as caught:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidExperiment, match=words):
         load(path)
-    places = [one.where for one in caught.value.findings]
-    assert len(set(places)) == len(places), "a key that stands very often is said once"
 
 
 def test_every_problem_is_reported_at_once_with_the_line_of_the_file_and_in_its_order(
