@@ -164,14 +164,12 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
         notifies=False,
     )
     silence = _silence(experiment, "no-requests", QUIET_PERIODS)
-    both = CompositeAlarm(
-        name=f"{experiment.name}-no-data",
-        message="A benchmark run is on, and no request has finished for "
-        f"{QUIET_PERIODS * PERIOD_S // 60} minutes: the pod is gone, an arm hangs, or nothing is published. When the "
-        "run is over, ./trnspec scale 0 says so.",
-        parts=(active.name, silence.name),
+    message = (
+        f"A benchmark run is on, and no request has finished for {QUIET_PERIODS * PERIOD_S // 60} minutes: the pod is gone, an arm "
+        "hangs, or nothing is published. When the run is over, ./trnspec scale 0 says so."
     )
-    return active, silence, both
+    parts = (active.name, silence.name)
+    return active, silence, CompositeAlarm(name=f"{experiment.name}-no-data", message=message, parts=parts)
 
 
 def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
@@ -189,13 +187,12 @@ def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
         missing_because="no cluster, or no agent in it: nothing is known, and the daily switch-off acts anyway",
         notifies=False,
     )
-    both = CompositeAlarm(
-        name=f"{experiment.name}-paid-node-idle",
-        message=f"Trn2 nodes have run for {IDLE_PERIODS * PERIOD_S // 60} minutes without a finished request. "
-        "Expected while weights are compiled; otherwise set the group of Trn2 nodes to 0.",
-        parts=(paid.name, silence.name),
+    message = (
+        f"Trn2 nodes have run for {IDLE_PERIODS * PERIOD_S // 60} minutes without a finished request. "
+        "Expected while weights are compiled; otherwise set the group of Trn2 nodes to 0."
     )
-    return silence, paid, both
+    name, parts = f"{experiment.name}-paid-node-idle", (paid.name, silence.name)
+    return silence, paid, CompositeAlarm(name=name, message=message, parts=parts)
 
 
 def _failed_switch_off(experiment: Experiment) -> MetricAlarm:

@@ -297,43 +297,29 @@ class PipelineStack(cdk.Stack):
         return role
 
 
+_ARTIFACTS = (
+    "CDK's grant on the one bucket and key of the pipeline's artifacts, whose keys are not known beforehand"
+)
+_REPORTS = "CDK lets a pipeline's builds publish test reports; the group belongs to the build"
+_DEPLOYS = "a condition admits roles that carry the tag of the bootstrap, in the pipeline's own account"
+_READS = "CDK reads the state of its own stack and whether the bucket of the bootstrap exists"
+_BUILDS = "CDK lets publishing see, start and stop builds; a statement beside it denies the last two"
+_LOGS = "one role publishes all assets, and CDK names their logs when it knows how many there are"
+_CREATED = r"Resource::arn:aws:(logs|codebuild):.*:(log-group:/aws/codebuild|report-group)/\*"
+_ANYWHERE = r"/(Pipeline/Role$|Source/|Build/|UpdatePipeline/|Assets/)"
 _KEPT = (
-    (
-        r"/(Pipeline/Role$|Source/|Build/|UpdatePipeline/|Assets/)",
-        "CDK's grant on the one bucket and key of the pipeline's artifacts, whose keys are not known beforehand",
-        (r"Action::(s3|kms):.*\*", r"Resource::<Artifacts\w*\.Arn>/\*"),
-    ),
-    (r"/(Build|UpdatePipeline)/", OWN_LOGS, (BUILD_LOGS,)),
-    (
-        r"/(Build|UpdatePipeline)/",
-        "CDK lets a pipeline's builds publish test reports; the group belongs to the build",
-        (r"Resource::arn:aws:codebuild:.*:report-group/<.*>-\*",),
-    ),
-    (
-        "/UpdatePipeline/",
-        "a condition admits roles that carry the tag of the bootstrap, in the pipeline's own account",
-        (r"Resource::arn:\*:iam::\d{12}:role/\*",),
-    ),
-    (
-        "/UpdatePipeline/",
-        "CDK reads the state of its own stack and whether the bucket of the bootstrap exists",
-        (r"Resource::\*",),
-    ),
-    (
-        "/Assets/",
-        "CDK lets publishing see, start and stop builds; a statement beside it denies the last two",
-        (r"Resource::\*",),
-    ),
-    (
-        "/Assets/",
-        "one role publishes all assets, and CDK names their logs when it knows how many there are",
-        (r"Resource::arn:aws:(logs|codebuild):.*:(log-group:/aws/codebuild|report-group)/\*",),
-    ),
+    (_ANYWHERE, _ARTIFACTS, r"Action::(s3|kms):.*\*", r"Resource::<Artifacts\w*\.Arn>/\*"),
+    (r"/(Build|UpdatePipeline)/", OWN_LOGS, BUILD_LOGS),
+    (r"/(Build|UpdatePipeline)/", _REPORTS, r"Resource::arn:aws:codebuild:.*:report-group/<.*>-\*"),
+    ("/UpdatePipeline/", _DEPLOYS, r"Resource::arn:\*:iam::\d{12}:role/\*"),
+    ("/UpdatePipeline/", _READS, r"Resource::\*"),
+    ("/Assets/", _BUILDS, r"Resource::\*"),
+    ("/Assets/", _LOGS, _CREATED),
 )
 """What CDK grants the roles of the pipeline, by their place; why it stays; what the rule names."""
 
 
 def _acknowledge(role: iam.Role, path: str) -> None:
-    for place, reason, named in _KEPT:
+    for place, reason, *named in _KEPT:
         if re.search(place, path):
             acknowledge(role, "IAM5", reason, *named)

@@ -145,9 +145,7 @@ class DeliveryRoleStack(ExperimentStack):
         self, scope: Construct, *, stage: StageConfiguration, starts_nodes: bool, key: kms.IKey
     ) -> None:
         experiment, described = stage.experiment, "role of the delivery's steps"
-        super().__init__(
-            scope, "delivery-role", experiment=experiment, lasting=stage.lasting, description=described
-        )
+        super().__init__(scope, "delivery-role", described, experiment=experiment, lasting=stage.lasting)
         self._role = iam.Role(
             self,
             "Role",
@@ -231,9 +229,7 @@ class DeliveryStack(ExperimentStack):
         made: Made,
     ) -> None:
         experiment, described = stage.experiment, "steps of the delivery"
-        super().__init__(
-            scope, "delivery", experiment=experiment, lasting=stage.lasting, description=described
-        )
+        super().__init__(scope, "delivery", described, experiment=experiment, lasting=stage.lasting)
         vpc = self.network(made.vpc)
         cluster = self.cluster_of(made.cluster, vpc)
         source = s3_assets.Asset(

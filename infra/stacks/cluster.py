@@ -132,7 +132,7 @@ class ClusterStack(ExperimentStack):
     def __init__(
         self, scope: Construct, *, experiment: Experiment, lasting: Lasting, made: ec2.IVpc | None
     ) -> None:
-        super().__init__(scope, "cluster", experiment=experiment, lasting=lasting, description="EKS cluster")
+        super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, lasting=lasting)
         vpc = self.network(made)
         control_plane = self._control_plane(vpc)
         for principal in lasting.admins:

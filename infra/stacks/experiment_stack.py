@@ -42,7 +42,7 @@ class ExperimentStack(cdk.Stack):
     """
 
     def __init__(
-        self, scope: Construct, part: str, *, experiment: Experiment, lasting: Lasting, description: str
+        self, scope: Construct, part: str, description: str, *, experiment: Experiment, lasting: Lasting
     ) -> None:
         name = stack_name(experiment, part)
         super().__init__(

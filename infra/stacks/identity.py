@@ -37,8 +37,7 @@ class IdentityStack(ExperimentStack):
         store: ModelStore,
         lasting: Lasting,
     ) -> None:
-        described = "identity of the pods"
-        super().__init__(scope, "identity", experiment=experiment, lasting=lasting, description=described)
+        super().__init__(scope, "identity", "identity of the pods", experiment=experiment, lasting=lasting)
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )

@@ -26,7 +26,7 @@ class NetworkStack(ExperimentStack):
     asks for (one), S3 without that way, and on request the other services of AWS as well."""
 
     def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
-        super().__init__(scope, "network", experiment=experiment, lasting=lasting, description="network")
+        super().__init__(scope, "network", "network", experiment=experiment, lasting=lasting)
         cluster = experiment.cluster
         zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
         self.vpc = ec2.Vpc(

@@ -418,8 +418,7 @@ class NodesStack(ExperimentStack):
         cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
     ) -> None:
-        described = "Trainium2 nodes"
-        super().__init__(scope, "nodes", experiment=experiment, lasting=lasting, description=described)
+        super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, lasting=lasting)
         vpc = self.network(made)
         joined, cluster = cluster is None, self.cluster_of(cluster, vpc)
         common: dict[str, Any] = {"experiment": experiment, "lasting": lasting, "cluster": cluster}

@@ -27,9 +27,8 @@ class ObservabilityStack(ExperimentStack):
     """
 
     def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
-        described = "dashboards and alarms"
         super().__init__(
-            scope, "observability", experiment=experiment, lasting=lasting, description=described
+            scope, "observability", "dashboards and alarms", experiment=experiment, lasting=lasting
         )
         made = Construct(self, "Alarms")
         topic = _topic(made, experiment, lasting)

@@ -102,8 +102,9 @@ class StorageStack(ExperimentStack):
     """Buckets for checkpoints, artifacts and results, and the key that they share."""
 
     def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
-        described = "checkpoints, artifacts and results"
-        super().__init__(scope, "storage", experiment=experiment, lasting=lasting, description=described)
+        super().__init__(
+            scope, "storage", "checkpoints, artifacts and results", experiment=experiment, lasting=lasting
+        )
         self.store = ModelStore(self, "Store", experiment=experiment, lasting=lasting)
         for purpose in ("checkpoints", "artifacts", "results"):
             made = getattr(self.store, purpose).bucket_name

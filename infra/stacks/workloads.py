@@ -107,8 +107,9 @@ class WorkloadsStack(ExperimentStack):
         cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
     ) -> None:
-        described = "Neuron driver and workloads"
-        super().__init__(scope, "workloads", experiment=experiment, lasting=lasting, description=described)
+        super().__init__(
+            scope, "workloads", "Neuron driver and workloads", experiment=experiment, lasting=lasting
+        )
         vpc, brings, serve = self.network(made), experiment.cluster.brings, experiment.serve
         gitops, neuron = lasting.workloads == "gitops", brings("neuron")
         scales = serve is not None and serve.scales and brings("keda")
