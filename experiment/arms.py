@@ -57,7 +57,7 @@ class ArmServing(Serving):
 
     tensor_parallel: int
     max_num_seqs: int
-    """Of this arm's batch."""
+    """Sequences in this arm's batch."""
     prompt_tokens: int = 0
     """What the longest prompt of the load is expected to have; 0 where nothing is compiled for it."""
     sequence_tokens: int = 0
@@ -159,7 +159,7 @@ class Experiment:
 
     @property
     def node_image(self) -> NodeImage | None:
-        """Of the Trn2 nodes: its driver serves the runtime of every arm. `None` on an instance type without devices."""
+        """The image of the Trn2 nodes, whose driver serves the runtime of every arm; `None` on an instance type without devices."""
         if not self.instance.neuron:
             return None
         return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])

@@ -37,7 +37,7 @@ LOAD_H = 0.25
 COMPILE_H = 1.0
 """Where no time is published: NxD Inference's, and a drafting arm's."""
 QUALITY_TOKENS = 512
-"""Of an answer to a question of `lm_eval`, at most."""
+"""The longest answer to a question of `lm_eval`."""
 COLD_STARTS_S = {"Qwen/Qwen3-8B": (135.0, 491.4), "Qwen/Qwen3-32B": (214.3, 214.3)}
 """Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache, from the smallest to the largest
 prefill bucket that was tried (2,048 and 8,192 tokens). Loading is in them, so compiling alone is shorter: with everything
@@ -115,7 +115,7 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
 
 
 def node_price(experiment: Experiment) -> Price:
-    """Of a Trn2 node. In a region whose price was not read it is unknown, and that of another region counts, which it names."""
+    """The price of a Trn2 node. In a region whose price was not read it is unknown: it names the region whose price counts instead."""
     known, region = TRN2_ON_DEMAND[experiment.instance.name], experiment.cluster.region
     if region in ZONES:
         return known
@@ -161,7 +161,7 @@ def run_price(
     to_compile: int | None = None,
     hours: float | None = None,
 ) -> RunPrice:
-    """Of a run in which `to_compile` artifacts do not exist yet (default: none of its arms' exists).
+    """The price of a run in which `to_compile` artifacts do not exist yet (default: none of its arms' exists).
 
     Predicted from assumptions that the parts name; `hours` replaces the prediction.
     """

@@ -191,7 +191,7 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
 
 
 def as_json(forecast: ArmForecast) -> dict[str, Any]:
-    """For a machine; seconds, dollars, plain steps."""
+    """The forecast as JSON, in seconds, dollars and plain steps."""
     plain, drafted = forecast.plain, forecast.drafted
     return {
         "arm": forecast.arm.name,
@@ -227,7 +227,7 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
 
 
 def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
-    """For a person; arms of which the same is expected share a line."""
+    """The forecasts as a table; arms with the same forecast share a line."""
     if not forecasts:
         return
     yield "  decoding as predicted by published results (./trnspec published)"

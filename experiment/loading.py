@@ -237,7 +237,7 @@ def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: st
 
 
 def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
-    """Of a replay every prompt is asked once in a round, and at their own times there is no other load."""
+    """In a replay every prompt is asked once in a round; where prompts have arrival times, there is no other load."""
     if not replayed(prompts):
         return asked
     load: dict[str, Any] = {"concurrency": ()} if timed(prompts) else {}

@@ -51,7 +51,7 @@ _HEAD_MODES = {name for runtime in _SERVED.values() for name, mode in runtime.mo
 _LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
 """Requests at once for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
-"""Of AWS's EAGLE3 tutorial, where the training of a head fixes no other."""
+"""AWS's EAGLE3 tutorial drafts so many tokens, where the training of a head fixes no other number."""
 
 
 @dataclass(frozen=True, kw_only=True)

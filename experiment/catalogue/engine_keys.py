@@ -28,7 +28,7 @@ LARGEST_NUMERICAL_ERROR = 1024
 
 
 def smallest_bucket(engine: Mapping[str, Any], tokens: int) -> int:
-    """Of NxD Inference's graphs for contexts of `tokens`: powers of two from 128 where an engine lists none
+    """Tokens of the smallest graph that NxD Inference compiles for contexts of `tokens`: powers of two from 128 where an engine lists none
     (`generate_buckets` of modules/autobucketing.py at v0.6.10598)."""
     if engine.get("enable_bucketing") is False:
         return tokens

@@ -19,7 +19,7 @@ class Price:
 
 
 UNKNOWN = "price unknown"
-"""Of a price that was not read; what counts instead follows."""
+"""Marks a price that was not read; the price that counts instead follows."""
 MONTH_H = 730
 """Hours of a month, as AWS's calculator takes them."""
 SYSTEM_INSTANCE_TYPE, WAY_IN_INSTANCE_TYPE = "m7i.xlarge", "t4g.nano"

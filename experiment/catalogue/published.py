@@ -156,7 +156,7 @@ def figure(name: str, metric: str) -> tuple[float, str] | None:
 
 
 def conditions(name: str) -> dict[str, int | float | str]:
-    """Of which k, mode, batch and chips a row is, as far as it says; k 0 and `plain` decode one token a step."""
+    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token a step."""
     row = _ROWS[name]
     found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
     if isinstance(row, Drafted):

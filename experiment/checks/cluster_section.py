@@ -337,4 +337,4 @@ RULES = (
     *(own_network, existing_vpc, existing_cluster, shared_nodes),
 )
 SERVICE_RULES = (served_arm, replicas, bounds, autoscaler, certificate, callers)
-"""Of a file with the section `serve`."""
+"""They judge a file with the section `serve`."""
