@@ -1,8 +1,5 @@
 """Paired comparison of live OpenAI-compatible endpoints; stands alone and travels alone in an image."""
 
+import core as core  # before pydantic, whose plugins it turns off
+
 __version__ = "0.3.0"
-
-import os
-
-# pydantic looks for plugins in the metadata of every installed distribution, which the client would start later for; none is used.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -8,6 +8,7 @@ import os
 # pydantic looks for plugins in the metadata of every installed distribution, a third of the time of `check`; none is used.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+import core as core  # before pydantic, whose plugins it turns off
 from core.findings import Finding, InvalidExperiment
 from experiment.arms import Arm, Experiment, Speculation
 from experiment.loading import load
