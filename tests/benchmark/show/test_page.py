@@ -261,6 +261,7 @@ def test_an_axis_has_round_ticks_within_its_ends_and_one_of_ratios_holds_1_and_e
         assert 3 <= len(ticks) <= 7
         assert ticks[0] == 0
         assert ticks[-1] <= high
+        assert f"{ticks[1]:e}".partition("e")[0].rstrip("0").rstrip(".") in ("1", "2", "2.5", "5")
         assert all(value == int(value) for value, _ in Axis(low=0, high=max(1, high), whole=True).ticks)
     axis = ratio_axis([(2.9, 2.5, 3.4), (0.7, 0.6, 0.8), (None, None, None), (1.1, None, None)])
     assert axis.low < 0.6 < 3.4 < axis.high
