@@ -144,6 +144,7 @@ def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_i
             assert len(one["expression"]) <= 1024
             assert parsed["namespace"] == "SpeculativeDecoding/qwen3-32b"
             assert tuple(parsed["dimensions"].split(",")) == PUBLISHED_NAMES[parsed["metric"]].dimensions
+            assert "every load" in graph["title"]
             found[parsed["metric"], parsed["arm"], parsed["class_name"]] = one["label"]
     cells = product(PUBLISHED_NAMES, (arm.name for arm in searched.served_arms), searched.classes)
     assert set(found) == set(cells)
@@ -200,6 +201,7 @@ def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(experiment: Ex
         assert [line[-1]["label"] for line in values["metrics"]] == [
             f"{name} {arm.name}" for name in experiment.classes for arm in experiment.arms
         ]
+        assert "concurrency 4" in values["title"]
         assert "times better than qwen-vllm" in ratio["title"]
         shown = [line[0] for line in ratio["metrics"] if len(line) == 1]
         assert [line["label"] for line in shown] == [f"{name} qwen-sd-vllm" for name in experiment.classes]

@@ -59,6 +59,7 @@ def test_the_library_reads_what_was_written_and_the_first_glance_answers_what_de
     ]
     assert seen[0]["targets"][0]["legendFormat"] == "{{class}}, {{arm}}, load {{concurrency}}"
     assert seen[0]["options"]["legend"]["showLegend"] is True
+    assert 'quantile="0.5"' in seen[0]["targets"][0]["expr"]
     rows = dashboard_rows(changed(experiment, experiment.name, existing="team")).keys()
     assert {"Nodes of the whole cluster", "Trainium nodes of the whole cluster"} <= rows
 

@@ -242,13 +242,12 @@ def test_the_role_that_deletes_empty_stacks_can_do_that_to_stacks_of_experiments
     assert trusted["Condition"] == {"ArnLike": {"aws:PrincipalArn": f"arn:aws:iam::{DELIVERY}:role/*-steps"}}
 
 
-def test_no_stack_can_change_the_role_that_deletes_stacks() -> None:
+def test_no_stack_can_change_the_role_that_deletes_stacks_which_is_made_in_the_account_of_a_stage_alone() -> (
+    None
+):
     there = f"{IAM}:role/{properties('ClearRole')['RoleName']}"
     for action in ("iam:PutRolePolicy", "iam:UpdateAssumeRolePolicy", "iam:AttachRolePolicy", "iam:PassRole"):
         assert not deployer(action, there, iam__PermissionsBoundary=BOUNDARY_ARN)
-
-
-def test_it_is_made_in_the_account_of_a_stage_alone() -> None:
     template = template_of(BOOTSTRAP)
     condition = template["Conditions"][template["Resources"]["ClearRole"]["Condition"]]
     assert condition == {"Fn::Not": [{"Fn::Equals": [{"Ref": "PipelineAccount"}, ""]}]}
