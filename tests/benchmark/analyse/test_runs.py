@@ -11,6 +11,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.analyse.runs import compare_runs, judge
+from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
@@ -151,6 +152,15 @@ def test_what_the_interval_shows_beyond_the_tolerance_does_not_pass_whatever_the
     told = regressions(OLD, new, slower_by=0.02)
     assert told
     assert all("spec: 3.5% more time per token" in text for text in told)
+
+
+@pytest.mark.parametrize(("minutes", "more", "cut"), [(2.0, 0, True), (2.0, 40, False), (None, 0, False)])
+def test_cells_that_their_limit_cut_short_are_warned_of(minutes: float | None, more: int, cut: bool) -> None:
+    plan = OLD.plan.model_copy(update={"cell_minutes": minutes})
+    again = tuple(replace(one, pair_id=f"again/{one.pair_id}") for one in OLD.requests[:more])
+    sittings = tuple(replace(one, plan=plan) for one in OLD.sittings)
+    found = summarise(replace(OLD, requests=(*OLD.requests, *again), sittings=sittings))
+    assert any(text.startswith("cells were cut at 2 minutes") for text in found["run"]["warnings"]) == cut
 
 
 def test_a_load_that_was_not_held_passes_no_gate_where_the_ratio_is_close_to_1() -> None:
