@@ -30,7 +30,7 @@ MOST_ADMINS = 100
 _SESSION = re.compile(r"arn:aws[a-z-]*:sts::[0-9]{12}:assumed-role/([\w+=,.@-]+)/.*")
 
 
-_ARN = "the ARN of an IAM role or user"
+_ARN, _EXAMPLE = "the ARN of an IAM role or user", "arn:aws:iam::111122223333:role/name"
 _TAG_REMEDY = "write texts of letters, digits, spaces and _.:/=+-@, numbers in quotes; `experiment`, `Name` and what begins with aws: are taken"
 
 
@@ -46,7 +46,7 @@ Principal = Annotated[
     form(
         r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+",
         _ARN,
-        "arn:aws:iam::111122223333:role/name",
+        _EXAMPLE,
     ),
 ]
 Admins = Annotated[
@@ -145,7 +145,7 @@ class Lasting(Settings):
 
     build_images: Literal["docker", "codebuild"] = "docker"
     """Where container images are built: `docker` on this machine, or `codebuild`."""
-    pipeline_role: Principal | None = None
+    pipeline_role: Principal | None = Field(default=None, description=_ARN, examples=[_EXAMPLE])
     """ARN of the role with which a pipeline works inside the cluster."""
     permissions_boundary: _Policy = ""
     """Name of the policy that bounds every role."""
@@ -190,7 +190,7 @@ def validated(model: type[_Model], data: Any, where: str, *, file: str) -> _Mode
         return model.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False)
-    if unknown := [repr(one["loc"][0]) for one in details if one["type"] == "extra_forbidden"]:
+    if unknown := [repr(one["loc"][0]) for one in details if one["loc"][0] not in model.model_fields]:
         wrong = f"{listed(unknown, most=3)} {'are not keys' if unknown[1:] else 'is not a key'}"
         raise Misuse(f"{where}: {wrong}; use {', '.join(model.model_fields)}")
     problems = [_problem(dict(one), where, model) for one in details]
@@ -217,7 +217,7 @@ def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Findin
         )
         return Finding("", None, why, _TAG_REMEDY)
     if key == "admins" and inner:
-        place, what, examples = f"{place}[{inner[0]}]", _ARN, ["arn:aws:iam::111122223333:role/name"]
+        place, what, examples = f"{place}[{inner[0]}]", _ARN, [_EXAMPLE]
     if what == _ARN and (session := _SESSION.fullmatch(str(value))):
         remedy = f"write the ARN of its role (aws iam get-role --role-name {session[1]} --query Role.Arn)"
         return Finding(place, value, f"is not {what}", remedy)

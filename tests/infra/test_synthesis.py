@@ -127,6 +127,10 @@ MANY = "admins:\n" + "".join(f"- {ADMIN}{number}\n" for number in range(10_000))
         ("alarm_email: 'a@example.com,b@example.com'", "is not a mail address"),
         ("build_images: podman", "build_images = 'podman': must be 'docker' or 'codebuild'"),
         ("workloads: argo", "workloads = 'argo': must be 'stack' or 'gitops'"),
+        (
+            "pipeline_role: me",
+            f"pipeline_role = 'me': {NO_ARN}; write one like arn:aws:iam::111122223333:role/name",
+        ),
         (f"admins: [{ADMIN}]\npipeline_role: {ADMIN}", "is among the admins too, and EKS allows one access"),
         ("permissions_boundary: arn:aws:iam::111122223333:policy/b", "is not the name of an IAM policy"),
         (
@@ -145,6 +149,8 @@ MANY = "admins:\n" + "".join(f"- {ADMIN}{number}\n" for number in range(10_000))
         ("tags: {experiment: y}", "'experiment': is not the key of a tag; write texts of letters"),
         ("tags: {cost-center: 4711}", "'cost-center' = 4711: is not a tag; write texts of letters"),
         ("admin: []", "deployment.yaml: 'admin' is not a key; use account, admins, alarm_email, "),
+        ("1: x\nadmin: y", "are not keys; use account, admins, alarm_email, "),
+        ("tags: {1: x}", "deployment.yaml: tags: 1"),
         ("", "deployment.yaml: the file is empty; fix it, or start from the committed deployment.yaml"),
         ("admins: [", "is not valid YAML at line 2, column 1: did not find"),
         ("tags:\n  a: x\n  a: y", "yaml:3: tags.a: the key appears twice, on lines 2 and 3; keep one"),
