@@ -83,8 +83,6 @@ def carried_out(command: click.Command, arguments: Sequence[str] | None = None, 
     on stdout too, as `{"problems": [...]}`. SIGTERM interrupts as Ctrl-C does.
     """
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    if not words and isinstance(command, click.Group):
-        words = ["--help"]
     who = _who(command, words[:1], prog)
     return guarded(who, partial(_carried_out, command, words, prog))
 
@@ -148,8 +146,9 @@ def _in_words(error: Exception, who: str) -> Refusal:
     typed = f"./{who}" if who.startswith("trnspec") else f"python -m {who}"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--experiment":
         return Misuse(f"--experiment: the experiment is the first argument now: {typed} FILE ...")
-    if isinstance(error, click.UsageError):
-        return Misuse(f"{error.format_message()} (see {typed} --help)")
+    if isinstance(error, click.UsageError):  # a group without a verb would print its whole help
+        bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
+        return Misuse(f"{'Missing command.' if bare else error.format_message()} (see {typed} --help)")
     if isinstance(
         error, ModuleNotFoundError
     ):  # `pip install .` installs the rooms of the benchmark and of `check`

@@ -62,7 +62,8 @@ click.version_option(__version__, message="%(prog)s %(version)s")(door)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
-    return carried_out(door, arguments, prog="trnspec")
+    words = sys.argv[1:] if arguments is None else arguments
+    return carried_out(door, [*words] or ["--help"], prog="trnspec")
 
 
 if __name__ == "__main__":
