@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from moto.cloudformation import parsing
 
 from core.findings import Outside, Refusal
 from experiment import load
-from lab.aws import stacks
+from lab.aws import moto_models, stacks
 from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.rehearsal import listed, not_as_reviewed, put_there, rehearse, remains
 from lab.aws.stacks import (
@@ -110,6 +111,18 @@ def test_an_attribute_that_moto_cannot_answer_is_reported_and_one_that_eks_does_
         client("ec2", endpoint=empty, region=REGION).describe_security_groups(GroupIds=[group])
     assert found.unresolved == ('"Fn::GetAtt" : [ "Subnet" , "AvailabilityZone" ]"',)
     assert cluster["tags"] == {"team": "llm"}
+
+
+def test_a_resource_that_moto_leaves_out_silently_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """moto as it comes: it skips the type and reports CREATE_COMPLETE."""
+    monkeypatch.setattr(moto_models, "_model_for", vars(parsing)["resource_class_from_type"])
+    body = json.dumps({"Resources": {"Together": WORKLOADS["Resources"]["Together"]}})
+    with rehearsal_server() as endpoint:
+        cloudformation = client("cloudformation", endpoint=endpoint, region=REGION)
+        with pytest.warns(UserWarning, match="not supported by moto"):
+            StackTemplate(name="one", body=body).create(cloudformation)
+        with pytest.raises(Refusal, match=r"stack one: not created: Together \(AWS::EC2::PlacementGroup\)"):
+            resources_of("one", region=REGION)
 
 
 GROUP = {

@@ -87,6 +87,12 @@ def test_a_trn2_node_prefills_one_by_one_before_the_next_decode_step_and_a_dropp
     assert batch.complete(step) == [(asked[4], 1)]
     batch.drop(asked[5])
     assert not batch.waiting
+    drafting = SerialBatch[Asked](slots=1, speculative_tokens=7, costs=costs)
+    drafting.submit(one := Asked(10, (4, 2, 3), 0.0))
+    tokens = []
+    while (step := drafting.next_step()) is not None:
+        tokens += drafting.complete(step)
+    assert tokens == [(one, 1), (one, 4), (one, 2), (one, 3)]
 
 
 def test_prefills_run_together_and_join_the_decode_step_of_the_others() -> None:
