@@ -207,6 +207,8 @@ def test_what_is_deployed_is_what_was_decided(made: Deployments, experiment: Exp
 
 
 def test_cloudwatch_may_publish_to_the_topic_under_its_key(made: Deployments) -> None:
+    assert made.reference.resources("AWS::SNS::Subscription") == []
+    assert made.opened.only("AWS::SNS::Subscription").properties["Endpoint"] == "team@example.com"
     topic = made.reference.only("AWS::SNS::Topic", "observability")
     assert topic.properties["KmsMasterKeyId"]
     key = made.reference.only("AWS::KMS::Key", "observability").properties["KeyPolicy"]["Statement"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.catalogue.node_images import NODE_IMAGES
@@ -58,6 +60,28 @@ def test_addons_are_pinned_for_every_version_and_those_that_nodes_need_come_befo
         assert versions == ADDON_VERSIONS[kubernetes]
         assert versions["kube-proxy"].startswith(f"v{kubernetes}.")
         assert versions.keys() == {*BEFORE_NODES, *AFTER_NODES}
+
+
+def test_the_cluster_is_closed_and_supported_and_its_addons_are_set_as_decided(made: Deployments) -> None:
+    cluster = made.reference.only("AWS::EKS::Cluster").properties
+    access = {"AuthenticationMode": "API", "BootstrapClusterCreatorAdminPermissions": False}
+    assert (cluster["AccessConfig"], cluster["BootstrapSelfManagedAddons"]) == (access, False)
+    assert cluster["UpgradePolicy"] == {"SupportType": "STANDARD"}
+    assert cluster["ResourcesVpcConfig"]["EndpointPublicAccess"] is False
+    public = made.opened.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]
+    assert (public["EndpointPublicAccess"], public["PublicAccessCidrs"]) == (True, ["203.0.113.7/32"])
+    assert {one["EnableKeyRotation"] for one in made.reference.properties("AWS::KMS::Key")} == {True}
+    given = {
+        one["AddonName"]: json.loads(one["ConfigurationValues"])
+        for one in made.reference.properties("AWS::EKS::Addon")
+        if "ConfigurationValues" in one
+    }
+    assert given["vpc-cni"] == {"enableNetworkPolicy": "true"}
+    assert given["aws-mountpoint-s3-csi-driver"] == {"node": {"tolerateAllTaints": True}}
+    agent = given["amazon-cloudwatch-observability"]
+    assert agent["containerLogs"] == {"enabled": True}
+    insights = agent["agent"]["config"]["logs"]["metrics_collected"]["kubernetes"]
+    assert insights == {"enhanced_container_insights": True, "accelerated_compute_metrics": True}
 
 
 def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(made: Deployments) -> None:

@@ -49,6 +49,7 @@ def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(
         assert subnet.properties["MapPublicIpOnLaunch"] is False
         way = ways[tables[subnet.logical_id]]
         assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
+    assert made.reference.only("AWS::EC2::FlowLog").properties["TrafficType"] == "ALL"
     for found, gateways in ((made.reference, 1), (made.opened, 2)):
         assert len(found.resources("AWS::EC2::NatGateway")) == gateways
 

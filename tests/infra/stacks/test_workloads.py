@@ -74,6 +74,14 @@ def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(m
         assert earlier.logical_id in later.waits_for
     charts = {one.properties["Release"]: one for one in made.rented.resources(HELM)}
     assert charts["neuron"].logical_id in charts["keda"].waits_for
+    for one in made.reference.properties(MANIFEST):
+        assert (one["Overwrite"], "PruneLabel" in one) == (True, False)
+    keda = charts["keda"].properties
+    values = json.loads(resolved(keda["Values"]))
+    assert (keda["Namespace"], values["watchNamespace"]) == ("keda", "rented")
+    assert values["permissions"]["operator"]["restrict"]["secret"] is True
+    for part in ("operator", "metricsServer", "webhooks"):
+        assert values[part]["nodeSelector"] == {"speculation.trn2/role": "system"}
 
 
 def test_with_gitops_the_stack_brings_drivers_and_images_and_says_where_the_images_are(
