@@ -54,7 +54,7 @@ def summary(mine: Path) -> Any:
 
 def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(run: Run, mine: Path) -> None:
     told = "--speculative-tokens drafted=7 --usd-per-hour drafted=17.5 --slo tpot_s=0.03 --objective tpot_s.p50=30"
-    assert run(f"--concurrency 1,2 --requests 4 --seed 7 {told}") == 0
+    assert run(f"--concurrency 1,2 --requests 4 --seed 7 --baseline drafted {told}") == 0
     raw = journal.read(mine)
     measured = [record for record in raw.requests if record.phase == "measured"]
     cells = Counter((r.arm, r.class_, r.concurrency) for r in measured if r.round == 1)
@@ -64,39 +64,10 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(ru
     assert found == {("chat", "chat", 9), ("raw", "completions", 3)}
     plan = raw.plan
     assert plan.objective == {"tpot_s": {"p50": 30}}
-    assert (plan.baseline, plan.seed, plan.concurrency, plan.slo) == ("plain", 7, (1, 2), {"tpot_s": 0.03})
-    _, drafted = plan.arms
+    assert (plan.baseline, plan.seed, plan.concurrency, plan.slo) == ("drafted", 7, (1, 2), {"tpot_s": 0.03})
+    plain, drafted = plan.arms
+    assert plain.max_tokens_per_step == 9, "of an undeclared arm a step may yield all"
     assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
-
-
-def test_prompts_are_read_in_the_formats_that_an_experiment_reads(
-    run: Run, prompts: Path, mine: Path, capsys: Captured
-) -> None:
-    turns = (
-        {"question_id": number, "category": "math", "turns": [f"{number}?", "Why?"]} for number in (81, 82)
-    )
-    prompts.write_text("\n".join(map(json.dumps, turns)))
-    assert run("--baseline drafted") == 0
-    assert "prompts.jsonl: 2 prompts, Spec-Bench format, first turns only" in capsys.readouterr().err
-    plan = journal.read(mine).plan
-    first, _ = plan.prompts
-    assert (first.id, first.class_, first.prompt) == ("81", "math", None)
-    assert first.messages == ({"role": "user", "content": "81?"},)
-    assert [arm.max_tokens_per_step for arm in plan.arms] == [9, 1], (
-        "of an undeclared arm a step may yield all"
-    )
-
-
-def test_prompts_in_csv_are_asked_with_their_classes_as_they_were_typed(
-    run: Run, prompts: Path, mine: Path, capsys: Captured
-) -> None:
-    rows = [f'"Frage {number}, à\u00a0la\u2028carte?",Übersetzung,9' for number in range(8)]
-    prompts.write_text("\n".join(["prompt,class,tokens", *rows]), encoding="utf-8")
-    assert run("--concurrency 1") == 0
-    assert "8 prompts, CSV" in capsys.readouterr().err
-    plan = journal.read(mine).plan
-    assert {one.class_ for one in plan.prompts} == {"Übersetzung"}
-    assert plan.prompts[0].prompt == "Frage 0, à\u00a0la\u2028carte?"
 
 
 def test_what_is_missing_or_makes_no_sense_is_refused(

@@ -41,10 +41,7 @@ MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds
 @pytest.mark.parametrize(
     ("look", "unwanted"),
     [
-        (
-            f"import sys, {', '.join(f'benchmark.{one}' for one in MODULES)}",
-            "jinja2 numpy scipy boto3",
-        ),
+        (f"import sys, {', '.join(f'benchmark.{one}' for one in MODULES)}", "jinja2 numpy scipy boto3"),
         (
             "import sys; from benchmark.__main__ import main; main(['run', '--help'])",
             "aiohttp boto3 pydantic asyncio jinja2 numpy",

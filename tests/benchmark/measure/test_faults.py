@@ -8,7 +8,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
@@ -57,28 +57,6 @@ def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
         "early-eos": "stop",
         "steady": "length",
     }
-
-
-@pytest.mark.slow
-def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
-    write_plan: WritePlan, out: Path
-) -> None:
-    with Endpoint({"spec": STEADY}) as first:
-        arm = f"spec={first.url('spec')}"
-        options = ["--plan", str(write_plan()), "--out", str(out), "--arm", arm, "--requests", "24"]
-        run = subprocess.Popen([*BENCHMARK, "run", *options], cwd=ROOT, stdout=DEVNULL, stderr=DEVNULL)
-        _until(lambda: len(first.seen) > 20)
-    time.sleep(0.2)
-    with Endpoint({"spec": STEADY}, port=first.port):
-        assert run.wait(PATIENCE_S) == 0
-    spec = [r for r in journal.read(out).requests if r.arm == "spec" and r.phase == "measured"]
-    errors = [record.error for record in spec if record.error]
-    nothing_is_lost_or_there_twice(out)
-    everything = [r.error for r in journal.read(out).requests if r.arm == "spec" and r.error]
-    assert 1 <= len(everything) <= 8, everything
-    assert len(errors) <= len(everything)
-    assert set(everything) <= {"reset", "connect_refused", "no_done"}
-    assert spec[-1].error is None
 
 
 @pytest.mark.parametrize(
@@ -169,18 +147,3 @@ def test_a_run_that_begins_while_another_ends_repeats_nothing(
     raw = journal.read(out)
     assert (raw.left_out, len(raw.sittings)) == ("", 2)
     assert len(raw.requests) - kept == len(endpoint.seen) - asked
-
-
-@pytest.mark.slow
-def test_runs_that_begin_together_share_no_request(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
-    out = tmp_path / "out"
-    command = [*BENCHMARK, "run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check"]
-    together = [subprocess.Popen(command, cwd=ROOT, stderr=PIPE, stdout=DEVNULL, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=120)[1] for process in together]
-    codes = {process.returncode for process in together}
-    assert {0} <= codes <= {0, 2}, told
-    assert "Traceback" not in "".join(told)
-    nothing_is_lost_or_there_twice(out)
-    assert list(out.rglob("*.part")) == []

@@ -94,17 +94,6 @@ def test_each_request_that_counts_meets_the_whole_load_from_its_beginning_to_its
     assert held.steady_from_s >= max(held.starts_s), "every slot has started before anything counts"
 
 
-def test_what_is_sent_while_the_load_builds_up_does_not_count_and_the_ramp_takes_an_answer() -> None:
-    held = HeldLoad(at_once=4, counted=16, answer_s=1.0)
-    sent = driven(held, lambda _: 0.25)
-    assert held.steady_from_s == pytest.approx(1.0)
-    assert [one.phase for one in sent if one.at_s < 1.0] == ["ramp"] * len(of(sent, "ramp"))
-    unknown = HeldLoad(at_once=4, counted=16, answer_s=None)
-    assert len(of(driven(unknown, uneven), "ramp")) >= 4
-    assert unknown.steady_from_s
-    assert unknown.steady_from_s >= 0.6, "as many have ended as are in flight"
-
-
 @pytest.mark.parametrize(
     ("counted", "took_s", "expected_s"), [(4, 1.0, 1.0), (64, 1.0, 1.0), (64, 0.01, 0.01), (8, 2.0, 0.1)]
 )
