@@ -65,7 +65,7 @@ MIXED = ":all classes"
 """Class of a block in which several classes are asked together; no class can be called so."""
 
 
-class Arm(Part):
+class PlannedArm(Part):
     """One endpoint under test."""
 
     name: Name
@@ -138,7 +138,7 @@ class Search(Part):
         return Load(rate_per_s=value) if self.by == "rate" else Load(concurrency=int(value))
 
 
-class Prompt(Part):
+class PlannedPrompt(Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
     id: Label
@@ -164,7 +164,11 @@ class Prompt(Part):
 class Plan(Part):
     """Everything that decides which requests are sent, in the order of its file."""
 
-    parts: ClassVar[Mapping[str, type[Part]]] = {"arms": Arm, "prompts": Prompt, "search": Search}
+    parts: ClassVar[Mapping[str, type[Part]]] = {
+        "arms": PlannedArm,
+        "prompts": PlannedPrompt,
+        "search": Search,
+    }
 
     schema_: Annotated[int, must_be("1", ge=1, le=1)] = Field(alias="schema")
     experiment: Name
@@ -174,7 +178,7 @@ class Plan(Part):
         must_be("the served model's name, printable, below 500 characters"),
     ]
     baseline: Name
-    arms: Annotated[tuple[Arm, ...], items(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
+    arms: Annotated[tuple[PlannedArm, ...], items(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
     concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = ()
     requests: Annotated[int, whole(1, 1_000_000)]
     """Measured requests per class and cell, at least: a load that is held long enough may need more."""
@@ -214,7 +218,7 @@ class Plan(Part):
     """What an arm has to keep, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
     search: Annotated[Search | None, _RANGE, LEFT_OUT] = None
     """Where given, loads are searched; then `concurrency` and `rate` are not given."""
-    prompts: Annotated[tuple[Prompt, ...], items("a list of at least one prompt", most=_MOST_PROMPTS)]
+    prompts: Annotated[tuple[PlannedPrompt, ...], items("a list of at least one prompt", most=_MOST_PROMPTS)]
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -265,9 +269,9 @@ class Plan(Part):
         return self.timed or any(prompt.conversation for prompt in self.prompts)
 
     @property
-    def conversations(self) -> list[list[Prompt]]:
+    def conversations(self) -> list[list[PlannedPrompt]]:
         """Prompts by conversation, most of them one alone, in the order in which they begin."""
-        talks: dict[tuple[bool, str], list[Prompt]] = {}
+        talks: dict[tuple[bool, str], list[PlannedPrompt]] = {}
         for prompt in self.prompts:
             talks.setdefault((prompt.conversation is None, prompt.conversation or prompt.id), []).append(
                 prompt
@@ -306,7 +310,7 @@ class Plan(Part):
         """Dollars an hour of each arm."""
         return {arm.name: arm.usd_per_hour for arm in self.arms}
 
-    def arm(self, name: str) -> Arm:
+    def arm(self, name: str) -> PlannedArm:
         return next(arm for arm in self.arms if arm.name == name)
 
     def with_arms(self, names: Sequence[str]) -> Plan:
@@ -317,7 +321,7 @@ class Plan(Part):
         arms = tuple(arm if arm.baseline in own else arm.model_copy(update=alone) for arm in kept)
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
-    def most_tokens(self, prompt: Prompt) -> int:
+    def most_tokens(self, prompt: PlannedPrompt) -> int:
         """What an answer to `prompt` may have: `extra_body` has the last word, as in the request."""
         for key in ("max_completion_tokens", "max_tokens"):
             if type(own := self.extra_body.get(key)) is int:

@@ -18,8 +18,7 @@ from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands.cli import Value
 from benchmark.commands.recorded_commands import points, shares
 from benchmark.measure import journal
-from benchmark.plan import Plan
-from benchmark.plan import Prompt as PlannedPrompt
+from benchmark.plan import Plan, PlannedPrompt
 from core.console import print_json
 from core.findings import Misuse, Refusal
 from core.screen import folded, table, wrapped

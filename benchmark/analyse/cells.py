@@ -21,7 +21,7 @@ from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, req
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from benchmark.metrics import TPOT
-from benchmark.plan import MIXED, Arm, Load, Plan
+from benchmark.plan import MIXED, Load, Plan, PlannedArm
 
 CLOCK_S = 0.002
 """Starts are written down to the millisecond."""
@@ -79,14 +79,14 @@ class Cells:
         """In the order of the tables: load by load, class by class."""
         return (Place(class_, load) for load, class_ in product(self.plan.loads, self.plan.classes))
 
-    def baseline_of(self, arm: Arm) -> Arm:
+    def baseline_of(self, arm: PlannedArm) -> PlannedArm:
         return self.plan.arm(self.plan.baselines[arm.name])
 
     @property
-    def treatments(self) -> list[Arm]:
+    def treatments(self) -> list[PlannedArm]:
         return [arm for arm in self.plan.arms if self.baseline_of(arm) is not arm]
 
-    def per_usd(self, arm: Arm, load: Load) -> float:
+    def per_usd(self, arm: PlannedArm, load: Load) -> float:
         """Output tokens a second and dollar an hour that it delivered; without all prices, as if they were equal."""
         queues = [Place(class_, load) for class_ in self.plan.loaded_with]
         records = [record for place in queues for record in self.loaded(arm, place)[0]]
@@ -95,11 +95,11 @@ class Cells:
         usd = arm.usd_per_hour if all(self.plan.prices.values()) else None
         return (delivered.get("output_tokens_per_s") or 0.0) / (usd or 1.0)
 
-    def best_baseline(self, load: Load) -> Arm:
+    def best_baseline(self, load: Load) -> PlannedArm:
         baselines = [self.plan.arm(name) for name in dict.fromkeys(self.plan.baselines.values())]
         return max(baselines, key=lambda arm: self.per_usd(arm, load)) if len(baselines) > 1 else baselines[0]
 
-    def compared(self, load: Load) -> list[tuple[Arm, Arm]]:
+    def compared(self, load: Load) -> list[tuple[PlannedArm, PlannedArm]]:
         """Each treatment behind its own baseline, and behind the best one where that is another."""
         best = self.best_baseline(load)
         return [
@@ -108,45 +108,45 @@ class Cells:
             for name in dict.fromkeys((self.plan.baselines[arm.name], best.name))
         ]
 
-    def of(self, arm: Arm, place: Place) -> list[RequestRecord]:
+    def of(self, arm: PlannedArm, place: Place) -> list[RequestRecord]:
         """All measured requests of a cell, failed ones too."""
         return self.requests.get((arm.name, place), [])
 
-    def answered(self, arm: Arm, place: Place) -> list[RequestRecord]:
+    def answered(self, arm: PlannedArm, place: Place) -> list[RequestRecord]:
         return [record for record in self.of(arm, place) if record.error is None]
 
-    def asked(self, arm: Arm, load: Load) -> list[RequestRecord]:
+    def asked(self, arm: PlannedArm, load: Load) -> list[RequestRecord]:
         return [record for class_ in self.plan.classes for record in self.of(arm, Place(class_, load))]
 
-    def blocks_of(self, arm: Arm, place: Place) -> list[BlockRecord]:
+    def blocks_of(self, arm: PlannedArm, place: Place) -> list[BlockRecord]:
         return self.blocks.get((arm.name, place), [])
 
-    def loaded(self, arm: Arm, place: Place) -> tuple[list[RequestRecord], list[BlockRecord]]:
+    def loaded(self, arm: PlannedArm, place: Place) -> tuple[list[RequestRecord], list[BlockRecord]]:
         """All that the arm was asked in the blocks of a cell, and the blocks: of a replay, all classes together."""
         if not self._together:
             return self.of(arm, place), self.blocks_of(arm, place)
         return self.asked(arm, place.load), self.blocks_of(arm, Place(MIXED, place.load))
 
-    def plain_of(self, arm: Arm) -> Arm | None:
+    def plain_of(self, arm: PlannedArm) -> PlannedArm | None:
         """An arm that decodes plainly, the baseline of `arm` where it does; None without such an arm."""
         arms = (self.baseline_of(arm), *self.plan.arms)
         return next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
 
-    def plain_s(self, arm: Arm, place: Place) -> float | None:
+    def plain_s(self, arm: PlannedArm, place: Place) -> float | None:
         """Seconds of a step of such an arm."""
         plain = self.plain_of(arm)
         timed = plain and pooled(self.answered(plain, place), 1)
         return timed.tpot_s if timed else None
 
-    def judged(self, arms: tuple[Arm, Arm], place: Place) -> bool:
+    def judged(self, arms: tuple[PlannedArm, PlannedArm], place: Place) -> bool:
         """Whether a difference between two arms there says anything."""
         return not {(arm.name, place.class_) for arm in arms} & self.made_up
 
-    def mixes(self, arm: Arm) -> bool:
+    def mixes(self, arm: PlannedArm) -> bool:
         """Whether its classes can be taken together: a mix without one of them would not be what was asked."""
         return not any((arm.name, class_) in self.made_up for class_ in self.plan.classes)
 
-    def pairs(self, arms: tuple[Arm, Arm], place: Place) -> Pairs:
+    def pairs(self, arms: tuple[PlannedArm, PlannedArm], place: Place) -> Pairs:
         return pairs_of(*(self.of(arm, place) for arm in arms))
 
     def loaded_with(self, class_: str) -> str:
@@ -223,7 +223,7 @@ def token_source(records: Iterable[RequestRecord]) -> str | None:
     return "mixed: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=str))
 
 
-def throughput(arm: Arm, records: Records, blocks: Blocks) -> dict[str, Any] | None:
+def throughput(arm: PlannedArm, records: Records, blocks: Blocks) -> dict[str, Any] | None:
     """Requests and tokens per second of loaded time; None where nothing was answered."""
     counted, loaded_s = _loaded(records, blocks)
     answered = [record for record in counted if record.error is None]
@@ -241,7 +241,7 @@ def throughput(arm: Arm, records: Records, blocks: Blocks) -> dict[str, Any] | N
 
 
 def goodput(
-    slo: Mapping[str, float] | None, arm: Arm, records: Records, blocks: Blocks
+    slo: Mapping[str, float] | None, arm: PlannedArm, records: Records, blocks: Blocks
 ) -> dict[str, Any] | None:
     """Requests that kept every limit, as a share of all and per second; None without an SLO or a request.
 
@@ -266,7 +266,7 @@ def goodput(
     }
 
 
-def cost(arm: Arm, delivered: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def cost(arm: PlannedArm, delivered: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What a million output tokens cost at this load; None without a price or a count of tokens."""
     per_s = delivered["output_tokens_per_s"] if delivered else None
     if arm.usd_per_hour is None or not per_s:

@@ -33,7 +33,7 @@ from benchmark.analyse.values import Records, request_values
 from benchmark.measure.divergence import first_difference
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED, TPOT
-from benchmark.plan import Arm, Load
+from benchmark.plan import Load, PlannedArm
 
 SpeedVerdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
 VERDICT_WORDS: Mapping[str, str] = {
@@ -64,7 +64,7 @@ def method(starts: int) -> str:
 
 
 def compare(
-    arms: tuple[Arm, Arm], pairs: Pairs, source_of: SourceOf, *, judged: bool, footing: Footing
+    arms: tuple[PlannedArm, PlannedArm], pairs: Pairs, source_of: SourceOf, *, judged: bool, footing: Footing
 ) -> list[dict[str, Any]]:
     """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
     gains = log_ratios(arms, pairs, source_of)
@@ -77,7 +77,7 @@ def compare(
 
 
 def log_ratios(
-    arms: tuple[Arm, Arm], pairs: Pairs, source_of: SourceOf
+    arms: tuple[PlannedArm, PlannedArm], pairs: Pairs, source_of: SourceOf
 ) -> dict[str, list[tuple[Source, float]]]:
     """By compared metric, log(gain) of each pair in which both values are known and not zero; above 0 the second of `arms` is
     better."""
@@ -241,7 +241,7 @@ def _over_others(
     return [{"arm": arm, **{key: row[key] for key in keys}} for arm, row in rows.items()]
 
 
-def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
+def times_of(cells: Cells, arm: PlannedArm, load: Load) -> Times:
     """Log times per token of an arm's answered requests, without classes whose acceptance was made up."""
     return {
         class_: own
@@ -250,7 +250,9 @@ def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
     }
 
 
-def logs_at(cells: Cells, arm: Arm, place: Place, metric: str = TPOT.name) -> dict[str, tuple[Source, float]]:
+def logs_at(
+    cells: Cells, arm: PlannedArm, place: Place, metric: str = TPOT.name
+) -> dict[str, tuple[Source, float]]:
     """By pair, the logarithm of a metric of each answer that has it."""
     values = (
         (record, request_values(record, arm.max_tokens_per_step).get(metric))

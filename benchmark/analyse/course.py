@@ -23,7 +23,7 @@ from benchmark.analyse.stats import Estimate, Sample, Source, clustered_mean, me
 from benchmark.analyse.values import request_values
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TPOT
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 
 _GAP_S = 60.0
 """Without any request under way: between two blocks a client needs less than a second."""
@@ -101,7 +101,7 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
     ]
 
 
-def _thirds(cells: Cells, arm: Arm, third: Mapping[float, int]) -> tuple[Sample, Sample, Sample]:
+def _thirds(cells: Cells, arm: PlannedArm, third: Mapping[float, int]) -> tuple[Sample, Sample, Sample]:
     """An arm's log times per token, by third of the loading under their start. Prompts are those of a load and a start."""
     sides: tuple[list[tuple[Source, float]], ...] = ([], [], [])
     for (name, place), records in cells.requests.items():

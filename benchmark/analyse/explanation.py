@@ -27,7 +27,7 @@ from benchmark.analyse.values import decoding, gaps, output_tokens, pooled
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import LATE_S, RequestRecord
 from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
-from benchmark.plan import MIXED, Arm, Load, Plan
+from benchmark.plan import MIXED, Load, Plan, PlannedArm
 
 _KEEPS_UP = 0.95
 """Below this share of the requests that arrive an arm does not keep up."""
@@ -63,7 +63,7 @@ class _ArmSteps:
 
 def explain(
     cells: Cells,
-    arm: Arm,
+    arm: PlannedArm,
     place: Place,
     described: Mapping[str, Mapping[str, Any]],
     measured_speed_up: float | None,
@@ -108,7 +108,7 @@ def explain(
     }
 
 
-def _steps(arm: Arm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _ArmSteps | None:
+def _steps(arm: PlannedArm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _ArmSteps | None:
     """Chunks count as steps where nothing contradicts it; else tokens a step are the server's, and the mean pause follows."""
     ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
     per_step = acceptance["tokens_per_step"]

@@ -44,7 +44,7 @@ from benchmark.measure.records import LATE_S, REPEATED
 from benchmark.measure.schedule import measured_turns, set_sizes
 from benchmark.metrics import TPOT
 from benchmark.objectives import Limit, counted, limits, prompts_needed
-from benchmark.plan import Arm, Load, Plan
+from benchmark.plan import Load, Plan, PlannedArm
 
 if TYPE_CHECKING:
     from benchmark.analyse.search import Cell, Edge, ObjectiveAt, Range
@@ -102,7 +102,7 @@ def _in_whole_starts(cells: Cells) -> Cells:
     return replace(cells, requests=requests)
 
 
-def _failures(cells: Cells, arms: Sequence[Arm], size: float | None) -> Iterator[dict[str, Any]]:
+def _failures(cells: Cells, arms: Sequence[PlannedArm], size: float | None) -> Iterator[dict[str, Any]]:
     """Of the arms that failed at a load, how many requests, and with which errors."""
     for load, arm in product((load for load in cells.plan.loads if load.size == size), arms):
         if _fails(cells, arm, load):
@@ -112,12 +112,12 @@ def _failures(cells: Cells, arms: Sequence[Arm], size: float | None) -> Iterator
             yield {"arm": arm.name, "failed": errors.total(), "asked": len(asked), "errors": names}
 
 
-def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
+def _fails(cells: Cells, arm: PlannedArm, load: Load) -> bool:
     records = cells.asked(arm, load)
     return sum(record.error is not None for record in records) > _MOST_FAILED * len(records)
 
 
-def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
+def _speed_up(cells: Cells, arm: PlannedArm, class_: str | None) -> list[Cell]:
     """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
     from benchmark.analyse.search import Cell
 
@@ -159,14 +159,14 @@ def outcomes(cells: Cells) -> list[dict[str, Any]]:
     return [outcome(cells, arm, load) for load, arm in product(cells.plan.loads, arms)]
 
 
-def outcome(cells: Cells, arm: Arm, load: Load) -> dict[str, Any]:
+def outcome(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any]:
     rows = [_limit(cells, arm, load, limit) for limit in limits(cells.plan.objective)]
     codes = {row["outcome"] for row in rows}
     whole = "missed" if "missed" in codes else "met" if codes == {"met"} else "cannot tell"
     return {"arm": arm.name, **size_of(load), "outcome": whole, "limits": rows}
 
 
-def _limit(cells: Cells, arm: Arm, load: Load, limit: Limit) -> dict[str, Any]:
+def _limit(cells: Cells, arm: PlannedArm, load: Load, limit: Limit) -> dict[str, Any]:
     sample: dict[str, dict[str, list[tuple[Source, bool]]]] = {}
     times_s, within = [], []
     for record in cells.asked(arm, load):
@@ -218,7 +218,7 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
     return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
 
 
-def _standings(cells: Cells, arm: Arm) -> list[ObjectiveAt]:
+def _standings(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
     """Whether an arm meets the objective, by load."""
     from benchmark.analyse.search import ObjectiveAt
 
@@ -232,7 +232,7 @@ def _standings(cells: Cells, arm: Arm) -> list[ObjectiveAt]:
     return rows
 
 
-def _more_would_tell(cells: Cells, arm: Arm, load: Load) -> bool:
+def _more_would_tell(cells: Cells, arm: PlannedArm, load: Load) -> bool:
     """Whether the load asked fewer prompts than its objective needs, and the plan has more."""
     asked, every = [], []
     for class_ in cells.plan.classes:
@@ -357,7 +357,7 @@ def _unsettled(raw: RawRun) -> Load | None:
     return None if load is None else search.load(load)
 
 
-def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
+def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
     """Up to which load an arm meets the objective, what it delivers at each measured load, and where among those that meet it
     its tokens are cheapest."""
     from benchmark.analyse.search import edge_of_objective
@@ -379,7 +379,7 @@ def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
     return {"arm": arm.name, "objective": upto, "points": points, "cheapest": cheapest}
 
 
-def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
+def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
     """What an arm delivers at a load, with intervals; None where too little was answered.
 
     Tokens per second are tokens over seconds of answers, a ratio of two sums, times the answers under way. Where their interval

@@ -123,7 +123,7 @@ from benchmark.metrics import (
     TOKENS_PER_CHUNK,
     TOKENS_PER_STEP,
 )
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 from core.json_text import json_text
 
 FILE_NAME = "summary.json"
@@ -258,7 +258,7 @@ def _explanations(
             yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
-def _cell(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, Any]:
+def _cell(cells: Cells, arm: PlannedArm, place: Place, known: Judged) -> dict[str, Any]:
     plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)
@@ -288,7 +288,7 @@ def _cell(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, Any]
     }
 
 
-def _equality(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, Any]:
+def _equality(cells: Cells, arm: PlannedArm, place: Place, known: Judged) -> dict[str, Any]:
     """How often a treatment wrote the baseline's text, and of greedy answers what the differing ones are."""
     base, plan = cells.baseline_of(arm), cells.plan
     pairs = cells.pairs((base, arm), place)
@@ -297,7 +297,7 @@ def _equality(cells: Cells, arm: Arm, place: Place, known: Judged) -> dict[str, 
     return equality | (counted(verdicts) if plan.greedy else dict.fromkeys(counted(())))
 
 
-def _distributions(answered: Records, arm: Arm, *, by_chunk: bool) -> dict[str, Any]:
+def _distributions(answered: Records, arm: PlannedArm, *, by_chunk: bool) -> dict[str, Any]:
     """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency.
 
     `by_chunk`: whether chunks may stand for steps.

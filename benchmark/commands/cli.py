@@ -107,7 +107,7 @@ def options(section: str, rows: Rows, read: Mapping[str, Read], *, part: str = "
 
 def declared(section: str) -> Decorator:
     """The options about arms, under a heading."""
-    return options(section, DECLARED, {"also_changes": lambda text: [text]}, part="Arm")
+    return options(section, DECLARED, {"also_changes": lambda text: [text]}, part="PlannedArm")
 
 
 def folder(

@@ -156,7 +156,7 @@ _READ = {
     "Do not ask the baseline twelve simple questions before the load, of which it must answer 8.",
 )
 @cli.option("--json", "Print the summary as JSON instead of text.")
-@cli.options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="Arm")
+@cli.options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="PlannedArm")
 @cli.options(_ARMS, _OF_ARMS, {})
 @click.option("--experiment", hidden=True)  # as --name was called before
 @cli.declared(_ARMS)

@@ -28,7 +28,7 @@ from benchmark.measure.records import (
     MOST_COUNTED,
 )
 from benchmark.measure.stream import StreamFault
-from benchmark.plan import Arm, Plan
+from benchmark.plan import Plan, PlannedArm
 from core.reading import json_of
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
@@ -69,7 +69,7 @@ async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoi
     return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
 
 
-async def _endpoint(http: aiohttp.ClientSession, arm: Arm, model: str) -> Endpoint:
+async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) -> Endpoint:
     where = f"{arm.name}: {arm.url}/models"
     remedy = f"is this its address? --arm {arm.name}=URL names another"
     try:
@@ -129,7 +129,7 @@ async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
     return plan.model_copy(update={"arms": tuple(arms)})
 
 
-async def _settings(http: aiohttp.ClientSession, arm: Arm) -> dict[str, str]:
+async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, str]:
     settings: dict[str, str] = {}
     with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         version = await _page(http, metrics_url(arm.url).removesuffix("/metrics") + "/version", _MOST_ABOUT)
@@ -141,7 +141,9 @@ async def _settings(http: aiohttp.ClientSession, arm: Arm) -> dict[str, str]:
     return settings
 
 
-async def counters_page(http: aiohttp.ClientSession, arm: Arm, warn: Callable[[str], None]) -> str | None:
+async def counters_page(
+    http: aiohttp.ClientSession, arm: PlannedArm, warn: Callable[[str], None]
+) -> str | None:
     """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
     url = metrics_url(arm.url)
     try:

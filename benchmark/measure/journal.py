@@ -32,7 +32,7 @@ from benchmark.measure.records import (
     to_json,
 )
 from benchmark.measure.schedule import Block, measured_turns
-from benchmark.plan import MIXED, Arm, Load, Plan
+from benchmark.plan import MIXED, Load, Plan, PlannedArm
 from core import files
 from core.json_text import json_text
 from core.reading import MOST_LINE_BYTES, json_of, lines_of
@@ -192,7 +192,7 @@ def _record(line: bytes | None) -> Record:
 
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     """Rounds of one run, each with some of its arms, as one; of an arm that was in several, the first one counts."""
-    plan, arms, seen = rounds[0].plan, list[Arm](), set[str]()
+    plan, arms, seen = rounds[0].plan, list[PlannedArm](), set[str]()
     requests, blocks, closer = list[RequestRecord](), list[BlockRecord](), list(rounds[0].closer)
     for round_ in rounds:
         whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})

@@ -30,7 +30,7 @@ from typing import TypeVar
 from benchmark.cell_size import ANSWERS_A_BLOCK, SETS, SETS_A_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.objectives import counted, planned
-from benchmark.plan import MIXED, Arm, Load, Plan, Prompt
+from benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
 
 _MAX_WAVES = 4
 """The most requests that one slot of a block of a replay sends one after another."""
@@ -54,7 +54,7 @@ class Pair:
 
     id: str
     class_: str
-    prompt: Prompt
+    prompt: PlannedPrompt
     nonce: str
     gap_s: float | None = None
     """Open loop: how long after the pair before it, or after the block's start, it is sent; of a later turn, at least so
@@ -94,7 +94,7 @@ class Supply:
     """Endless pairs of one block: those that count, in the same order for each arm, and those beside them."""
 
     plan: Plan
-    arm: Arm
+    arm: PlannedArm
     class_: str
     load: Load
     name: str
@@ -121,19 +121,19 @@ class Supply:
             gap_s = chance.expovariate(self.load.rate_per_s) if self.load.rate_per_s else None
             yield self._pair(chance.choice(prompts), f"beside-{index:04d}", gap_s)
 
-    def _pair(self, prompt: Prompt, index: str, gap_s: float | None) -> Pair:
+    def _pair(self, prompt: PlannedPrompt, index: str, gap_s: float | None) -> Pair:
         pair = _pair(f"{prompt.class_}/{self.name}.{index}", prompt, self.plan.seed)
         (own,) = _for_arm(self.plan, self.arm, (replace(pair, gap_s=gap_s),))
         return own
 
 
-def _prompts(plan: Plan, class_: str) -> Iterator[Prompt]:
+def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
     """The prompts of a class again and again, each time in another order; of several classes one of each in turn."""
     names = plan.classes if class_ == MIXED else (class_,)
     yield from chain.from_iterable(zip(*(_of_class(plan, name) for name in names), strict=True))
 
 
-def _of_class(plan: Plan, class_: str) -> Iterator[Prompt]:
+def _of_class(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
     prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
     for turn in count():
         yield from random.Random(f"{plan.seed}/{class_}/{turn}").sample(prompts, len(prompts))
@@ -330,7 +330,7 @@ def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:
     return list(by_last.values())
 
 
-def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
+def _for_arm(plan: Plan, arm: PlannedArm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
     """The pairs as one arm is asked them, with the same nonces as the others.
 
     But not where its server answers for an arm before it, as in a comparison of A with A: they would be cached there.
@@ -344,11 +344,11 @@ def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]
     return tuple(by_id.values())
 
 
-def _pair(id_: str, prompt: Prompt, seed: int) -> Pair:
+def _pair(id_: str, prompt: PlannedPrompt, seed: int) -> Pair:
     return Pair(id=id_, class_=prompt.class_, prompt=prompt, nonce=_nonce(seed, id_, prompt))
 
 
-def _nonce(seed: int, id_: str, prompt: Prompt) -> str:
+def _nonce(seed: int, id_: str, prompt: PlannedPrompt) -> str:
     return hashlib.sha256(f"{seed}/{id_}/{prompt.id}".encode()).hexdigest()[:6]
 
 

@@ -23,7 +23,7 @@ from benchmark.analyse.stats import PERCENTILES, percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
 from benchmark.measure.journal import RawRun, write_whole
 from benchmark.measure.records import RequestRecord, to_json
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 
 Json = dict[str, Any]
 _OF_REQUEST = tuple(m.name for m in metrics.METRICS if m.scope == "request" and m.unit != "requests")
@@ -124,7 +124,7 @@ def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
     return written
 
 
-def _response(arm: Arm, record: RequestRecord) -> Json:
+def _response(arm: PlannedArm, record: RequestRecord) -> Json:
     """One request; the first nine keys are llmperf's, in its order. A failure has the HTTP status, else llmperf's -1."""
     values = request_values(record, arm.max_tokens_per_step)
     tokens = output_tokens(record, arm.max_tokens_per_step) if record.error is None else None

@@ -16,7 +16,7 @@ from benchmark.measure.divergence import first_difference
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import METRICS
-from benchmark.plan import Load, Prompt
+from benchmark.plan import Load, PlannedPrompt
 from benchmark.show import figures, pictures, tables
 from benchmark.show.drawing import looks, ratio_axis
 from benchmark.show.text import filled
@@ -181,7 +181,7 @@ def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[st
     return {**about, "answers": answers, "equal": equal}
 
 
-def _prompt_text(prompt: Prompt) -> str:
+def _prompt_text(prompt: PlannedPrompt) -> str:
     if prompt.messages is None:
         return prompt.prompt or ""
     texts = ((message.get("role"), message.get("content")) for message in prompt.messages)

@@ -111,9 +111,9 @@ def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
     return f"{PLANS_PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
 
 
-def _arm(experiment: Experiment, arm: Arm) -> plans.Arm:
+def _arm(experiment: Experiment, arm: Arm) -> plans.PlannedArm:
     base = experiment.baseline_of(arm)
-    return plans.Arm(
+    return plans.PlannedArm(
         name=arm.name,
         url=service_url(experiment, arm),
         **({} if base is experiment.baseline else {"baseline": base.name}),
@@ -124,9 +124,9 @@ def _arm(experiment: Experiment, arm: Arm) -> plans.Arm:
     )
 
 
-def _prompt(prompt: Prompt) -> plans.Prompt:
+def _prompt(prompt: Prompt) -> plans.PlannedPrompt:
     messages = [{"role": role, "content": content} for role, content in prompt.messages]
-    return plans.Prompt.model_validate(
+    return plans.PlannedPrompt.model_validate(
         {
             "id": prompt.id,
             "class": prompt.class_name,

@@ -52,7 +52,7 @@ from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun
-from benchmark.plan import Arm, Plan
+from benchmark.plan import Plan, PlannedArm
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
@@ -112,7 +112,9 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     }
 
 
-def _of_this_run(cells: Cells, speculating: Mapping[str, Arm], options: AdviceOptions) -> Iterator[TimedArm]:
+def _of_this_run(
+    cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions
+) -> Iterator[TimedArm]:
     for name in options.timed_with:
         if name not in speculating:
             raise ResultsError(
@@ -135,7 +137,7 @@ def _of_other_runs(options: AdviceOptions) -> Iterator[TimedArm]:
         yield from (TimedArm(cells, arm, run) for arm in drafting)
 
 
-def _not_used(speculating: Mapping[str, Arm], options: AdviceOptions) -> Iterator[str]:
+def _not_used(speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[str]:
     """Step times that the run has and that are not used. Arms may have another draft: their steps are used when somebody says so."""
     every = {name: arm.speculative_tokens for name, arm in speculating.items()}
     rest = {name: k for name, k in every.items() if name not in options.timed_with}

@@ -41,7 +41,7 @@ from benchmark.analyse.values import Decoding, Drafts, pooled
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import TPOT
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 
 TIE = 0.01
 """A smaller window within 1 % of the best one is preferred: it wastes less when the prompts change."""
@@ -267,8 +267,7 @@ class Subject:
 
     def step_s(self, k: int) -> float:
         """In units of the plain step as a mean over prompts, times that step."""
-        steps = [sample.times.step_s(k) / sample.times.plain_s for sample in self.samples]
-        return self.plain_s * mean(steps)
+        return self.plain_s * mean([sample.times.step_s(k) / sample.times.plain_s for sample in self.samples])
 
     @property
     def timed(self) -> tuple[int, ...]:
@@ -292,7 +291,7 @@ class TimedArm(NamedTuple):
     """An arm with another window, of this run or of another one, whose steps are timed too."""
 
     cells: Cells
-    arm: Arm
+    arm: PlannedArm
     run: str | None = None
     """None is the run that is advised about."""
 
@@ -301,7 +300,12 @@ class TimedArm(NamedTuple):
 
 
 def subject_of(
-    cells: Cells, plain: Arm, arm: Arm, place: Place, options: AdviceOptions, timed: Sequence[TimedArm] = ()
+    cells: Cells,
+    plain: PlannedArm,
+    arm: PlannedArm,
+    place: Place,
+    options: AdviceOptions,
+    timed: Sequence[TimedArm] = (),
 ) -> Subject | None:
     """Prompts that a plain and a speculating arm both answered; None where positions are not known.
 
@@ -348,7 +352,7 @@ def subject_of(
     )
 
 
-def _beside_prompts(cells: Cells, arms: tuple[Arm, Arm], pairs: Pairs) -> Variance | None:
+def _beside_prompts(cells: Cells, arms: tuple[PlannedArm, PlannedArm], pairs: Pairs) -> Variance | None:
     sample = log_ratios(arms, pairs, cells.source)[TPOT.name]
     return beside_prompts(mean_of(sample)[1]) if sample else None
 
@@ -375,7 +379,7 @@ class _Beside(NamedTuple):
 
 
 def _steps_beside(
-    cells: Cells, arm: Arm, place: Place, timed: Sequence[TimedArm]
+    cells: Cells, arm: PlannedArm, place: Place, timed: Sequence[TimedArm]
 ) -> tuple[list[_Beside], list[str]]:
     """The steps of each further arm under the same load, and what is not known of them."""
     steps, notes = [], []
@@ -415,7 +419,7 @@ class _PromptSteps(NamedTuple):
     """Of one step: those of a token times its tokens."""
 
 
-def _steps(arm: Arm, known: Known, answers: Iterable[RequestRecord]) -> dict[str, _PromptSteps]:
+def _steps(arm: PlannedArm, known: Known, answers: Iterable[RequestRecord]) -> dict[str, _PromptSteps]:
     """By prompt, where both its steps and their time are known.
 
     The server's counters are of the whole cell. Where the chunks agree with them, chunks tell what each prompt's steps yield; else the

@@ -33,7 +33,7 @@ from benchmark.analyse.values import (
     total,
 )
 from benchmark.errors import ResultsError
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 from core.reading import json_of, text_of
 
 SERVER = "server per-request"
@@ -86,7 +86,7 @@ INVENTED = Known(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_M
 """Of a class for which an emulated arm has no acceptance to go by."""
 
 
-def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
+def known_at(cells: Cells, arm: PlannedArm, place: Place) -> Known:
     if (arm.name, place.class_) in cells.made_up:
         return INVENTED
     records, plain_s = cells.of(arm, place), cells.plain_s(arm, place)
@@ -100,7 +100,7 @@ def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
 
 
 def known(
-    arm: Arm,
+    arm: PlannedArm,
     records: Records,
     blocks: Blocks = (),
     plain_s: float | None = None,
@@ -152,7 +152,7 @@ def known(
     )
 
 
-def acceptance(arm: Arm, records: Records, known: Known) -> dict[str, Any]:
+def acceptance(arm: PlannedArm, records: Records, known: Known) -> dict[str, Any]:
     """Tokens per decode step over all steps of a cell, with its source and the engine's ceiling."""
     note, split, per_step = known.note, known.positions, known.tokens_per_step
     if split and split[0] != known.source:
@@ -181,14 +181,14 @@ def of_server(answered: Records) -> Drafts | None:
     return total(counts) if counts and len(counts) == len(answered) else None
 
 
-def of_chunks(arm: Arm, answered: Records) -> Drafts | None:
+def of_chunks(arm: PlannedArm, answered: Records) -> Drafts | None:
     """Where each request has token counts for its chunks."""
     if not answered or any(record.chunk_tokens is None for record in answered):
         return None
     return of_steps(map(decode_steps, answered), arm.max_tokens_per_step)
 
 
-def first_look(arm: Arm, known: Known) -> str:
+def first_look(arm: PlannedArm, known: Known) -> str:
     """After the warm-up, in one line: do the sources of an arm's tokens per step agree?"""
     if known.tokens_per_step is None:
         return f"{arm.name}: tokens per step are not known: {known.note}"
@@ -200,7 +200,7 @@ def first_look(arm: Arm, known: Known) -> str:
     return f"{text}, and nothing in the stream contradicts it"
 
 
-def _per_chunk(arm: Arm, answered: Records) -> tuple[Drafts | None, float | None]:
+def _per_chunk(arm: PlannedArm, answered: Records) -> tuple[Drafts | None, float | None]:
     """The steps that chunks show, and tokens of a chunk: of these steps, else as a mean over answers with a total."""
     if (seen := of_chunks(arm, answered)) and seen.steps:
         return seen, seen.tokens_per_step
@@ -210,7 +210,7 @@ def _per_chunk(arm: Arm, answered: Records) -> tuple[Drafts | None, float | None
 
 
 def _doubts(
-    arm: Arm,
+    arm: PlannedArm,
     answered: Records,
     per_chunk: float,
     counted: Sequence[tuple[str, Drafts]],
@@ -256,7 +256,7 @@ def _spread(answered: Records) -> Counter[int]:
     return Counter(chain.from_iterable(map(decode_steps, answered)))
 
 
-def _above(arm: Arm, spread: Counter[int]) -> int:
+def _above(arm: PlannedArm, spread: Counter[int]) -> int:
     """Chunks that hold more than a step can yield: steps that were merged on their way."""
     return sum(times for tokens, times in spread.items() if tokens > arm.max_tokens_per_step)
 

@@ -10,11 +10,11 @@ import pytest
 from benchmark.analyse.cells import goodput, throughput
 from benchmark.analyse.values import of_steps, request_values
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.records import WALL, answered, block, failed
 
-ARM = Arm(name="steady", url="http://a/v1")
+ARM = PlannedArm(name="steady", url="http://a/v1")
 TOTAL: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": 9}
 UNTOLD: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": None}
 SAID = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}

@@ -7,12 +7,12 @@ import pytest
 
 from benchmark.analyse.acceptance.yields import acceptance, known
 from benchmark.measure.records import BlockRecord, RequestRecord
-from benchmark.plan import Arm
+from benchmark.plan import PlannedArm
 from tests.benchmark.records import answered, counted, counted_drafts, failed
 
 GENERATED = "vllm:generation_tokens_total"
-ARM = Arm(name="spec", url="http://b/v1", speculative_tokens=4, max_tokens_per_step=4)
-PLAIN = Arm(name="plain", url="http://a/v1")
+ARM = PlannedArm(name="spec", url="http://b/v1", speculative_tokens=4, max_tokens_per_step=4)
+PLAIN = PlannedArm(name="plain", url="http://a/v1")
 COUNTED = counted_drafts(steps=10, accepted=25, survivors=(10, 7.5))
 OTHER = counted_drafts(steps=10, accepted=15, survivors=(6, 1), begun=90)
 FEW = counted_drafts(steps=2, accepted=3, survivors=(1, 1), begun=5)
@@ -61,7 +61,7 @@ ELSEWHERE, NOT_STEPS = "by position: tokens per chunk", "chunks hold 1.00 tokens
          "counts tokens", "unfinished", "steps", "steps, positions of chunks", "merged", "totals", "plain, merged", "plain"]
 )  # fmt: skip
 def test_the_servers_own_statistics_go_first_then_its_counters_then_chunks_where_they_are_steps(
-    arm: Arm,
+    arm: PlannedArm,
     records: list[RequestRecord],
     blocks: list[BlockRecord],
     source: str,
