@@ -68,7 +68,7 @@ class Graph(NamedTuple):
     """A horizontal line."""
 
 
-class Cells(NamedTuple):
+class CellSelection(NamedTuple):
     """What a graph compares the arms on."""
 
     classes: tuple[str, ...]
@@ -192,7 +192,7 @@ def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iter
         yield [_widget("alarm", _COLUMNS, height, {"title": "Alarms", "alarms": portion})]
     size = max(1, LINES_IN_GRAPH // max(1, len(experiment.served_arms)))
     all_cells = [
-        Cells(tuple(experiment.classes[start : start + size]), concurrency)
+        CellSelection(tuple(experiment.classes[start : start + size]), concurrency)
         for concurrency in experiment.benchmark.known_concurrency or (None,)
         for start in range(0, len(experiment.classes), size)
     ]
@@ -207,7 +207,7 @@ def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iter
         yield _arms_row(experiment, metric, cells, detail)
 
 
-def _arms_row(experiment: Experiment, metric: Metric, cells: Cells, detail: Detail) -> Row:
+def _arms_row(experiment: Experiment, metric: Metric, cells: CellSelection, detail: Detail) -> Row:
     title = f"{metric.unit}, {cells.at} ({metric.better} is better)"
     graphs = (
         Graph(f"{metric.cloudwatch_name} {one}, {title}", one, _measured(experiment, metric, cells, one))
@@ -216,7 +216,7 @@ def _arms_row(experiment: Experiment, metric: Metric, cells: Cells, detail: Deta
     return _graphs(experiment, *graphs)
 
 
-def _ratios_row(experiment: Experiment, metric: Metric, cells: Cells, detail: Detail) -> Row:
+def _ratios_row(experiment: Experiment, metric: Metric, cells: CellSelection, detail: Detail) -> Row:
     """How many times better than the baseline of its batch each other arm is."""
 
     def ratio(arm: Arm, own: str, base: str) -> str | None:
@@ -233,7 +233,7 @@ def _ratios_row(experiment: Experiment, metric: Metric, cells: Cells, detail: De
     return _graphs(experiment, *graphs)
 
 
-def _cost_and_errors_row(experiment: Experiment, cells: Cells) -> Row:
+def _cost_and_errors_row(experiment: Experiment, cells: CellSelection) -> Row:
     """Dollars per million output tokens, share of requests that failed, how many failed.
 
     The cost is an arm's price over the concurrency times the throughput of a request. An estimate: the report divides by the
@@ -253,7 +253,7 @@ def _cost_and_errors_row(experiment: Experiment, cells: Cells) -> Row:
     return _graphs(experiment, *shown)
 
 
-def _measured(experiment: Experiment, metric: Metric, cells: Cells, statistic: str) -> Lines:
+def _measured(experiment: Experiment, metric: Metric, cells: CellSelection, statistic: str) -> Lines:
     """Every arm on every class; where the load is not known beforehand, what a search finds.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
@@ -278,7 +278,9 @@ def _measured(experiment: Experiment, metric: Metric, cells: Cells, statistic: s
     return lines
 
 
-def _sources(experiment: Experiment, metric: Metric, cells: Cells) -> Mapping[str, tuple[Source, str]]:
+def _sources(
+    experiment: Experiment, metric: Metric, cells: CellSelection
+) -> Mapping[str, tuple[Source, str]]:
     """Every arm on every class and its label, by the id that expressions use."""
     assert cells.concurrency is not None
     found = {}
@@ -289,7 +291,10 @@ def _sources(experiment: Experiment, metric: Metric, cells: Cells) -> Mapping[st
 
 
 def _calculated(
-    experiment: Experiment, metric: Metric, cells: Cells, expression: Callable[[Arm, str, str], str | None]
+    experiment: Experiment,
+    metric: Metric,
+    cells: CellSelection,
+    expression: Callable[[Arm, str, str], str | None],
 ) -> Lines:
     """Metric math for each arm, from the ids of its own line and its baseline's; followed by the lines that it is the first to
     use."""

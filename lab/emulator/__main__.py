@@ -19,7 +19,7 @@ from aiohttp import web
 from core.command_line import carried_out
 from core.findings import Misuse, Outside
 from lab.command import PATH
-from lab.emulator.endpoint import H200, TRN2, Endpoint
+from lab.emulator.endpoint import H200, TRN2, EmulatedEndpoint
 from lab.emulator.h200 import MID, started
 from lab.emulator.openai_api import parse_argv
 from lab.emulator.texts import PromptClasses, load_classes
@@ -81,7 +81,7 @@ def command(
             "argv: nothing to emulate; after the options give -- vllm serve MODEL --max-num-seqs 4 ..."
         )
     arm = parse_argv(argv, heads=timed is not None)
-    endpoint = Endpoint(
+    endpoint = EmulatedEndpoint(
         arm,
         load_classes(plan) if plan else PromptClasses(),
         time_scale=time_scale,

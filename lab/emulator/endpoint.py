@@ -16,8 +16,8 @@ from lab.emulator.engine import Engine
 from lab.emulator.h200 import Start
 from lab.emulator.openai_api import (
     DONE,
-    Dialect,
     Payload,
+    PayloadFormat,
     RequestError,
     ServedArm,
     event,
@@ -36,7 +36,7 @@ MAX_BODY_BYTES = 16 * 2**20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Endpoint:
+class EmulatedEndpoint:
     """One emulated arm as an aiohttp application."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Endpoint:
             raise RequestError(f"body: not valid JSON ({error})") from None
         generation = parse_generation(body, self._arm, chat=chat)
         id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
-        dialect = Dialect(
+        dialect = PayloadFormat(
             chat=chat, id=id_, model=generation.model or self._arm.served_names[0], created=int(time.time())
         )
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})

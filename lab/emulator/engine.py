@@ -26,7 +26,7 @@ from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.batches import JoinedBatch, SerialBatch
 from lab.emulator.h200 import Pauses, Start, StepTimes, conditional
 from lab.emulator.openai_api import Generation, ServedArm
-from lab.emulator.texts import Answer, PromptClasses, write_answer
+from lab.emulator.texts import EmulatedAnswer, PromptClasses, write_answer
 from lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
 
 _TTFT, _STEP, _E2E = (
@@ -58,7 +58,7 @@ class _Histogram:
 class Sequence:
     """One request in the engine."""
 
-    answer: Answer
+    answer: EmulatedAnswer
     prompt_tokens: int
     acceptance: tuple[float, ...]
     """Per position of the window; empty for plain decoding."""

@@ -190,7 +190,7 @@ def usage(prompt: int, completion: int) -> Payload:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect:
+class PayloadFormat:
     """What all payloads of one answer share, in the words of the chat or of the completions endpoint."""
 
     chat: bool

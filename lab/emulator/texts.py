@@ -75,7 +75,7 @@ def last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class EmulatedAnswer:
     """A whole answer, cut into tokens before the first one is served."""
 
     pieces: tuple[str, ...]
@@ -88,13 +88,15 @@ def prompt_tokens(text: str) -> int:
     return max(1, -(-len(text.encode(errors="surrogatepass")) // 4))
 
 
-def write_answer(prompt: str, prompt_class: str, *, max_tokens: int, ignore_eos: bool = False) -> Answer:
+def write_answer(
+    prompt: str, prompt_class: str, *, max_tokens: int, ignore_eos: bool = False
+) -> EmulatedAnswer:
     """The answer to `prompt`, the text of the last user message, of at most `max_tokens` tokens."""
     natural = NATURAL_LENGTH_TOKENS.get(prompt_class, NATURAL_LENGTH_TOKENS["open-ended"])
     ends_itself = natural < max_tokens and not ignore_eos
     pieces = list(islice(_pieces(prompt, prompt_class), natural if ends_itself else max_tokens))
     pieces[0] = pieces[0].lstrip()
-    return Answer(tuple(pieces), "stop" if ends_itself else "length")
+    return EmulatedAnswer(tuple(pieces), "stop" if ends_itself else "length")
 
 
 def _pieces(prompt: str, prompt_class: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ _DRAFTS, _, _ACCEPTED = OF_DRAFTS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ProbedAnswer:
     """One answer, and what the counters of speculation grew by; empty where there are none."""
 
     output: Output
@@ -74,7 +74,7 @@ def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step:
     )
 
 
-def ask(url: str, body: dict[str, Any]) -> Asked:
+def ask(url: str, body: dict[str, Any]) -> ProbedAnswer:
     """Send one streamed chat request to the server at `url`, which ends in /v1. Raises Refusal."""
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
@@ -88,7 +88,7 @@ def ask(url: str, body: dict[str, Any]) -> Asked:
         grown = {name: value - before.get(name, 0.0) for name, value in _counters(url).items()}
     except OSError as error:
         raise Refusal(f"{url}: the probe's request failed ({error}); see the server's log") from error
-    return Asked(output=tally.output(), counted=grown)
+    return ProbedAnswer(output=tally.output(), counted=grown)
 
 
 def _counters(url: str) -> dict[str, float]:
@@ -103,7 +103,7 @@ def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
         yield json.loads(request_body(plan, Pair(id=prompt.id, class_=name, prompt=prompt, nonce="0" * 6)))
 
 
-def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
+def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> ProbedAnswer | None:
     """An answer that ends where a step ends and has one step in each chunk; None if no answer does."""
     for _ in range(TRIES):
         first = ask(url, body).output.chunk_tokens

@@ -37,7 +37,7 @@ _LATER = "wait a minute, then run this again"
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """Status, headers, whose names match in any case, and the body."""
 
     status: int
@@ -56,7 +56,7 @@ class Web:
         self.scheme = scheme
         self.address_service = address_service or self.address_service
 
-    def ask(self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
+    def ask(self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Raises `Outside` when nobody answers."""
         try:
             request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
@@ -64,7 +64,7 @@ class Web:
                 content = response.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, error.headers)  # nobody reads the page of an error
+                return HttpResponse(error.code, error.headers)  # nobody reads the page of an error
         except TooLateError:
             raise _silent(url, f"no whole answer in {_PATIENCE_S} s") from None
         except (OSError, HTTPException, ValueError) as error:
@@ -72,7 +72,7 @@ class Web:
         if len(content) > _MOST_BYTES:
             why = f"its answer is longer than {_MOST_BYTES >> 20} MiB"
             raise _silent(url, f"does not answer ({why})")
-        return Answer(response.status, response.headers, content)
+        return HttpResponse(response.status, response.headers, content)
 
 
 def _silent(where: str, why: str) -> Outside:
@@ -108,7 +108,7 @@ def reachable(image: str, web: Web) -> Finding:
     raise Outside(Finding(image, None, f"the registry answers HTTP {answer.status}", _LATER))
 
 
-def _token(answer: Answer, image: str, web: Web) -> str:
+def _token(answer: HttpResponse, image: str, web: Web) -> str:
     """As the registry asks for it: `Bearer realm="...",service="...",scope="..."`
     (https://distribution.github.io/distribution/spec/auth/token/)."""
     asked = dict(re.findall(r'(\w+)="([^"]*)"', answer.headers.get("www-authenticate", "")))

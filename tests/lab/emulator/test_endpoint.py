@@ -19,7 +19,7 @@ from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
 from core.findings import Misuse
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.__main__ import SHUTDOWN_S
-from lab.emulator.endpoint import Endpoint
+from lab.emulator.endpoint import EmulatedEndpoint
 from lab.emulator.openai_api import parse_argv
 from lab.emulator.texts import PromptClasses
 from tests.lab.emulator.arms import BASELINE, MODEL, REPETITION, SPECULATIVE
@@ -36,7 +36,7 @@ def served(argv: Sequence[str] = SPECULATIVE, *, time_scale: float = 0.01) -> Ca
 
     def decorate(use: Test) -> Test:
         async def serve(**given: Any) -> None:
-            application = Endpoint(parse_argv(argv), CLASSES, time_scale=time_scale).application()
+            application = EmulatedEndpoint(parse_argv(argv), CLASSES, time_scale=time_scale).application()
             runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -28,7 +28,7 @@ def agree(monkeypatch: pytest.MonkeyPatch) -> Agree:
     def asked(steps: tuple[int, ...], *, most: int = 9, merging: int = 0, miscounting: int = 0) -> Agreement:
         left = [merging]
 
-        def ask(_url: str, body: dict[str, Any]) -> probe.Asked:
+        def ask(_url: str, body: dict[str, Any]) -> probe.ProbedAnswer:
             tokens, total = list[int](), 0
             for step in steps:
                 if total < body["max_tokens"]:
@@ -47,7 +47,7 @@ def agree(monkeypatch: pytest.MonkeyPatch) -> Agree:
             tally.take(json.dumps({"choices": [], "usage": {"completion_tokens": sent}}), 0.0)
             tally.take("[DONE]", 0.0)
             counted = dict(zip(OF_DRAFTS, map(float, (drafts, drafts * K, accepted)), strict=True))
-            return probe.Asked(output=tally.output(), counted=counted)
+            return probe.ProbedAnswer(output=tally.output(), counted=counted)
 
         monkeypatch.setattr(probe, "ask", ask)
         found = agreement("arm", "http://x/v1", [{"max_tokens": most}], per_step=K + 1)

@@ -10,7 +10,7 @@ import pytest
 from benchmark.measure.endpoints import OF_DRAFTS, counters_in
 from benchmark.measure.stream import Output, StreamTally
 from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.openai_api import Dialect, event, usage
+from lab.emulator.openai_api import PayloadFormat, event, usage
 from tests.conftest import ROOT
 
 DRAFTS, DRAFTED, ACCEPTED = OF_DRAFTS
@@ -62,7 +62,7 @@ def test_the_counters_of_drafts_tell_as_many_steps_as_chunks_and_a_plain_server_
 
 
 def test_the_emulator_sends_the_keys_that_the_client_reads_where_vllm_sends_them() -> None:
-    dialect = Dialect(chat=True, id="chatcmpl-1", model="lab/target", created=0)
+    dialect = PayloadFormat(chat=True, id="chatcmpl-1", model="lab/target", created=0)
     chunks = (*dialect.opening(), dialect.chunk("a", None), dialect.chunk("b", "length"), dialect.closing())
     for answer in (PLAIN[0], SPECULATIVE[0]):
         *events, done = _sent(answer)
