@@ -20,7 +20,7 @@ import pytest
 import benchmark
 from core.edge import printable
 from operations.__main__ import VERBS
-from tests.benchmark.known_server import MODEL, served
+from tests.benchmark.endpoint import MODEL, served
 from tests.conftest import REFERENCE, ROOT
 from tests.test_architecture import MODULES, imported
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,25 +146,39 @@ class Endpoint:
         return response
 
 
+KNOWN = {"steady": (1,), "bursts": tuple(range(1, 9))}
+"""By arm of a server in a process: tokens in the chunks after the first, in turn. Each first chunk holds one, as after prefill."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server in a process of its own, which does not share the client's event loop. Its lateness cancels: the truth is when its
+    chunks left, not when they were due."""
+
+    address: str
+
+    def url(self, arm: str) -> str:
+        """Base URL of an arm."""
+        return f"{self.address}/{arm}/v1"
+
+    def truth(self) -> list[dict[str, Any]]:
+        """What it has sent since it was last asked: key, arm, sent_s and tokens of each answer."""
+        with urllib.request.urlopen(f"{self.address}/truth", timeout=30) as answer:
+            found: list[dict[str, Any]] = json.load(answer)
+        return found
+
+
 @contextmanager
-def in_a_process(module: str, *arguments: object) -> Iterator[str]:
-    """The address of a server that a module serves until its standard input ends: it does not share the client's event loop."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    with Popen(
-        command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ) as server:
+def served(*, first_ms: float, step_ms: float) -> Iterator[Served]:
+    """Two arms whose every chunk leaves at a known time, `/steady/v1` and `/bursts/v1`, until its standard input ends."""
+    command = [sys.executable, "-m", "tests.benchmark.endpoint", str(first_ms), str(step_ms)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env=env) as server:
         try:
             assert server.stdout
-            yield server.stdout.readline().strip()
+            yield Served(server.stdout.readline().strip())
         finally:
             server.terminate()
-
-
-def serve(server: Endpoint) -> None:
-    """Be such a module."""
-    with server:
-        print(f"http://127.0.0.1:{server.port}", flush=True)
-        sys.stdin.read()
 
 
 async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> None:
@@ -263,3 +278,13 @@ ODDITIES: dict[str, Answer] = {
     "late-end": _packets(WORD, DONE, pause_s=0.01),
     "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),
 }
+
+if __name__ == "__main__":
+    _first_s, _step_s = (float(word) / 1000 for word in sys.argv[1:])
+    _known = {
+        name: Timing(first_s=_first_s, step_s=_step_s, sizes=sizes, owned_by="emulated timetable")
+        for name, sizes in KNOWN.items()
+    }
+    with Endpoint(_known) as _server:
+        print(f"http://127.0.0.1:{_server.port}", flush=True)
+        sys.stdin.read()

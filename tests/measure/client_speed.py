@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmark.known_server import MODEL, served
+from tests.benchmark.endpoint import MODEL, served
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 20

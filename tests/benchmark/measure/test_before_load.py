@@ -13,7 +13,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal, sense
 from benchmark.measure.sense import QUESTIONS, Answer
-from tests.benchmark.conftest import SPEC, STEADY, WritePlan
+from tests.benchmark.conftest import WritePlan
 from tests.benchmark.endpoint import Endpoint
 
 Captured = pytest.CaptureFixture[str]
@@ -101,9 +101,7 @@ def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_ques
     page = (out / "report.html").read_text()
     assert ("no verdict, because the answers make no sense" in page.lower()) is withheld
     assert ("What is the capital of France?" in page) is withheld
-    written = out / "summary.json"
-    again = json.loads(written.read_text())
-    assert again["sense"] == found["sense"], "it is judged again from the raw files alone"
+    assert summary(out)["sense"] == found["sense"], "it is judged again from the raw files alone"
 
 
 def test_what_is_withheld_is_nowhere_else_either(
@@ -128,26 +126,31 @@ def test_what_is_withheld_is_nowhere_else_either(
     assert "cannot be judged: steady answered 0 of 12" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("why", ["option", "emulated", "raw"])
+RAW = [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("why", "options", "changes"),
+    [
+        ("--no-sense-check", ["--no-sense-check"], {}),
+        ("are emulated", [], {}),
+        ("raw text", [], {"prompts": RAW}),
+    ],
+)
 def test_it_is_skipped_with_one_line_that_says_why(
-    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
+    checked: Callable[..., int],
+    endpoint: Endpoint,
+    out: Path,
+    capsys: Captured,
+    why: str,
+    options: list[str],
+    changes: dict[str, Any],
 ) -> None:
-    options, changes = [], {}
-    if why == "option":
-        options = ["--no-sense-check"]
-    elif why == "emulated":
-        endpoint.arms |= {
-            "steady": replace(STEADY, owned_by="emulator"),
-            "spec": replace(SPEC, owned_by="emulator"),
-        }
-    else:
-        changes = {
-            "prompts": [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
-        }
+    if why == "are emulated":
+        endpoint.arms = {arm: replace(one, owned_by="emulator") for arm, one in endpoint.arms.items()}
     assert checked(*options, **changes) == 0
-    line = {"option": "--no-sense-check", "emulated": "are emulated", "raw": "raw text"}[why]
     (told,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("sense check skipped")]
-    assert line in told
+    assert why in told
     assert asked(endpoint) == []
     assert not (out / "sense.jsonl").exists()
     assert summary(out)["sense"] is None

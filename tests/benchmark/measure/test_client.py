@@ -1,39 +1,39 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+from pathlib import Path
+from statistics import median
 from time import monotonic
 
 import pytest
 
-from benchmark.measure.client import API_KEYS, ask, session
+from benchmark.measure import journal
+from benchmark.measure.client import ask, session
+from benchmark.measure.progress import Progress
+from benchmark.measure.rounds import run
 from benchmark.measure.stream import Output
-from tests.benchmark.endpoint import MODEL, Endpoint
+from benchmark.plan import from_dict
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.endpoint import KNOWN, MODEL, Endpoint, served
 
 BODY = json.dumps({"model": MODEL, "messages": [], "max_tokens": 40}).encode()
 
 
-@pytest.mark.parametrize(
-    ("keys", "sent"),
-    [
-        ({"BENCHMARK_API_KEY": "ours", "OPENAI_API_KEY": "usual"}, "Bearer ours"),
-        ({"BENCHMARK_API_KEY": "", "OPENAI_API_KEY": " usual\n"}, "Bearer usual"),
-        ({}, None),
-    ],
-)
-def test_the_first_key_that_is_set_is_sent(
-    monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], sent: str | None
-) -> None:
-    for name in API_KEYS:
-        monkeypatch.delenv(name, raising=False)
-    for name, key in keys.items():
-        monkeypatch.setenv(name, key)
-
-    async def headers() -> str | None:
+def test_the_first_key_that_is_set_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sent() -> str | None:
         async with session(5.0) as http:
             return http.headers.get("Authorization")
 
-    assert asyncio.run(headers()) == sent
+    for keys, expected in (
+        (("ours", "usual"), "Bearer ours"),
+        (("", " usual\n"), "Bearer usual"),
+        (("", ""), None),
+    ):
+        for name, key in zip(("BENCHMARK_API_KEY", "OPENAI_API_KEY"), keys, strict=True):
+            monkeypatch.setenv(name, key)
+        assert asyncio.run(sent()) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,20 @@ def test_a_connection_is_used_again_unless_a_server_may_be_closing_it(
     asyncio.run(several())
     used = len({seen.peer for seen in endpoint.seen})
     assert used == connections or (path == "late-end" and used <= connections), "1, but on a busy machine"
+
+
+def test_the_client_finds_each_chunk_of_a_known_schedule_with_its_tokens(tmp_path: Path) -> None:
+    with served(first_ms=8, step_ms=2) as server:
+        arms = [{"name": arm, "url": server.url(arm)} for arm in KNOWN]
+        plan = from_dict(plan_content(model=MODEL, arms=arms, requests=6, warmup=0, max_tokens=20))
+        asyncio.run(run(plan, out=tmp_path, timeout_s=20, progress=Progress(io.StringIO())))
+        truths = {(truth["arm"], truth["key"]): truth for truth in server.truth()}
+    late_s: list[float] = []
+    requests = journal.read(tmp_path).requests
+    for record in requests:
+        truth = truths.pop((record.arm, record.nonce))
+        assert list(record.chunk_tokens or ()) == truth["tokens"]
+        late_s.append(record.chunk_s[0] - truth["sent_s"][0])
+    assert truths == {}
+    assert {record.phase for record in requests} == {"ramp", "measured", "drain"}
+    assert -0.001 < median(late_s) < 0.03, "nothing is received before it is sent"

@@ -50,6 +50,18 @@ def of(sent: list[Sent], phase: Phase) -> list[Sent]:
     return [one for one in sent if one.phase == phase]
 
 
+def window(held: HeldLoad) -> tuple[float, float]:
+    """When it began and ended."""
+    assert held.steady_from_s is not None
+    assert held.steady_until_s is not None
+    return held.steady_from_s, held.steady_until_s
+
+
+def length_s(held: HeldLoad) -> float:
+    begun_s, ended_s = window(held)
+    return ended_s - begun_s
+
+
 def in_flight(sent: list[Sent], at_s: float) -> int:
     return sum(one.at_s <= at_s < one.until_s for one in sent)
 
@@ -77,21 +89,16 @@ def test_each_request_that_counts_meets_the_whole_load_from_its_beginning_to_its
     """Also where answers take longer than expected, or where nothing is expected."""
     held = HeldLoad(at_once=slots, counted=4 * slots, answer_s=answer_s)
     sent = driven(held, uneven)
-    assert held.steady_from_s is not None
-    assert held.steady_until_s is not None
+    from_s, until_s = window(held)
     for one in sent:
-        if one.at_s < held.steady_from_s:
-            assert one.phase == "ramp"
-        else:
-            assert one.phase == ("measured" if one.at_s < held.steady_until_s else "drain")
+        late = "measured" if one.at_s < until_s else "drain"
+        assert one.phase == ("ramp" if one.at_s < from_s else late)
     counted = of(sent, "measured")
     last_s = max(one.until_s for one in counted)
-    moments = sorted(
-        {at for one in sent for at in (one.at_s, one.until_s) if held.steady_from_s <= at < last_s}
-    )
+    moments = {at for one in sent for at in (one.at_s, one.until_s) if from_s <= at < last_s}
     assert {in_flight(sent, at_s) for at_s in moments} == {slots}
     assert max(one.at_s for one in sent) <= last_s, "nothing is sent once the last one that counts has ended"
-    assert held.steady_from_s >= max(held.starts_s), "every slot has started before anything counts"
+    assert from_s >= max(held.starts_s), "every slot has started before anything counts"
 
 
 @pytest.mark.parametrize(
@@ -102,13 +109,10 @@ def test_the_window_closes_once_enough_were_sent_and_it_lasted_four_median_answe
 ) -> None:
     held = HeldLoad(at_once=4, counted=counted, answer_s=expected_s)
     sent = of(driven(held, lambda _: took_s), "measured")
-    assert held.steady_from_s is not None
-    assert held.steady_until_s is not None
     assert len(sent) >= counted
     assert held.median_s == pytest.approx(took_s)
-    lasted_s = held.steady_until_s - held.steady_from_s
-    assert lasted_s >= ANSWERS_A_BLOCK * took_s * 0.999
-    assert lasted_s <= (max(ANSWERS_A_BLOCK, counted / 4) + 1) * took_s, "and not much later"
+    most_s = (max(ANSWERS_A_BLOCK, counted / 4) + 1) * took_s
+    assert ANSWERS_A_BLOCK * took_s * 0.999 <= length_s(held) <= most_s, "and not much later"
 
 
 @pytest.mark.parametrize("answer_s", [1.0, None])
@@ -124,9 +128,7 @@ def test_a_window_of_limited_length_has_fewer_requests_and_at_least_one() -> Non
     held = HeldLoad(at_once=4, counted=400, answer_s=1.0, most_s=3.0)
     sent = of(driven(held, lambda _: 1.0), "measured")
     assert 8 <= len(sent) <= 16
-    assert held.steady_from_s is not None
-    assert held.steady_until_s is not None
-    assert 3.0 <= held.steady_until_s - held.steady_from_s <= 4.0
+    assert 3.0 <= length_s(held) <= 4.0
     assert of(driven(HeldLoad(at_once=1, counted=4, answer_s=1.0, most_s=0.0), lambda _: 1.0), "measured")
 
 
@@ -171,9 +173,7 @@ def queued(held: HeldLoad, times: float) -> float:
 def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -> None:
     held = HeldLoad(at_once=None, counted=8, answer_s=1.0)
     last_s = queued(held, times)
-    assert held.steady_from_s is not None
-    assert held.steady_until_s is not None
-    assert ANSWERS_A_BLOCK <= held.steady_until_s - held.steady_from_s <= 3 * ANSWERS_A_BLOCK + 1
+    assert ANSWERS_A_BLOCK <= length_s(held) <= 3 * ANSWERS_A_BLOCK + 1
     assert last_s <= 1 + 2 * (3 * ANSWERS_A_BLOCK + 1), (
         "what keeps the load up is sent no longer than the window was"
     )
@@ -184,7 +184,7 @@ def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None
     for _ in range(4):
         held = HeldLoad(at_once=None, counted=8, answer_s=answer_s, light_s=1.0)
         queued(held, 1.5)
-        windows_s.append((held.steady_until_s or 0.0) - (held.steady_from_s or 0.0))
+        windows_s.append(length_s(held))
         answer_s = held.median_s or 0.0
     assert answer_s > 2.0, "each answer of a block takes longer than the one before"
     assert max(windows_s) <= 3 * ANSWERS_A_BLOCK + 1

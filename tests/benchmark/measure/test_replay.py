@@ -18,11 +18,9 @@ from benchmark.measure.client import request_body
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.measure.schedule import measured_turns, replay, warmup_turns
-from benchmark.plan import MIXED, Load, Plan, from_dict
+from benchmark.plan import Load, Plan, from_dict
 from tests.benchmark.conftest import STEADY, Run, plan_content
-from tests.benchmark.endpoint import Endpoint, Seen
-from tests.benchmark.known_server import MODEL as KNOWN
-from tests.benchmark.known_server import served
+from tests.benchmark.endpoint import MODEL, Endpoint, Seen, served
 from tests.benchmark.measure.test_run import lose, measured, summary
 
 SEARCH = {"low": 1, "high": 4}
@@ -76,7 +74,7 @@ def test_each_arm_meets_the_arrivals_of_the_file_in_their_order(tmp_path: Path) 
     file.write_text("\n".join(map(json.dumps, [*ARRIVALS[4:], *ARRIVALS[:4]])))
     with served(first_ms=20, step_ms=4) as server:
         arms = [f"--arm=plain={server.url('steady')}", f"--arm=draft={server.url('bursts')}"]
-        told = [f"--prompts={file}", f"--out={out}", f"--model={KNOWN}", "--max-tokens=9"]
+        told = [f"--prompts={file}", f"--out={out}", f"--model={MODEL}", "--max-tokens=9"]
         assert main(["run", *arms, *told, "--speculative-tokens=draft=7", "--tokens-per-step=draft=8"]) == 0
         truth = server.truth()
     raw = journal.read(out)
@@ -130,7 +128,9 @@ def test_a_turn_waits_for_the_last_answer_and_both_arms_are_asked_the_same(
             assert after.body["messages"][: len(before.body["messages"])] == before.body["messages"]
         answers = [one["content"] for one in turns[3].body["messages"] if one["role"] == "assistant"]
         assert [answer.split()[0] for answer in answers] == ["word0", "word0", "as"], "the recorded one"
-    assert "3, after the recorded answer or the first that an arm gave, the same to each arm" in reported(out)
+    page = reported(out)
+    assert "3, after the recorded answer or the first that an arm gave, the same to each arm" in page
+    assert "recorded arrivals" in page
     for records in by_arm(journal.read(out)).values():
         found = {one.prompt_id: one for one in records}
         assert (found["third"].scheduled_s or 0) >= 0.4
@@ -172,25 +172,6 @@ def test_no_turn_follows_an_answer_that_never_came(run: Run, out: Path, endpoint
     later = dict.fromkeys(("second", "recorded", "last"), "no_turn_before")
     assert errors == {"first": "reset", **later}
     assert len(endpoint.seen) == 1
-
-
-def test_classes_are_asked_together_and_throughput_is_of_all(run: Run, out: Path) -> None:
-    mixed = [one | {"class": "ab"[number % 2]} for number, one in enumerate(ARRIVALS * 2)]
-    mixed = [one | {"id": f"{one['id']}-{number}"} for number, one in enumerate(mixed)]
-    assert run("--warmup 0 --rounds 2", **asked(mixed)) == 0
-    found, raw = summary(out), journal.read(out)
-    assert {block.class_ for block in raw.blocks} == {MIXED}
-    assert (found["run"]["complete"], found["run"]["requests_planned"]) == (True, 2 * 2 * len(mixed))
-    for arm in ("steady", "spec"):
-        cells = [cell for cell in found["cells"] if cell["arm"] == arm]
-        assert [cell["n"] for cell in cells] == [len(mixed)] * 2
-        (delivered,) = {json.dumps(cell["throughput"]) for cell in cells}
-        blocks = [block for block in raw.blocks if block.arm == arm]
-        assert json.loads(delivered)["loaded_s"] == pytest.approx(sum(block.duration_s for block in blocks))
-    assert any("asked together" in text for text in found["run"]["warnings"])
-    page = reported(out)
-    assert f"{len(mixed)} requests for each arm in each of 2 rounds" in page
-    assert "recorded arrivals" in page
 
 
 def test_report_page_and_prediction_say_that_texts_were_made_up(
