@@ -23,7 +23,7 @@ from infra.stacks.workloads import WorkloadsStack
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class DeliveryResources:
     """What a delivery works with."""
 
     vpc: ec2.IVpc | None
@@ -37,7 +37,7 @@ class Made:
 
 def add_stacks(
     scope: Construct, *, experiment: Experiment, files: tuple[ManifestFile, ...], lasting: Lasting
-) -> Made:
+) -> DeliveryResources:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
     common: dict[str, Any] = {"experiment": experiment, "lasting": lasting}
     made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
@@ -55,4 +55,4 @@ def add_stacks(
     for earlier in (storage, identity, *nodes):
         workloads.add_stack_dependency(earlier)
     keep_logs(scope, lasting)
-    return Made(vpc=made, cluster=cluster, storage=storage, admits_pipeline=control or identity)
+    return DeliveryResources(vpc=made, cluster=cluster, storage=storage, admits_pipeline=control or identity)

@@ -26,7 +26,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
     """
     experiment = experiment_of(path, verb="look at")
-    look = _Look(experiment, aws_of(experiment, account))
+    look = _StatusSections(experiment, aws_of(experiment, account))
     page: dict[str, Any] = {"experiment": experiment.name, "account": look.aws.account}
     page["region"] = look.aws.region
     problems: list[Finding] = []
@@ -46,7 +46,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-class _Look:
+class _StatusSections:
     """Every section of the page, each read by itself; `findings` is what is wrong with what was read."""
 
     def __init__(self, experiment: Experiment, aws: Aws) -> None:

@@ -176,18 +176,18 @@ class MountedFolder:
             raise Unreachable(f"{self._folder / name}: {one_line(error)}; repeat") from error
 
 
-Source = BucketFolder | MountedFolder
+ArtifactFolder = BucketFolder | MountedFolder
 """A folder to read from."""
 
 
-def source(address: str, *, region: str | None) -> Source:
+def source(address: str, *, region: str | None) -> ArtifactFolder:
     """The folder behind an address of S3 or a path."""
     if address.startswith("s3://"):
         return BucketFolder(address, region=region)
     return MountedFolder(Path(address))
 
 
-def check(folder: Source, *, key: str | None) -> list[StoredFile]:
+def check(folder: ArtifactFolder, *, key: str | None) -> list[StoredFile]:
     """The files of a finished folder.
 
     Raises Incomplete when it has no marker, another arm's marker, or a file that is missing or of another size.
@@ -211,7 +211,7 @@ def check(folder: Source, *, key: str | None) -> list[StoredFile]:
     return files
 
 
-def pull(folder: Source, target: Path, *, key: str | None, report: Callable[[str], None]) -> None:
+def pull(folder: ArtifactFolder, target: Path, *, key: str | None, report: Callable[[str], None]) -> None:
     """Copy a finished folder to `target`, the marker last; what is whole already is left alone."""
     files = check(folder, key=key)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -222,7 +222,7 @@ def pull(folder: Source, target: Path, *, key: str | None, report: Callable[[str
             write_whole(target / name, text)
 
 
-def _copy(folder: Source, file: StoredFile, target: Path) -> str:
+def _copy(folder: ArtifactFolder, file: StoredFile, target: Path) -> str:
     final = inside(target, file.path, folder.address)
     if final.is_file() and final.stat().st_size == file.size:
         return f"{file.path}: there already"

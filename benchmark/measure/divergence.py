@@ -41,7 +41,7 @@ Logprob = Annotated[float, Field(allow_inf_nan=False)]
 Token = Annotated[str, Field(max_length=2000)]
 
 
-class Step(NamedTuple):
+class WrittenToken(NamedTuple):
     """One token that a server wrote."""
 
     token: Token
@@ -86,7 +86,7 @@ class Asked(Line):
     given: Annotated[int, Field(ge=0)]
     """Characters of the answer that the request held already; 0 asks for the answer from its beginning."""
     max_tokens: Ordinal
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WrittenToken, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -116,7 +116,7 @@ def read(folder: Path, run: str) -> tuple[Line, ...]:
     return answers_in(folder / FILE_NAME, line, lambda line: line.run == run)
 
 
-def steps_of(answer: Any) -> tuple[Step, ...]:
+def steps_of(answer: Any) -> tuple[WrittenToken, ...]:
     """The steps of a completion or a chat completion, none where it has no log-probabilities. Raises ValueError."""
     try:
         said = answer["choices"][0].get("logprobs") or {}
@@ -125,7 +125,7 @@ def steps_of(answer: Any) -> tuple[Step, ...]:
             tops = said.get("top_logprobs") or [None] * len(tokens)
             rows = list(zip(tokens, said["token_logprobs"], map(_listed, tops), strict=True))
         content = [(t, p, top if p is None else {**top, t: p}) for t, p, top in rows]
-        steps: tuple[Step, ...] = _reader(tuple[Step, ...]).validate_python(content)
+        steps: tuple[WrittenToken, ...] = _reader(tuple[WrittenToken, ...]).validate_python(content)
         return steps
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"not log-probabilities: {str(error).splitlines()[0]}") from error
@@ -245,13 +245,13 @@ def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
     return Verdict("near-tie", "", gap, (mine, other))
 
 
-def _behind(step: Step, token: str | None) -> float:
+def _behind(step: WrittenToken, token: str | None) -> float:
     """How far a token lies below the most likely one; at least so far where it is not listed."""
     least = min(step.top.values())
     return max(step.top.values()) - step.top.get(token or "", least)
 
 
-def unreal(steps: Sequence[Step]) -> str:
+def unreal(steps: Sequence[WrittenToken]) -> str:
     """Why these are not log-probabilities of a greedy choice; empty where they are.
 
     vLLM's fork for Neuron puts a token's number there, others zero or -9999 at every place.
@@ -286,7 +286,7 @@ def _place(case: Case, ours: Asked) -> tuple[int, int] | None:
     return None
 
 
-def _taken(rest: str, other: str, own: str | None, step: Step) -> str | None:
+def _taken(rest: str, other: str, own: str | None, step: WrittenToken) -> str | None:
     """The token with which an answer goes on as `rest`; None where it is not known.
 
     It is what its own server wrote again, or wrote where that answer ended; else the longest one of the list that fits.

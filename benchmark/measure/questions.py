@@ -242,7 +242,7 @@ class _Look:
         return line
 
 
-def _without_key(steps: tuple[divergence.Step, ...]) -> tuple[divergence.Step, ...]:
+def _without_key(steps: tuple[divergence.WrittenToken, ...]) -> tuple[divergence.WrittenToken, ...]:
     """The steps. Raises ValueError where they repeat the API key, over whichever number of tokens."""
     text = "\n".join(
         ["".join(token for token, _, _ in steps), *(token for _, _, top in steps for token in top)]

@@ -19,7 +19,7 @@ from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
-from infra.monitoring.panels import IN_PROMETHEUS, INSIGHTS, NODE_COUNT, Source, cell, series, value
+from infra.monitoring.panels import IN_PROMETHEUS, INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
 
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
@@ -50,7 +50,7 @@ class MetricAlarm:
     name: str
     message: str
     """What it means and what to do, for the person who gets the mail."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[CloudWatchMetric, ...] = ()
     """What `expression` is made from; where there is none, the one metric that is watched."""
     statistic: str = ""
     """Of the sources."""
@@ -153,7 +153,7 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     active = MetricAlarm(
         name=f"{experiment.name}-run-is-on",
         message="Not a fault: a benchmark run is on.",
-        sources=(Source(metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run),),
+        sources=(CloudWatchMetric(metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run),),
         statistic=RUN_ACTIVE.statistic,
         promql=f"max(last_over_time({series(experiment, RUN_ACTIVE)}[{FORGOTTEN_S}s]))",
         threshold=0,
@@ -178,7 +178,7 @@ def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
     paid = MetricAlarm(
         name=f"{experiment.name}-paid-nodes",
         message="Not a fault: Trn2 nodes run.",
-        sources=(Source(INSIGHTS, NODE_COUNT.name, {"ClusterName": cluster_name(experiment)}),),
+        sources=(CloudWatchMetric(INSIGHTS, NODE_COUNT.name, {"ClusterName": cluster_name(experiment)}),),
         statistic=NODE_COUNT.statistic,
         promql=IN_PROMETHEUS[NODE_COUNT.name],
         threshold=SYSTEM_NODES,
@@ -202,7 +202,7 @@ def _failed_switch_off(experiment: Experiment) -> MetricAlarm:
         name=f"{experiment.name}-switch-off-failed",
         message="A schedule could not set the Trn2 nodes to 0. It tries again for up to two hours, and they may bill on: run "
         "./trnspec scale 0. What it gave up is in the queue of the nodes stack, with the reason.",
-        sources=tuple(Source("AWS/Scheduler", name, group) for name in _FAILED),
+        sources=tuple(CloudWatchMetric("AWS/Scheduler", name, group) for name in _FAILED),
         statistic="Sum",
         expression=_GREATEST,
         label="switch-offs that failed",

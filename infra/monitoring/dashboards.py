@@ -22,7 +22,7 @@ from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
 from experiment.model import Serve
 from infra.monitoring import panels
-from infra.monitoring.panels import Detail, InsightsMetric, Source
+from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
 
 MOST_CHARACTERS = 900_000
 """Of all pages together: they are in one template, and CloudFormation takes 1 MB of it
@@ -178,7 +178,7 @@ def _graphs(experiment: Experiment, *graphs: Graph) -> Row:
     return row
 
 
-def _line(source: Source, label: str, id_: str | None = None) -> list[Any]:
+def _line(source: CloudWatchMetric, label: str, id_: str | None = None) -> list[Any]:
     """With an id, a line that only expressions use; CloudWatch counts it too."""
     names = (name for pair in sorted(source.dimensions.items()) for name in pair)
     hidden = {"id": id_, "visible": False} if id_ else {}
@@ -280,7 +280,7 @@ def _measured(experiment: Experiment, metric: Metric, cells: CellSelection, stat
 
 def _sources(
     experiment: Experiment, metric: Metric, cells: CellSelection
-) -> Mapping[str, tuple[Source, str]]:
+) -> Mapping[str, tuple[CloudWatchMetric, str]]:
     """Every arm on every class and its label, by the id that expressions use."""
     assert cells.concurrency is not None
     found = {}
@@ -332,10 +332,10 @@ _BY_NODE = (
 )
 
 
-def _insights(experiment: Experiment, metric: InsightsMetric, **more: str) -> Source:
+def _insights(experiment: Experiment, metric: InsightsMetric, **more: str) -> CloudWatchMetric:
     cluster, namespace = naming.cluster_name(experiment), naming.namespace(experiment)
     values = {"ClusterName": cluster, "Namespace": namespace, **more}
-    return Source(panels.INSIGHTS, metric.name, {name: values[name] for name in metric.dimensions})
+    return CloudWatchMetric(panels.INSIGHTS, metric.name, {name: values[name] for name in metric.dimensions})
 
 
 def _introduction(experiment: Experiment, place: str, left_out: str) -> str:

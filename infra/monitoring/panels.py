@@ -44,7 +44,7 @@ DETAILS = (
 """The most first."""
 
 
-class Source(NamedTuple):
+class CloudWatchMetric(NamedTuple):
     """A metric of CloudWatch in full."""
 
     namespace: str
@@ -52,7 +52,9 @@ class Source(NamedTuple):
     dimensions: dict[str, str]
 
 
-def cell(experiment: Experiment, metric: Metric, *, arm: Arm, class_name: str, concurrency: int) -> Source:
+def cell(
+    experiment: Experiment, metric: Metric, *, arm: Arm, class_name: str, concurrency: int
+) -> CloudWatchMetric:
     """One arm on one class at one load, as the benchmark publishes it."""
     values = {
         "Experiment": experiment.name,
@@ -61,7 +63,7 @@ def cell(experiment: Experiment, metric: Metric, *, arm: Arm, class_name: str, c
         "Concurrency": str(concurrency),
     }
     dimensions = {name: values[name] for name in metric.dimensions}
-    return Source(metrics_namespace(experiment), metric.cloudwatch_name, dimensions)
+    return CloudWatchMetric(metrics_namespace(experiment), metric.cloudwatch_name, dimensions)
 
 
 def series(

@@ -21,7 +21,7 @@ from constructs import Construct
 
 from experiment import naming
 from infra import ROOT
-from infra.deployment import Made, add_stacks
+from infra.deployment import DeliveryResources, add_stacks
 from infra.pipeline.pipeline_file import (
     AROUND_MINUTES,
     PipelineConfiguration,
@@ -226,7 +226,7 @@ class DeliveryStack(ExperimentStack):
         configuration: PipelineConfiguration,
         stage: StageConfiguration,
         steps: tuple[ClusterStep, ...],
-        made: Made,
+        made: DeliveryResources,
     ) -> None:
         experiment, described = stage.experiment, "steps of the delivery"
         super().__init__(scope, "delivery", described, experiment=experiment, lasting=stage.lasting)

@@ -15,7 +15,7 @@ from experiment.naming import notices_topic
 from infra.deployment_file import Lasting
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboards
-from infra.monitoring.panels import Source
+from infra.monitoring.panels import CloudWatchMetric
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 
 
@@ -121,6 +121,6 @@ def _watching(alarm: MetricAlarm) -> dict[str, Any]:
     return {**judged, "Metrics": [result, *queries]}
 
 
-def _metric(source: Source) -> dict[str, Any]:
+def _metric(source: CloudWatchMetric) -> dict[str, Any]:
     dimensions = [{"Name": name, "Value": value} for name, value in sorted(source.dimensions.items())]
     return {"Namespace": source.namespace, "MetricName": source.name, "Dimensions": dimensions}

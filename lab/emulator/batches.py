@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from lab.emulator.h200 import ADMITTED_EVERY, BUDGET_TOKENS, LOCKSTEP_AFTER, Pauses, StepTimes
+from lab.emulator.h200 import ADMITTED_EVERY, BUDGET_TOKENS, LOCKSTEP_AFTER, H200StepTimes, Pauses
 from lab.emulator.timings import StepCosts
 
 
@@ -36,7 +36,7 @@ M = TypeVar("M", bound=Member)
 
 
 @dataclass(eq=False, slots=True)
-class Place(Generic[M]):
+class AdmittedSequence(Generic[M]):
     """A sequence that was admitted."""
 
     member: M
@@ -47,18 +47,18 @@ class Place(Generic[M]):
     last: int = -1
     """Index of the step that ends its answer."""
 
-    def __lt__(self, other: Place[M]) -> bool:
+    def __lt__(self, other: AdmittedSequence[M]) -> bool:
         return self.last < other.last
 
 
 @dataclass(frozen=True)
-class Step(Generic[M]):
+class DeviceStep(Generic[M]):
     """What the device does next."""
 
     duration_s: float
     not_before_s: float
     """When the latest sequence that was admitted arrived; 0 where none was, since a step follows the step before it at once."""
-    chunks: Sequence[tuple[Place[M], int]] = ()
+    chunks: Sequence[tuple[AdmittedSequence[M], int]] = ()
     """Tokens that are prefilled, by sequence."""
 
 
@@ -72,7 +72,7 @@ class SerialBatch(Generic[M]):
         self._slots = slots
         self._costs = costs
         self._speculative_tokens = speculative_tokens
-        self._places: list[Place[M]] = []
+        self._places: list[AdmittedSequence[M]] = []
         self.waiting: deque[M] = deque()
         self.index = 0
         """Index of the next decode step."""
@@ -90,18 +90,18 @@ class SerialBatch(Generic[M]):
             self.waiting.remove(member)
         self._places = [place for place in self._places if place.member is not member]
 
-    def next_step(self) -> Step[M] | None:
+    def next_step(self) -> DeviceStep[M] | None:
         """Begin the next step; None when there is nothing to do."""
         if self.waiting and len(self._places) < self._slots:
             member = self.waiting.popleft()
-            self._places.append(Place(member, member.prompt_tokens, self.index - 1))
+            self._places.append(AdmittedSequence(member, member.prompt_tokens, self.index - 1))
             chunk = (self._places[-1], member.prompt_tokens)
-            return Step(self._costs.prefill_s, member.arrival_s, (chunk,))
+            return DeviceStep(self._costs.prefill_s, member.arrival_s, (chunk,))
         if self._places:
-            return Step(self._costs.step_s(self._speculative_tokens, len(self._places)), 0.0)
+            return DeviceStep(self._costs.step_s(self._speculative_tokens, len(self._places)), 0.0)
         return None
 
-    def complete(self, step: Step[M]) -> list[tuple[M, int]]:
+    def complete(self, step: DeviceStep[M]) -> list[tuple[M, int]]:
         """End a step: tokens of every member that was not dropped meanwhile; finished ones leave their slot."""
         if step.chunks:
             begun = [place for place, _ in step.chunks if place in self._places]
@@ -120,7 +120,7 @@ class JoinedBatch(Generic[M]):
         self,
         *,
         slots: int,
-        times: StepTimes,
+        times: H200StepTimes,
         pauses: Pauses,
         budget_tokens: int = BUDGET_TOKENS,
         admitted_every: int = ADMITTED_EVERY,
@@ -132,8 +132,8 @@ class JoinedBatch(Generic[M]):
         self._every = admitted_every
         self._each = 1 + times.speculative_tokens
         """Tokens of the budget that a decoding sequence takes."""
-        self._prefilling: list[Place[M]] = []
-        self._decoding: list[Place[M]] = []
+        self._prefilling: list[AdmittedSequence[M]] = []
+        self._decoding: list[AdmittedSequence[M]] = []
         """A heap: the answer that ends first comes first."""
         self.waiting: deque[M] = deque()
         self.index = 0
@@ -158,15 +158,15 @@ class JoinedBatch(Generic[M]):
             heapq.heapify(kept)
             self._decoding = kept
 
-    def next_step(self) -> Step[M] | None:
+    def next_step(self) -> DeviceStep[M] | None:
         """Begin the next step; None when there is nothing to do. Whoever waits has arrived."""
         arrived_s = self._admit(math.inf)
         if not (self._prefilling or self._decoding):
             return None
         chunks = self._chunks()
-        return Step(self._duration_s(chunks), arrived_s, chunks)
+        return DeviceStep(self._duration_s(chunks), arrived_s, chunks)
 
-    def complete(self, step: Step[M]) -> list[tuple[M, int]]:
+    def complete(self, step: DeviceStep[M]) -> list[tuple[M, int]]:
         """End a step: members that were not dropped, each with its tokens."""
         index = self.index
         decoded = [
@@ -184,13 +184,16 @@ class JoinedBatch(Generic[M]):
         free = self._slots - len(self._prefilling) - len(self._decoding)
         while free and self.waiting and self.waiting[0].arrival_s <= now_s:
             member = self.waiting.popleft()
-            self._prefilling.append(Place(member, member.prompt_tokens))
+            self._prefilling.append(AdmittedSequence(member, member.prompt_tokens))
             latest_s = max(latest_s, member.arrival_s)
             free -= 1
         return latest_s
 
-    def _chunks(self) -> list[tuple[Place[M], int]]:
-        budget, chunks = self._budget - self._each * len(self._decoding), list[tuple[Place[M], int]]()
+    def _chunks(self) -> list[tuple[AdmittedSequence[M], int]]:
+        budget, chunks = (
+            self._budget - self._each * len(self._decoding),
+            list[tuple[AdmittedSequence[M], int]](),
+        )
         for place in self._prefilling:
             chunk = min(place.left, max(budget, 1 if not (chunks or self._decoding) else 0))
             if chunk <= 0:
@@ -199,13 +202,15 @@ class JoinedBatch(Generic[M]):
             budget -= chunk
         return chunks
 
-    def _duration_s(self, chunks: Sequence[tuple[Place[M], int]]) -> float:
+    def _duration_s(self, chunks: Sequence[tuple[AdmittedSequence[M], int]]) -> float:
         prefilled = sum(chunk for _, chunk in chunks)
         lockstep = not chunks and self.index >= self._lockstep_from
         step_s = self._times.step_s(max(len(self._decoding), 1), prefilled, lockstep=lockstep)
         return step_s * self._pauses.sum(self.index)
 
-    def _ended(self, chunks: Sequence[tuple[Place[M], int]]) -> tuple[list[Place[M]], list[Place[M]]]:
+    def _ended(
+        self, chunks: Sequence[tuple[AdmittedSequence[M], int]]
+    ) -> tuple[list[AdmittedSequence[M]], list[AdmittedSequence[M]]]:
         """The step is over: whose prefill it ended, and whose answer."""
         begun, alive = [], {id(place) for place in self._prefilling}
         for place, chunk in chunks:
@@ -222,7 +227,7 @@ class JoinedBatch(Generic[M]):
             self._lockstep_from = self.index + LOCKSTEP_AFTER
         return begun, self._finished()
 
-    def _finished(self) -> list[Place[M]]:
+    def _finished(self) -> list[AdmittedSequence[M]]:
         finished = []
         while self._decoding and self._decoding[0].last < self.index:
             finished.append(heapq.heappop(self._decoding))

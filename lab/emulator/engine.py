@@ -24,7 +24,7 @@ from statistics import NormalDist
 
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.batches import JoinedBatch, SerialBatch
-from lab.emulator.h200 import Pauses, Start, StepTimes, conditional
+from lab.emulator.h200 import H200StepTimes, Pauses, Start, conditional
 from lab.emulator.openai_api import Generation, ServedArm
 from lab.emulator.texts import EmulatedAnswer, PromptClasses, write_answer
 from lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
@@ -68,7 +68,7 @@ class Sequence:
     emitted: int = 0
     """Tokens that the client has been sent."""
     last_output_s: float = 0.0
-    outbox: asyncio.Queue[Output] = field(default_factory=asyncio.Queue)
+    outbox: asyncio.Queue[StepOutput] = field(default_factory=asyncio.Queue)
     """What the client has not been sent yet."""
 
     @cached_property
@@ -82,7 +82,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Output:
+class StepOutput:
     """What one step gave one sequence."""
 
     text: str
@@ -114,7 +114,7 @@ class Engine:
         self._batch: SerialBatch[Sequence] | JoinedBatch[Sequence] = (
             JoinedBatch(
                 slots=slots,
-                times=StepTimes(speculative_tokens=k, factor=start.factor),
+                times=H200StepTimes(speculative_tokens=k, factor=start.factor),
                 pauses=Pauses(start.dice, k),
             )
             if start
@@ -127,7 +127,7 @@ class Engine:
             name: _Histogram(bounds) for name, bounds in ((_TTFT, _TTFT_S), (_STEP, _STEP_S), (_E2E, _E2E_S))
         }
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Output]:
+    async def generate(self, generation: Generation) -> AsyncGenerator[StepOutput]:
         """The outputs of one request, one an engine step; closing the iterator early frees the slot."""
         sequence = self._sequence(generation)
         self._batch.submit(sequence)
@@ -195,7 +195,9 @@ class Engine:
             self._ended[ended] += 1
             self._histograms[_E2E].observe(now - sequence.arrival_s)
         sequence.last_output_s = now
-        sequence.outbox.put_nowait(Output("".join(pieces[began : sequence.emitted]), tokens, first, ended))
+        sequence.outbox.put_nowait(
+            StepOutput("".join(pieces[began : sequence.emitted]), tokens, first, ended)
+        )
 
     def metrics(self) -> str:
         """The metrics that the catalogue lists for the runtime, in the text format of Prometheus, 0.0.4."""

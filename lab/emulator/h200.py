@@ -56,7 +56,7 @@ PROMPT_SPREAD = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTimes:
+class H200StepTimes:
     """Mean seconds of a step, before pauses and the start's factor."""
 
     speculative_tokens: int = 0

@@ -30,7 +30,7 @@ from lab.programs import LOG, Load, benchmark, ended, load_arms, replay_cut, req
 from lab.real import installation
 from lab.real.claims import TINY, Results, Scope, Sweep, described, judge, labelled, save
 from lab.real.probe import Agreement, agreement, bodies
-from lab.real.servers import Engine, check_models, mounted_folders, running
+from lab.real.servers import LocalEngine, check_models, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 SHORT_REQUESTS = 8
@@ -223,7 +223,7 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         low, high = wishes.search
         options = ("--max-num-seqs", f"{high:g}", *options)
         less = {**less, "search": f"{low:g}:{high:g}"}
-    launch = Engine(command=engine, folders=folders, options=options).launch
+    launch = LocalEngine(command=engine, folders=folders, options=options).launch
     drafting = [arm for arm in experiment.arms if arm.speculation and arm.name in names]
     with ExitStack() as fleets:
         with stages.stage(f"starting {count(len(names), 'server')}", total=len(names)) as stage:
@@ -305,7 +305,7 @@ def with_starts(plan: Plan, starts: int | None) -> Plan:
         raise Refusal(f"--{error}") from None
 
 
-def _engine_of(wishes: Wishes, machine: installation.Machine, stages: Stages) -> tuple[list[str], str]:
+def _engine_of(wishes: Wishes, machine: installation.Host, stages: Stages) -> tuple[list[str], str]:
     """Its command, installed where the user has no own, and what it says it is. Raises `Outside`."""
     with stages.stage("installing the engine", total=len(installation.STEPS)) as stage:
         if own := [*wishes.engine_command]:

@@ -12,7 +12,7 @@ from statistics import geometric_mean
 from typing import Any, Literal
 
 from core.words import count
-from lab.real.installation import Machine, proc
+from lab.real.installation import Host, proc
 from lab.real.probe import Agreement
 
 TINY = "measured on this CPU, tiny models"
@@ -194,7 +194,7 @@ def _advised(summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any]
         yield Claim(text, abs(difference) <= ADVICE, found)
 
 
-def described(machine: Machine, engine: str, label: str) -> dict[str, Any]:
+def described(machine: Host, engine: str, label: str) -> dict[str, Any]:
     """The machine as a report names it, and what kind of numbers it gave."""
     return {
         "label": label,

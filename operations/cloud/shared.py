@@ -59,7 +59,7 @@ class Listing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class StackResources:
     """What the stacks of an experiment made, from CloudFormation and their templates."""
 
     ids: frozenset[tuple[str, str]]
@@ -71,7 +71,7 @@ class Made:
         return (kind, name) in self.ids
 
 
-def made(experiment: Experiment, aws: Aws) -> Made:
+def made(experiment: Experiment, aws: Aws) -> StackResources:
     """What the stacks that exist made; and the experiment's namespace, no matter who applied it."""
     client = aws.client("cloudformation")
     ids, objects, releases = set(), {f"namespaces: {namespace(experiment)}"}, set()
@@ -87,7 +87,7 @@ def made(experiment: Experiment, aws: Aws) -> Made:
                 objects |= set(_named(properties["Manifest"]))
             elif resource["Type"] == "Custom::AWSCDK-EKS-HelmChart":
                 releases.add(properties["Release"])
-    return Made(ids=frozenset(ids), objects=frozenset(objects), releases=frozenset(releases))
+    return StackResources(ids=frozenset(ids), objects=frozenset(objects), releases=frozenset(releases))
 
 
 def _named(manifest: Any) -> Iterator[str]:
@@ -130,7 +130,7 @@ def listed(experiment: Experiment, aws: Aws) -> Listing:
 _AGENTS = "namespaces: amazon-cloudwatch"
 
 
-def _beside_eks(experiment: Experiment, aws: Aws, by: Made) -> Iterator[tuple[str, bool]]:
+def _beside_eks(experiment: Experiment, aws: Aws, by: StackResources) -> Iterator[tuple[str, bool]]:
     prefix = f"{container_insights_log_groups(experiment)[0].rpartition('/')[0]}/"
     for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix):
         yield f"log group: {group['logGroupName']}", by.owns("log group", group["logGroupName"])

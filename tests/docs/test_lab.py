@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cdk8s_charts.render import render
 from experiment import load
-from lab.real.servers import Engine, mounted_folders
+from lab.real.servers import LocalEngine, mounted_folders
 from lab.rendered import containers, mounted_plan
 from tests.conftest import ROOT
 
@@ -22,7 +22,7 @@ def test_the_pair_of_the_guide_is_started_from_its_hub_and_asked_without_thinkin
     experiment = load(tmp_path / "my-gpu.yaml")
     files = render(experiment)
 
-    engine = Engine(command=["vllm"], folders=mounted_folders(experiment, {}))
+    engine = LocalEngine(command=["vllm"], folders=mounted_folders(experiment, {}))
     argv = engine.launch(containers(files)["drafting"], 8001).argv
     assert argv[:3] == ["vllm", "serve", "Qwen/Qwen3-32B"]
     assert '"model": "Qwen/Qwen3-1.7B"' in argv[argv.index("--speculative-config") + 1]

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lab.emulator.batches import JoinedBatch, M, Place
-from lab.emulator.h200 import MID, Pauses, StepTimes, conditional
+from lab.emulator.batches import AdmittedSequence, JoinedBatch, M
+from lab.emulator.h200 import MID, H200StepTimes, Pauses, conditional
 
 TRANSIT_S = 0.001
 """From the end of an answer to the arrival of the next request of a client on the same network (assumed): it misses the step that begins
@@ -104,7 +104,7 @@ class LeapingBatch(JoinedBatch[M]):
         """Ends of the steps that were leapt over, the first of them step `ends_from`."""
         self.ends_from = 0
 
-    def leap(self, until_s: float) -> list[Place[M]]:
+    def leap(self, until_s: float) -> list[AdmittedSequence[M]]:
         """Live on until a step ends in which answers end, and say which; nothing where that does not come before the
         first step that begins at `until_s` or later. Answers of a step end at `now_s`."""
         while self.now_s < until_s:
@@ -129,7 +129,7 @@ class LeapingBatch(JoinedBatch[M]):
         """Clear the list of step ends."""
         self.ends_s, self.ends_from = [], self.index
 
-    def _decoded_until(self, until_s: float) -> list[Place[M]]:
+    def _decoded_until(self, until_s: float) -> list[AdmittedSequence[M]]:
         """Decode steps, as many as are equal."""
         most = self._decoding[0].last - self.index + 1
         if self.waiting and len(self._decoding) < self._slots:
@@ -150,7 +150,7 @@ class LeapingBatch(JoinedBatch[M]):
 
 def engine(dice: random.Random, speculative_tokens: int, factor: float = 1.0) -> LeapingBatch[Asked]:
     """One start of a server."""
-    times = StepTimes(speculative_tokens=speculative_tokens, factor=factor)
+    times = H200StepTimes(speculative_tokens=speculative_tokens, factor=factor)
     return LeapingBatch(slots=SLOTS, times=times, pauses=SummedPauses(dice, speculative_tokens))
 
 
@@ -184,7 +184,7 @@ def mean_log_tpot(at_once: int, speculative_tokens: int, work: Workload = Worklo
     return total / count
 
 
-def span_s(server: LeapingBatch[Asked], place: Place[Asked]) -> float:
+def span_s(server: LeapingBatch[Asked], place: AdmittedSequence[Asked]) -> float:
     """From the first token of an answer to the last."""
     ends_s, begun = server.ends_s, server.ends_from
     return ends_s[place.last - begun] - ends_s[place.first - begun]

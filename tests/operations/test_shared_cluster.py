@@ -16,7 +16,7 @@ from experiment import Experiment
 from operations import teardown
 from operations.cloud import cloudformation, shared
 from operations.cloud.aws import Aws
-from operations.cloud.shared import Made, listed
+from operations.cloud.shared import StackResources, listed
 from operations.preflight.checklist import what_was_left
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import eks_says, make_stacks, shared_client, stack_names
@@ -65,7 +65,7 @@ def made(lists: Lists, team: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None
     ids = {("node group", name) for name in lists["nodegroups"][1:]} | {("pod identity", "arn:joined")}
     ids |= {("add-on", "aws-mountpoint-s3-csi-driver"), ("access entry", f"{ROLE}/joined-workloads-Access1")}
     objects = frozenset({"namespaces: joined", "priorityclasses: joined-jobs-1"})
-    by_stacks = Made(ids=frozenset(ids), objects=objects, releases=frozenset())
+    by_stacks = StackResources(ids=frozenset(ids), objects=objects, releases=frozenset())
     monkeypatch.setattr(shared, "made", lambda *_: by_stacks)
 
 
@@ -156,7 +156,7 @@ def test_what_an_add_on_or_a_chart_of_ours_brought_goes_with_it(
     found = listed(joined, aws)
     assert brought <= found.names.keys() - found.ours, "its owner's"
     ids = frozenset({("add-on", "amazon-cloudwatch-observability")})
-    own = Made(ids=ids, objects=frozenset(), releases=frozenset({"neuron-1"}))
+    own = StackResources(ids=ids, objects=frozenset(), releases=frozenset({"neuron-1"}))
     monkeypatch.setattr(shared, "made", lambda *_: own)
     assert listed(joined, aws).ours == brought
 
@@ -243,7 +243,7 @@ def test_who_uses_our_add_ons_without_a_file_here_is_known_by_its_roles(
     joined: Experiment, lists: Lists, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(*ids: tuple[str, str]) -> str:
-        by = Made(ids=frozenset(ids), objects=frozenset(), releases=frozenset())
+        by = StackResources(ids=frozenset(ids), objects=frozenset(), releases=frozenset())
         monkeypatch.setattr(shared, "made", lambda *_: by)
         return shared.used_by_others(joined, aws)
 

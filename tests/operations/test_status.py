@@ -275,7 +275,7 @@ def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:
             {f"{kind}s": [{"AlarmName": f"qwen3-32b-{name}", "StateValue": "OK"}]},
             {"AlarmNamePrefix": "qwen3-32b-", "AlarmTypes": [kind]},
         )
-    found = status._Look(experiment, Aws("us-east-2", make_client=lambda _: cloudwatch)).alarms()
+    found = status._StatusSections(experiment, Aws("us-east-2", make_client=lambda _: cloudwatch)).alarms()
     assert [one["name"] for one in found] == ["qwen3-32b-run-is-on", "qwen3-32b-no-data"]
 
 

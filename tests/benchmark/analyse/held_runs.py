@@ -19,7 +19,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, Phase, RequestRecord, RunRecord
 from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_turns, warmup_turns
 from benchmark.plan import Plan, from_dict
-from lab.emulator.batches import Place
+from lab.emulator.batches import AdmittedSequence
 from lab.emulator.h200 import conditional, drawn_factor
 from tests.benchmark.conftest import plan_content
 from tests.measure.steady_state import TRANSIT_S, Asked, LeapingBatch, Workload, drawn_yields, engine
@@ -258,7 +258,7 @@ class SimulatedRun:
 
 
 def _record(
-    block: Block, server: LeapingBatch[_Sent], place: Place[_Sent], to_wall_s: float
+    block: Block, server: LeapingBatch[_Sent], place: AdmittedSequence[_Sent], to_wall_s: float
 ) -> RequestRecord:
     sent, begun = place.member, server.ends_from
     chunk_s = [end_s - sent.sent_s for end_s in server.ends_s[place.first - begun : place.last + 1 - begun]]

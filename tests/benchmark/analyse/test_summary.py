@@ -15,7 +15,7 @@ from benchmark.analyse.comparison import adjust
 from benchmark.analyse.explanation import crossovers, split_steps
 from benchmark.analyse.stats import wilson
 from benchmark.analyse.summary import summarise
-from benchmark.measure.divergence import Again, Asked, Step
+from benchmark.measure.divergence import Again, Asked, WrittenToken
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
@@ -327,7 +327,7 @@ def with_verdicts(behind: float, *, itself: int = 0) -> RawRun:
     """40 pairs of which 6 differ in a token that lies so far `behind`; `itself` second answers of the baseline differ."""
     answers = [answered("steady", pair) for pair in range(40)]
     answers += [answered("spec", pair, text="a b d" if pair < 6 else "a b c") for pair in range(40)]
-    step = Step(" c", -0.6, {" c": -0.6, " d": -0.6 - behind, " e": -9.0})
+    step = WrittenToken(" c", -0.6, {" c": -0.6, " d": -0.6 - behind, " e": -9.0})
     told = {"treatment": "spec", "arm": "steady", "given": 3, "max_tokens": 3, "steps": (step,)}
     asked = [Asked(**(OF | told), pair_id=f"chat/c2/{pair:04d}") for pair in range(6)]
     second = [again(pair, "a b d" if pair < itself else "a b c") for pair in range(32)]

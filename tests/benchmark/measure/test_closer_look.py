@@ -281,8 +281,8 @@ def test_everything_is_made_again_from_the_two_raw_files_without_their_damaged_l
 
 def test_five_tokens_that_are_really_as_likely_are_not_taken_for_dummies() -> None:
     """In bfloat16 flat places have exact ties, five in a row too."""
-    flat = divergence.Step(" oak", -3.0, {f" {i}": -3.0 for i in range(4)} | {" oak": -3.0})
-    sure = divergence.Step(" the", -0.1, {" the": -0.1, " a": -4.0})
+    flat = divergence.WrittenToken(" oak", -3.0, {f" {i}": -3.0 for i in range(4)} | {" oak": -3.0})
+    sure = divergence.WrittenToken(" the", -0.1, {" the": -0.1, " a": -4.0})
     assert divergence.unreal([sure, flat]) == ""
     assert divergence.unreal([flat]) == DUMMY
     assert divergence.unreal([sure, sure._replace(top={" the": -0.1, " a": -4.1})]) == ""

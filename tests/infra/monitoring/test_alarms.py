@@ -11,7 +11,7 @@ from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import SearchedLoad, Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
-from infra.monitoring.panels import Source
+from infra.monitoring.panels import CloudWatchMetric
 from tests.infra.templates import Deployments, resolved
 
 BY_CLOUDWATCH_NAME = {metric.cloudwatch_name: metric for metric in BY_NAME.values()}
@@ -43,7 +43,7 @@ def metric(experiment: Experiment, name: str) -> MetricAlarm:
     return alarm
 
 
-def metrics(experiment: Experiment) -> Iterator[Source]:
+def metrics(experiment: Experiment) -> Iterator[CloudWatchMetric]:
     """Every metric that an alarm names in full."""
     for alarm in made(experiment).values():
         yield from alarm.sources if isinstance(alarm, MetricAlarm) else ()

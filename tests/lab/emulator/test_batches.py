@@ -15,8 +15,8 @@ from lab.emulator.h200 import (
     FURTHER_MS,
     MID,
     PREFILL_S_PER_TOKEN,
+    H200StepTimes,
     Pauses,
-    StepTimes,
     conditional,
     drawn_factor,
     step_ms,
@@ -46,7 +46,7 @@ class Even(SummedPauses):
 
 def _batch(*, budget: int = 2048, every: int = 1, slots: int = 8) -> LeapingBatch[Asked]:
     return LeapingBatch(
-        slots=slots, times=StepTimes(), pauses=Even(), budget_tokens=budget, admitted_every=every
+        slots=slots, times=H200StepTimes(), pauses=Even(), budget_tokens=budget, admitted_every=every
     )
 
 

@@ -36,7 +36,7 @@ from benchmark.plan import Plan, from_dict
 from experiment import load
 from lab.programs import ROOT
 from lab.real.installation import install, look
-from lab.real.servers import Engine, Launch, mounted_folders, running
+from lab.real.servers import Launch, LocalEngine, mounted_folders, running
 from lab.rendered import Container, containers, mounted_plan, rendered
 
 RATES = {"seeded-1": 0.01, "seeded-10": 0.10}
@@ -239,7 +239,9 @@ class Bench:
 
         def launch(container: Container, port: int) -> Launch:
             options = ("--dtype", formats[container.arm])
-            return Engine(command=self.command, folders=self.folders, options=options).launch(container, port)
+            return LocalEngine(command=self.command, folders=self.folders, options=options).launch(
+                container, port
+            )
 
         arms = {name: self.containers["tiny-weak" if name == "wrong" else "tiny"] for name in formats}
         chosen = [replace(container, arm=name) for name, container in arms.items()]

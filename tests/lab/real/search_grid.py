@@ -24,7 +24,7 @@ from core.findings import Refusal
 from experiment import load
 from lab.programs import ROOT, load_arms
 from lab.real.installation import install, look
-from lab.real.servers import Engine, Fleet, mounted_folders, running
+from lab.real.servers import Fleet, LocalEngine, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 EXPERIMENT = ROOT / "experiments" / "lab-tiny.yaml"
@@ -166,7 +166,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = {"arms": tuple(arm for arm in whole.arms if arm.name in names), "mixed": True}
     plan = write_plan(whole.model_copy(update=chosen), out)
     folders, most = mounted_folders(experiment, {}), ["--max-num-seqs", str(grid[-1])]
-    engine = Engine(command=command, folders=folders, options=most)
+    engine = LocalEngine(command=command, folders=folders, options=most)
     both: dict[str, int | str | None] = {
         "classes": options.classes,
         "max-tokens": options.max_tokens,

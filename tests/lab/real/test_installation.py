@@ -12,9 +12,9 @@ import pytest
 
 from core.findings import Outside
 from lab.real import installation as installing
-from lab.real.installation import Machine, look, refuse_install, refuse_run
+from lab.real.installation import Host, look, refuse_install, refuse_run
 
-GOOD = Machine(
+GOOD = Host(
     system="Linux",
     architecture="x86_64",
     cpu_flags=frozenset({"avx2"}),
@@ -34,7 +34,7 @@ GOOD = Machine(
     ],
 )
 def test_what_is_missing_is_named_with_a_remedy(change: dict[str, Any], said: str) -> None:
-    def judge(machine: Machine) -> None:
+    def judge(machine: Host) -> None:
         refuse_install(machine)
         refuse_run(machine, servers=8)
 
@@ -55,7 +55,7 @@ def test_an_interrupted_installation_goes_on_where_it_stopped_and_a_finished_one
     done: list[str] = []
     said: list[str] = []
 
-    def step(name: str) -> installing.Step:
+    def step(name: str) -> installing.InstallationStep:
         def carry_out(home: Path, _python: str | None) -> None:
             done.append(name)
             if done == ["one", "two"]:

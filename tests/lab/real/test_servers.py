@@ -22,7 +22,7 @@ from cdk8s_charts.manifests import read
 from core.findings import Refusal
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
-from lab.real.servers import CHECKPOINTS, Engine, Fleet, mounted_folders, running
+from lab.real.servers import CHECKPOINTS, Fleet, LocalEngine, mounted_folders, running
 from lab.rendered import Container, containers
 from tests.conftest import ROOT
 
@@ -63,7 +63,7 @@ def _running(
 ) -> AbstractContextManager[Fleet]:
     """Servers of a script that stands for vLLM, with a child of their own, as vLLM has."""
     command = (sys.executable, "-c", textwrap.dedent(SERVER))
-    launch = Engine(command=command, folders=FOLDERS).launch
+    launch = LocalEngine(command=command, folders=FOLDERS).launch
     return running(arms, launch, logs=folder, at_once=1, reach=reach)
 
 
@@ -138,7 +138,7 @@ def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_p
 def test_a_server_that_ends_is_reported_with_its_last_error(
     command: list[str], said: str, tmp_path: Path
 ) -> None:
-    launch = Engine(command=command, folders=FOLDERS).launch
+    launch = LocalEngine(command=command, folders=FOLDERS).launch
     with pytest.raises(Refusal, match=f"arm arm: .*{said}"), running([ARM], launch, logs=tmp_path, at_once=1):
         pass
 
@@ -177,7 +177,7 @@ def servers(tiny: Experiment) -> dict[str, Container]:
 def test_only_folders_host_and_port_differ_from_what_is_rendered_and_threads_are_pinned(
     tiny: Experiment, servers: dict[str, Container]
 ) -> None:
-    engine = Engine(command=["docker", "exec", "box", "vllm"], folders=mounted_folders(tiny, {}))
+    engine = LocalEngine(command=["docker", "exec", "box", "vllm"], folders=mounted_folders(tiny, {}))
     for name, server in servers.items():
         argv = [*engine.launch(server, 4711).argv]
         assert argv[:5] == ["docker", "exec", "box", "vllm", "serve"]
@@ -210,7 +210,7 @@ def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place_and_furth
     real = replace(tiny, arms=(replace(tiny.baseline, target=target),))
     assert set(mounted_folders(real, {}).values()) == {"Qwen/Qwen3-32B"}
     folders = mounted_folders(tiny, {"lab/target": "Qwen/Qwen3-32B", "lab/draft": "Qwen/Qwen3-1.7B"})
-    engine = Engine(command=["vllm"], folders=folders, options=["--dtype", "bfloat16"])
+    engine = LocalEngine(command=["vllm"], folders=folders, options=["--dtype", "bfloat16"])
     launch = engine.launch(servers["tiny-sd-k15"], 1)
     argv = [*launch.argv]
     assert argv[2] == "Qwen/Qwen3-32B"
