@@ -79,12 +79,13 @@ def refused_or_a_plan(path: Path) -> None:
 
 
 PLAN = plan_content()
+WITHIN = {
+    "arms": [*PLAN["arms"][0], "usd_per_hour", "also_changes", "baseline"],
+    "prompts": ["id", "class", "prompt", "messages", "max_tokens", "at_s", "conversation"],
+}
 PLACES: list[tuple[str, ...]] = [
-    *((key,) for key in (*PLAN, "rate", "rounds", "duration_s", "slo", "objective", "search", "unknown"))
-]
-PLACES += [("arms", key) for key in (*PLAN["arms"][0], "usd_per_hour", "also_changes", "baseline")]
-PLACES += [
-    ("prompts", key) for key in ("id", "class", "prompt", "messages", "max_tokens", "at_s", "conversation")
+    *((key,) for key in (*PLAN, "rate", "rounds", "duration_s", "slo", "objective", "search", "unknown")),
+    *((key, field) for key, fields in WITHIN.items() for field in fields),
 ]
 
 
@@ -157,70 +158,46 @@ def test_any_address_of_an_arm(host: str, scheme: str, port: str) -> None:
 
     url = f"{scheme}://{host}:{port}/v1"
     problem = url_problem(url)
-    if problem is None:
-        assert URL(url).host
-    else:
-        assert clean(problem)
-        assert "secret" not in problem
-    for usual in (
-        "http://münchen.example/v1",
-        "http://a_b.svc:8000/v1",
-        "http://[::1]:8000/v1",
-        "https://h/v1",
-    ):
-        assert url_problem(usual) is None
+    assert URL(url).host if problem is None else clean(problem) and "secret" not in problem
+    for usual in ("http://münchen.example", "http://a_b.svc:8000", "http://[::1]:8000", "https://h"):
+        assert url_problem(f"{usual}/v1") is None
 
 
-ENTRY = st.fixed_dictionaries(
-    {},
-    optional={
-        key: ODD | st.sampled_from(["one", 1])
-        for key in [
-            "id",
-            "class",
-            "prompt",
-            "messages",
-            "text",
-            "turns",
-            "conversations",
-            "body",
-            "max_tokens",
-            "tokens",
-            "at_s",
-            "conversation",
-        ]
-    },
+KEYS = [
+    "id",
+    "class",
+    "prompt",
+    "messages",
+    "text",
+    "turns",
+    "conversations",
+    "body",
+    "max_tokens",
+    "tokens",
+    "at_s",
+    "conversation",
+]
+ENTRY = st.fixed_dictionaries({}, optional={key: ODD | st.sampled_from(["one", 1]) for key in KEYS})
+CONTENT = (
+    st.binary(max_size=200)
+    | st.text(max_size=200).map(lambda text: f"prompt,class\n{text}".encode("utf-8", "replace"))
+    | (st.lists(ENTRY, max_size=3) | ENTRY).map(lambda entries: json.dumps(entries).encode())
+    | st.lists(ENTRY, max_size=3).map(lambda entries: "\n".join(map(json.dumps, entries)).encode())
 )
 
 
-def read_or_refused(path: Path) -> None:
-    file = read_file(path, name=path.name)
+@settings(quickly, max_examples=300)
+@given(CONTENT)
+@example(b"[" * 100_000)
+@example(b"x" * 5_000_000)
+@example(b'{"prompt": "p", "max_tokens": ' + b"9" * 5000 + b"}")
+def test_any_file_of_prompts(content: bytes) -> None:
+    file = read_file(path := written("mine.jsonl", content), name=path.name)
     assert all(clean(problem.line(), 2000) for problem in file.problems)
     assert len(file.problems) < 50
     if not file.problems:
         again = written("again.jsonl", "\n".join(as_line(line) for _, line in file.lines).encode())
         assert [line for _, line in read_file(again, name="again").lines] == [line for _, line in file.lines]
-
-
-@quickly
-@given(st.lists(ENTRY, max_size=3) | ENTRY, st.booleans())
-def test_any_entries_of_a_file_of_prompts(entries: Any, as_lines: bool) -> None:
-    lines = (
-        "\n".join(map(json.dumps, entries)) if as_lines and isinstance(entries, list) else json.dumps(entries)
-    )
-    read_or_refused(written("mine.jsonl", lines.encode()))
-
-
-@quickly
-@given(
-    st.binary(max_size=200)
-    | st.text(max_size=200).map(lambda text: f"prompt,class\n{text}".encode("utf-8", "replace"))
-)
-@example(b"[" * 100_000)
-@example(b"x" * 5_000_000)
-@example(b'{"prompt": "p", "max_tokens": ' + b"9" * 5000 + b"}")
-def test_any_file_of_prompts(content: bytes) -> None:
-    read_or_refused(written("mine.jsonl", content))
 
 
 @cache
@@ -245,12 +222,8 @@ def the_figures_are_those_of_the_sound_run(folder: Path) -> None:
     summary = summarise(raw)
     json.dumps(summary, allow_nan=False)
     assert clean(raw.left_out)
-    ratios = [
-        found["ratio"]
-        for found in summary["comparisons"]
-        if (found["class"], found["metric"]) == ("chat", "tpot_s")
-    ]
-    assert ratios == [pytest.approx(3.5)]
+    (found,) = (one for one in summary["comparisons"] if (one["class"], one["metric"]) == ("chat", "tpot_s"))
+    assert found["ratio"] == pytest.approx(3.5)
 
 
 @settings(quickly, max_examples=300)
@@ -323,17 +296,9 @@ NAMES = {"", "malformed", "implausible_usage", "stream_error", "too_large", "no_
 
 @quickly
 @given(st.lists(EVENT | ODD | st.just(WORD), max_size=5), st.binary(max_size=50))
-@example([WORD, {"choices": [], "usage": {"completion_tokens": 41}}], b"")
-@example(
-    [
-        WORD,
-        {"choices": [], "usage": {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": -1}}},
-    ],
-    b"",
-)
-@example(
-    [WORD, {"choices": [], "metrics": {"speculative_decoding": {"num_accepted_draft_tokens": 999}}}], b""
-)
+@example([WORD, {"usage": {"completion_tokens": 41}}], b"")
+@example([WORD, {"usage": {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": -1}}}], b"")
+@example([WORD, {"metrics": {"speculative_decoding": {"num_accepted_draft_tokens": 999}}}], b"")
 @example([WORD], b"data: x\n" * 400_000)
 def test_any_events_of_a_stream(events: list[Any], more: bytes) -> None:
     """They are an answer whose numbers can be true, or a fault with a name, in whatever packets they come."""
@@ -343,17 +308,18 @@ def test_any_events_of_a_stream(events: list[Any], more: bytes) -> None:
         + b"\n\ndata: [DONE]\n\n"
     )
     tally, parser = StreamTally(40), SseParser()
+    size = 7 if len(sent) < 5000 else 100_000
     try:
-        for at in range(0, len(sent), 7 if len(sent) < 5000 else 100_000):
-            for data in parser.feed(sent[at : at + (7 if len(sent) < 5000 else 100_000)]):
+        for at in range(0, len(sent), size):
+            for data in parser.feed(sent[at : at + size]):
                 tally.take(data, 1.0 + at)
         output = tally.output()
     except StreamFault as error:
-        name = error.name
+        fault = error.name
     else:
-        name = ""
-    assert name in NAMES
-    if name:
+        fault = ""
+    assert fault in NAMES
+    if fault:
         return
     assert output.completion_tokens is None or 1 <= output.completion_tokens <= 40
     assert output.chunk_tokens is None or sum(output.chunk_tokens) == output.completion_tokens
