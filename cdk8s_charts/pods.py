@@ -166,7 +166,7 @@ def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
 
 _AS_USER = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
 OWN_VOLUMES = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
-"""Of a pod's security: its volumes belong to the group of the tools' user, which may then write into them."""
+"""A part of a pod's security context: its volumes belong to the group of the tools' user, which may then write into them."""
 
 
 MOUNT_CACHE_GIB = 20

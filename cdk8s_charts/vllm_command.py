@@ -124,7 +124,7 @@ class Dialect:
     server_options: dict[str, Any]
     """Arguments that only the server takes."""
     environment: Callable[[Arm, str, bool], dict[str, str]]
-    """Of a server that loads the artifact in a folder, or of a compilation that leaves it there."""
+    """The variables of a server that loads the artifact in a folder, or of a compilation that leaves it there."""
     artifact_files: tuple[str, ...] = ()
     """Files that every artifact must have, also when its marker says that it is complete."""
 

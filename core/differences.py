@@ -72,7 +72,7 @@ def _inner(one: Any, other: Any, path: str) -> list[tuple[str, Any, Any]] | None
 
 
 def _named(items: list[Any]) -> dict[str, Any] | None:
-    """By name, where each has one of its own, as containers, variables and most volumes have."""
+    """The items by name, where each has one of its own, as containers, variables and most volumes have."""
     found = {
         item["name"]: item
         for item in items

@@ -75,12 +75,12 @@ class Finding:
 
 
 def fine(why: str) -> Finding:
-    """Of a whole check: nothing to do."""
+    """The finding of a whole check that leaves nothing to do."""
     return Finding("", None, why, state=State.FINE)
 
 
 def finding(why: str, remedy: str) -> Finding:
-    """Of a whole check: something to do."""
+    """The finding of a whole check that leaves something to do."""
     return Finding("", None, why, remedy)
 
 

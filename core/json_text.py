@@ -26,6 +26,6 @@ def _finite(value: Any) -> Any:
 
 
 def sha256_of(value: Any) -> str:
-    """Of the value's JSON with sorted keys and without white space."""
+    """The SHA-256 of the value's JSON with sorted keys and without white space."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

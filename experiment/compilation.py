@@ -190,7 +190,7 @@ def _powers(tokens: int) -> Iterator[int]:
 
 
 _BLOCK_TOKENS, _SPARE_BLOCKS = 32, 176
-"""Of the key-value cache: a block, and what the plugin's examples of DFlash add to the blocks that the batch can use, in both of
+"""The size of a block of the key-value cache, and what the plugin's examples of DFlash add to the blocks that the batch can use, in both of
 the arms that they compare (https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/qwen3/dflash/run_tp4.sh). No
 source says why 176; the features guide (2026-08-13) has the formula without them. vLLM keeps one block for itself and needs room
 for drafts, so some are needed.

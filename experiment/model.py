@@ -49,7 +49,7 @@ class ModelReference(FileSection):
     revision: Annotated[str, Field(pattern=forms.COMMIT)] | None = None
     """A commit; without one the newest is taken when the weights are fetched, and recorded."""
     like: str | None = None
-    """Of a model that the catalogue does not list: the model of the catalogue that has its shape, as of a fine-tune."""
+    """The model of the catalogue that has the same shape, for a model that the catalogue does not list, as a fine-tune."""
     config: str | None = None
     """The same by its `config.json`; the path is relative to the experiment file's folder."""
     weights: Annotated[str, Field(pattern=forms.FOLDER)] | None = None

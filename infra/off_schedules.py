@@ -15,8 +15,8 @@ AGAIN_AFTER = timedelta(minutes=30)
 
 
 def off_expressions(experiment: Experiment) -> tuple[str, str]:
-    """Of the schedule that ends every rental, and of the one that follows it: every day, or once before a capacity block ends,
-    which is paid in advance and used up to then."""
+    """The expressions of the schedule that ends every rental and of the schedule that follows it: every day, or once before a
+    capacity block ends, which is paid in advance and used up to then."""
     if over := block_over(experiment):
         first, again = (f"at({moment:%Y-%m-%dT%H:%M:%S})" for moment in (over, over + AGAIN_AFTER))
         return first, again

@@ -58,9 +58,9 @@ the extension from it on Kubernetes 1.33 (2026-09-11). Not run on AWS by us."""
 SCHEDULER_TAGS: Mapping[str, str] = MappingProxyType(
     {"1.35": "v1.35.8-eks-1-35-15", "1.36": "v1.36.4-eks-1-36-9"}
 )
-"""Of `public.ecr.aws/eks-distro/kubernetes/kube-scheduler`, which the chart runs as a second scheduler, by Kubernetes version: EKS
+"""The tags of `public.ecr.aws/eks-distro/kubernetes/kube-scheduler`, the chart's second scheduler, by Kubernetes version: EKS
 Distro's releases v1-35-eks-15 (https://newreleases.io/project/github/aws/eks-distro/release/v1-35-eks-15) and v1-36-eks-9. Not run on
 AWS."""
 AUTOSCALER_CHART = HelmChart("keda", "keda", "https://kedacore.github.io/charts", "2.20.2")
-"""Of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
+"""The release of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
 Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not run on AWS."""

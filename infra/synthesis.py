@@ -42,7 +42,7 @@ class Configuration:
     files: tuple[ManifestFile, ...]
     """The manifests as they were reviewed, in apply order."""
     lasting: Lasting
-    """Of deployment.yaml."""
+    """The settings in deployment.yaml."""
     context: Mapping[str, object]
     """Feature flags and keys as CDK takes them."""
 

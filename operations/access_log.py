@@ -27,7 +27,7 @@ from experiment.__main__ import print_lines, print_prompts
 from operations.options import FILE
 
 _MOST_BYTES = 64 * 2**20
-"""Of a log, from its beginning; what a run takes of it is a quarter of that."""
+"""The most that is read of a log, from its beginning; what a run takes of it is a quarter of that."""
 _FORMATS = {
     "LiteLLM log": ("startTime", "prompt_tokens"),
     "Envoy AI Gateway access log": ("start_time", "genai_tokens_input"),

@@ -39,7 +39,7 @@ DELETING_S = 600
 RENEW = timedelta(minutes=45)
 """Credentials of an assumed role last an hour, compilation lasts longer."""
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
-"""Of the manifests, what AmazonEKSViewPolicy shows
+"""The kinds of the manifests that AmazonEKSViewPolicy shows
 (https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
 _APPLY = "deploy the workloads stack; where GitOps applies the manifests, render them resolved, commit and sync, then retry"
 PREPARING = ("weights", "arguments", "nodes", "verify", "compile")

@@ -159,7 +159,7 @@ def command(
 
 
 def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
-    """By class; a forecast of steps knows no difference between them."""
+    """The break-even of each class; a forecast of steps knows no difference between them."""
     k = arm.num_speculative_tokens
     likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
     return tuple(

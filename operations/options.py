@@ -43,7 +43,7 @@ def experiments(incomplete: str) -> list[CompletionItem]:
 
 
 def _is_experiment(path: str) -> bool:
-    """By one of its keys, since a folder has other YAML files as well."""
+    """Whether it has the key `target`, since a folder has other YAML files as well."""
     with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
         return any(line.startswith("target:") for line in islice(file, 200))
     return False

@@ -102,6 +102,26 @@ def test_a_name_means_one_module() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_a_name_means_one_class() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_docstrings_begin_with_a_main_clause() -> None:
+    """Those of modules, classes, functions and fields; the files that lie whole in the manifests keep their text."""
+    in_manifests = {"cdk8s_charts." + name for name in ("in_image", "on_node", "profile_arm", "join_heads")}
+    for name in MODULES.keys() - in_manifests:
+        for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    assert not text.startswith(("Of ", "By ")), f"{name}:{node.lineno}: {text[:60]}"
+
+
 def test_no_module_is_too_long_for_one_reading() -> None:
     for path in [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]:
         lines = path.read_text(encoding="utf-8").count("\n")

@@ -37,7 +37,7 @@ CIRCULAR = "not compared, because the emulator's times are fitted to the same pu
 VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
 """The words of each code of the summary."""
 Answers = Mapping[str, bool]
-"""By question, whether the answer is right."""
+"""Whether the answer to each question is right."""
 
 
 def beside(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _as_it_was_stored(where: object) -> Iterator[None]:
 
 
 def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
-    """By arm: whether its configuration was compared, and what differs beyond the speculation that was asked for."""
+    """For each arm: whether its configuration was compared, and what differs beyond the speculation that was asked for."""
     rows: dict[str, Any] = {}
     for arm in arms:
         if (path := folder / f"{arm}.json").is_file():
@@ -98,7 +98,7 @@ def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | Non
 
 
 def _answers(folder: Path) -> Mapping[str, Answers]:
-    """By filter, whether each question was answered rightly; of several files the latest, whose name has its time."""
+    """For each filter, whether each question was answered rightly; of several files the latest, whose name has its time."""
     files = sorted(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name)
     rows: dict[str, dict[str, bool]] = {}
     for path in files[-1:]:

@@ -57,7 +57,7 @@ class Footing:
     held: bool = True
     """Whether the load was held while it was measured, or was the recorded one."""
     starts: int = 1
-    """Of the servers."""
+    """How often the servers were started."""
 
 
 @dataclass(frozen=True)

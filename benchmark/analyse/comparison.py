@@ -79,7 +79,7 @@ def compare(
 def log_ratios(
     arms: tuple[PlannedArm, PlannedArm], pairs: Pairs, source_of: SourceOf
 ) -> dict[str, list[tuple[Source, float]]]:
-    """By compared metric, log(gain) of each pair in which both values are known and not zero; above 0 the second of `arms` is
+    """The log(gain) of each pair in which both values are known and not zero, by metric; above 0 the second of `arms` is
     better."""
     gains: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
     for base, treated in pairs:
@@ -197,7 +197,7 @@ def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
 
 
 Times = Mapping[str, Mapping[str, tuple[Source, float]]]
-"""By class and pair: where its chance comes from, and the logarithm of the time per token."""
+"""The source of chance of each pair, by class, and the logarithm of its time per token."""
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def times_of(cells: Cells, arm: PlannedArm, load: Load) -> Times:
 def logs_at(
     cells: Cells, arm: PlannedArm, place: Place, metric: str = TPOT.name
 ) -> dict[str, tuple[Source, float]]:
-    """By pair, the logarithm of a metric of each answer that has it."""
+    """The logarithm of a metric of each answer that has it, by pair."""
     values = (
         (record, request_values(record, arm.max_tokens_per_step).get(metric))
         for record in cells.answered(arm, place)
@@ -314,7 +314,7 @@ class Strata:
         return math.log(before / after)
 
     def moves(self) -> dict[Source, float]:
-        """By how much the pairs of each source move the linearised log S."""
+        """How much the pairs of each source move the linearised log S."""
         sums, total_s = defaultdict[Source, float](float), self.total_s
         for class_ in self.inside:
             u, v = (mean / total for mean, total in zip(self.means[class_], total_s, strict=True))

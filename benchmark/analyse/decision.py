@@ -95,9 +95,9 @@ class AtLoad:
     by_own: tuple[Gain, ...]
     """Every treatment whose own baseline is another one against that: over the mix, then in every class."""
     able: tuple[str, ...]
-    """Of several baselines: treatments whose tokens cost no more than those of `baseline`; all treatments if none does."""
+    """With several baselines, the treatments whose tokens cost no more than those of `baseline`; all treatments if none does."""
     winners: tuple[Winner, ...]
-    """Of several treatments: the mix's, then each class's that has one."""
+    """With several treatments, the winner of the mix, then that of each class that has one."""
     advice: Advice = "none"
     sentence: str = ""
     """Without a full stop."""

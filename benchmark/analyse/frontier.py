@@ -55,8 +55,8 @@ _MOST_A_PROMPT = 2
 
 
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
-    """By class and (class null) for the mix, up to which load each treatment has the lower time per token. Two listed loads
-    cannot tell where between them."""
+    """The load up to which each treatment has the lower time per token, for each class and (class null) for the mix. Where it
+    lies between two listed loads is unknown."""
     from benchmark.analyse.search import edge
 
     cells, rows = _in_whole_starts(sort_out(raw)), []
@@ -88,8 +88,8 @@ def _of_one_start(known: Edge, curve: Sequence[Cell]) -> bool:
 
 
 def _in_whole_starts(cells: Cells) -> Cells:
-    """Of several starts of the servers, those under which all loads were measured: in what others say, loads and starts are mixed
-    up."""
+    """Only those starts of the servers under which all loads were measured: in the others, the effects of loads and starts
+    cannot be separated."""
     starts: dict[Load, set[int]] = {}
     for (_, place), records in cells.requests.items():
         starts.setdefault(place.load, set()).update(record.start for record in records)
@@ -103,7 +103,7 @@ def _in_whole_starts(cells: Cells) -> Cells:
 
 
 def _failures(cells: Cells, arms: Sequence[PlannedArm], size: float | None) -> Iterator[dict[str, Any]]:
-    """Of the arms that failed at a load, how many requests, and with which errors."""
+    """The number of failed requests of each arm that failed at a load, and their errors."""
     for load, arm in product((load for load in cells.plan.loads if load.size == size), arms):
         if _fails(cells, arm, load):
             asked = cells.asked(arm, load)

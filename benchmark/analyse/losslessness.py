@@ -14,7 +14,7 @@ from benchmark.measure.divergence import MARGIN_NATS, Again, Asked, Case, Verdic
 from benchmark.measure.journal import RawRun
 
 Judged = Mapping[tuple[str, str], tuple[Case, Verdict]]
-"""By treatment and pair, the two answers that differ and what is known of them."""
+"""The two answers that differ and what is known of them, by treatment and pair."""
 
 
 def judged(raw: RawRun) -> Judged:

@@ -111,9 +111,9 @@ class Edge:
     failing: float | None = None
     """The lowest load at which requests failed."""
     signs: tuple[tuple[float, int], ...] = ()
-    """By measured load below that: 1 where it is surely above the band of no difference, -1 where it is surely below, else 0."""
+    """The sign at each measured load below that: 1 where it is surely above the band of no difference, -1 where it is surely below, else 0."""
     same: tuple[float, ...] = ()
-    """Of the loads with 0 those where it is surely inside the band."""
+    """Those loads with sign 0 where it is surely inside the band."""
     near_low: float | None = None
     near_high: float | None = None
     """From which load to which the curve runs inside the band, as far as it was measured; of a crossing, around it."""
@@ -181,7 +181,7 @@ class Curve:
 
     @cached_property
     def _of_blocks(self) -> list[tuple[Variance, Variance] | None]:
-        """By cell, the variance of a visit over blocks, and within them; None where blocks say nothing."""
+        """The variance of a visit over blocks, and within them, by cell; None where blocks say nothing."""
         rows: list[tuple[Variance, Variance] | None] = []
         for cell in self.cells:
             blocks, within = (between(cell.moves, units) for units in ("blocks", "prompts in blocks"))

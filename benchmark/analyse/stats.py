@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
 Sample = Sequence[tuple[Source, float]]
 Moves = Mapping[Source, float]
-"""By how much the pairs of one source move a mean."""
+"""How much the pairs of one source move a mean."""
 Variance = tuple[float, float]
 """With its degrees of freedom."""
 UNITS: Mapping[str, Callable[[Source], tuple[Hashable, Hashable]]] = {

@@ -44,7 +44,7 @@ _PROGRAM = Path(__file__).parents[1] / "profile_arm.py"
 _PROGRAM_MOUNT = "/program"
 OUT = "/profile"
 _OUT_GIB = 20
-"""Of one core: a device's trace and at most a million events of the system. An estimate."""
+"""The output of one core: a device's trace and at most a million events of the system. An estimate."""
 _DEADLINE_S = LOAD_BUDGET_S + 3600
 _BY_ENVIRONMENT = {
     "NEURON_RT_INSPECT_ENABLE": "1",

@@ -37,7 +37,7 @@ class Instance:
     efa_interfaces: int = 0
     neuron: bool = True
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By region, the zones in which EC2 offers it; the region that somebody used first."""
+    """The zones in which EC2 offers it, by region; the region that somebody used first."""
 
     @property
     def efa_attached(self) -> int:
@@ -49,7 +49,7 @@ _TABLE = table_beside(__file__)
 OFFERED_ON: str = _TABLE["offered_on"]
 """When the zones were read."""
 ZONES = _zones(_TABLE["regions"])
-"""By region, in the order of their letters."""
+"""The zones of each region, in alphabetical order."""
 INSTANCES = {
     name: Instance(**{**row, "name": name, "zones": _zones(row.get("zones", {}))})
     for name, row in _TABLE["instances"].items()

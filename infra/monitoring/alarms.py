@@ -27,9 +27,9 @@ _GREATEST = "MAX(METRICS())"
 MOST_ERRORS = 0.05
 """Share of failed requests. A healthy arm fails none; one in twenty is more than chance."""
 QUIET_PERIODS = 3
-"""Of a run: no request takes a quarter of an hour."""
+"""Periods without a finished request that raise the alarm during a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12
-"""Of a paid node: an hour. Compiling is quiet too and takes longer, which the message says."""
+"""Periods without a finished request that raise the alarm while a node is paid: an hour. Compiling is quiet too and takes longer, which the message says."""
 FORGOTTEN_S = IDLE_PERIODS * PERIOD_S
 """Prometheus keeps no state of an alarm: a run that vanished counts as on for so long, where CloudWatch waits for its end."""
 _FAILED = (
@@ -53,9 +53,9 @@ class MetricAlarm:
     sources: tuple[CloudWatchMetric, ...] = ()
     """What `expression` is made from; where there is none, the one metric that is watched."""
     statistic: str = ""
-    """Of the sources."""
+    """The statistic of the sources."""
     expression: str = ""
-    """Of metric math or of Metrics Insights."""
+    """An expression of metric math or of Metrics Insights."""
     label: str | None = None
     promql: str = ""
     """The same number to Prometheus; empty where it cannot know it, or another alarm of the arm asks for it already."""

@@ -25,11 +25,11 @@ from infra.monitoring import panels
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
 
 MOST_CHARACTERS = 900_000
-"""Of all pages together: they are in one template, and CloudFormation takes 1 MB of it
+"""The most of all pages together: they are in one template, and CloudFormation takes 1 MB of it
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
 MOST_WIDGETS = MOST_METRICS_IN_GRAPH = 500
 MOST_METRICS = 2500
-"""Of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them
+"""The most of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
 MOST_ALARMS_IN_WIDGET = 100
 LINES_IN_GRAPH = 24

@@ -30,11 +30,11 @@ from infra.deployment_file import (
 FILE = ROOT / "pipeline.yaml"
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
 MOST_MINUTES = 2160
-"""Of one build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
+"""The longest build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
 AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
 MOST_HOURS = (MOST_MINUTES - AROUND_MINUTES) // 60
-"""Of a compilation: the build that waits for it lasts longer than the build that compiles."""
+"""The longest compilation: the build that waits for it lasts longer than the build that compiles."""
 CLEAR_ROLE = "speculation-clear"
 """In every stage's account, from the policies of the bootstrap."""
 _CONNECTION = r":[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"

@@ -67,8 +67,8 @@ _COMMANDS = {
     ),
     "/Assets/": ("publish", "node publish/publish_assets.js ."),
 }
-"""By the place of a project below the pipeline: the folder of its lock file, and what it runs in the folder of the cloud
-assembly."""
+"""The folder of a project's lock file, and what it runs in the folder of the cloud assembly, by the project's place below
+the pipeline."""
 
 
 def start_command(stage: StageConfiguration, step: ClusterStep) -> str:

@@ -46,10 +46,10 @@ SOURCES = (
     "benchmark", "cdk8s_charts", "core", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
     "cdk.json", "package.json", "package-lock.json", "requirements.txt", "requirements-dev.txt",
 )  # fmt: skip
-"""Of the repository, what the steps run."""
+"""The part of the repository that the steps run."""
 DELIVER = ".venv/bin/python -m operations.delivery"
 RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}
-"""Of the image STANDARD_7_0: the Python that the tests ran with, and Node for what CDK Pipelines does outside the
+"""The versions in the image STANDARD_7_0: the Python that the tests ran with, and Node for what CDK Pipelines does outside the
 repository; inside it Node comes with pip."""
 
 
@@ -74,7 +74,7 @@ class ClusterStep:
 
     @property
     def waiting_minutes(self) -> int:
-        """Of the pipeline's build that starts this one and waits for it."""
+        """The timeout of the pipeline's build that starts this one and waits for it."""
         return self.minutes + AROUND_MINUTES
 
 

@@ -168,7 +168,7 @@ too: the selectors leave them out. The names of all switches were compared with 
 
 
 def neuron_values(allocation: str, *, kubernetes: str, system: str = "system") -> dict[str, Any]:
-    """Of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
+    """Values of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
     speaks older APIs than such a cluster may still have; it has the cluster's version instead, and runs on system nodes, whose
     role is `system`."""
     values = copy.deepcopy(_NEURON_VALUES[allocation])

@@ -111,7 +111,7 @@ _LINES: Mapping[str, Callable[[str, int], str]] = {
     "json": lambda _, number: f'\n{{"id": {number}, "name": "item-{number}", "ready": true}},',
     "code": lambda _, number: f"\ndef step_{number}(value):\n    return value + {number}",
 }
-"""By class, a line of an answer; other classes get prose."""
+"""How each class writes a line of an answer; other classes get prose."""
 
 
 def _prose(prompt: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ _IN_OTHER_NOTES = ("baseline", "cluster.nodes", "cluster.max_nodes")
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
-"""Of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
+"""Properties of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
 changed without touching a node."""
 
 

@@ -75,7 +75,7 @@ class StepTimes:
 
     plain_s: float
     timed: Mapping[int, float]
-    """By window, at least one; they never fall (`step_times`)."""
+    """The times of the measured windows, at least one; they never fall (`step_times`)."""
     shape: PriceShape = _AS_TIMED
 
     def step_s(self, k: int) -> float:
@@ -256,7 +256,7 @@ class Subject:
     per_position: Sequence[float]
     """Over all samples."""
     beside: Mapping[int, Variance | None] = field(default_factory=dict)
-    """By timed window, what blocks of time and starts of the servers add to the variance of its log speed-up over prompts."""
+    """What blocks of time and starts of the servers add to the variance of a timed window's log speed-up over prompts."""
     notes: Sequence[str] = ()
     """Step times that were asked for and are not known there, a sentence each."""
 
@@ -276,7 +276,7 @@ class Subject:
         return tuple(k for k in every[0] if all(k in timed for timed in every))
 
     def beside_of(self, k: int) -> Variance | None:
-        """Of the next timed window that is no smaller, else of the largest: a pause of the server is a larger share of a short step."""
+        """The next timed window that is no smaller counts, else the largest: a pause of the server is a larger share of a short step."""
         if not self.beside:
             return None
         return self.beside[min((window for window in self.beside if window >= k), default=max(self.beside))]
@@ -416,11 +416,11 @@ class _PromptSteps(NamedTuple):
     drafts: Drafts
     decoded: Decoding
     seconds: float
-    """Of one step: those of a token times its tokens."""
+    """The time of one step: that of a token times the step's tokens."""
 
 
 def _steps(arm: PlannedArm, known: Known, answers: Iterable[RequestRecord]) -> dict[str, _PromptSteps]:
-    """By prompt, where both its steps and their time are known.
+    """The steps of each prompt for which both their acceptance and their time are known.
 
     The server's counters are of the whole cell. Where the chunks agree with them, chunks tell what each prompt's steps yield; else the
     cell's tokens per step stand for the prompt's.

@@ -83,7 +83,7 @@ class Known:
 
 
 INVENTED = Known(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_MADE_UP)
-"""Of a class for which an emulated arm has no acceptance to go by."""
+"""What is known of a class for which an emulated arm has no acceptance to go by."""
 
 
 def known_at(cells: Cells, arm: PlannedArm, place: Place) -> Known:
@@ -267,8 +267,8 @@ _SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 
 
 
 def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """By class, the share of steps in which position 1, 2, ... was accepted, as someone hands it over: a summary of a
-    run, or the shares themselves. Raises ResultsError."""
+    """The share of steps in which position 1, 2, ... was accepted, by class, from a file: a summary of a run, or the
+    shares themselves. Raises ResultsError."""
     try:
         content = json_of(text_of(path))
     except (OSError, ValueError) as error:
