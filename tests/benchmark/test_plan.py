@@ -69,6 +69,19 @@ def test_classes_are_mixed_where_a_plan_says_so_and_in_every_search_but_not_a_cl
         assert plan(**changes, prompts=[PROMPT]).loaded_with == ("x",)
 
 
+def test_a_plan_with_fewer_arms_is_otherwise_the_same() -> None:
+    whole = plan(arms=BATCHES)
+    for names, baselines in {
+        ("steady", "spec", "steady_b8", "spec_b8"): whole.baselines,
+        ("spec", "steady"): {"steady": "steady", "spec": "steady"},
+        ("steady", "spec_b8"): {"steady": "steady", "spec_b8": "steady"},
+        ("spec",): {"spec": "spec"},
+    }.items():
+        few = whole.with_arms(names)
+        assert (few.baseline, few.baselines) == (next(iter(baselines)), baselines)
+        assert few.model_copy(update={"arms": whole.arms, "baseline": whole.baseline}) == whole
+
+
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(PlanError) as error:
         plan(requests=0, concurrency=[0], colour="red", prompts=[{"id": "a", "class": "x", "promt": "?"}])

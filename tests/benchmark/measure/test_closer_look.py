@@ -279,6 +279,11 @@ def test_everything_is_made_again_from_the_two_raw_files_without_their_damaged_l
     assert told(out) == before
 
 
+def test_the_place_to_go_on_from_is_between_words_and_not_far_back() -> None:
+    assert questions.beginning("Ann saw the old mill", len("Ann saw the old mi")) == len("Ann saw the")
+    assert questions.beginning("a b " + "x" * 60, 60) == 0
+
+
 def test_five_tokens_that_are_really_as_likely_are_not_taken_for_dummies() -> None:
     """In bfloat16 flat places have exact ties, five in a row too."""
     flat = divergence.WrittenToken(" oak", -3.0, {f" {i}": -3.0 for i in range(4)} | {" oak": -3.0})

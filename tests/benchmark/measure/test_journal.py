@@ -46,6 +46,15 @@ def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> 
     assert record.spec_stats == {"num_spec_steps": 3}
 
 
+def test_a_plan_with_a_duration_is_complete_when_its_time_is_over_and_its_round_whole() -> None:
+    prompts = [{"id": "a", "class": "chat", "prompt": "p"}]
+    records = [answered(arm, pair, round=pair + 1) for arm in ("steady", "spec") for pair in (0, 1)]
+    for requests, blocks_s, complete in ((4, (60, 60), True), (4, (60,), False), (3, (120,), False)):
+        raw = raw_run(*records[:requests], duration_s=100, requests=1, prompts=prompts)
+        blocks = tuple(block(duration_s=duration_s) for duration_s in blocks_s)
+        assert extent(replace(raw, blocks=blocks)) == (4, complete)
+
+
 def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
     """A run whose loads were held, with every block of these rounds and no request."""
     raw = raw_run(**changes)

@@ -17,11 +17,12 @@ from benchmark.measure import journal
 from benchmark.measure.client import request_body
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.measure.schedule import measured_turns, replay, warmup_turns
+from benchmark.measure.schedule import asked_as, measured_turns, replay, warmup_turns
 from benchmark.plan import Load, Plan, from_dict
 from tests.benchmark.conftest import STEADY, Run, plan_content
 from tests.benchmark.endpoint import MODEL, Endpoint, Seen, served
 from tests.benchmark.measure.test_run import lose, measured, summary
+from tests.benchmark.records import answered
 
 SEARCH = {"low": 1, "high": 4}
 TIMES = (0.0, 0.02, 0.02, 0.05, 0.06, 0.1, 0.3, 0.31)
@@ -214,6 +215,18 @@ def test_each_round_of_a_replay_has_nonces_of_its_own_and_a_warm_up_no_later_tur
     assert not {pair.id for pair in one} & {pair.id for pair in two}
     ((steady,), _) = warmup_turns(plan, 1)
     assert {pair.prompt.id for pair in steady.pairs} == {"first", "beside"}
+
+
+def test_arms_at_one_address_have_other_nonces_in_every_turn_and_are_found_again() -> None:
+    arms = [{"name": name, "url": "http://same/v1"} for name in ("steady", "again")]
+    plan = plan_of(TALK, arms=arms)
+    for (block,) in measured_turns(plan):
+        for pair in block.pairs:
+            if pair.after is not None:
+                (before,) = (one for one in block.pairs if one.id == pair.after.id)
+                assert pair.after == before
+            own = answered(block.arm, class_=pair.class_, concurrency=None, prompt_id=pair.prompt.id)
+            assert asked_as(plan, replace(own, nonce=pair.nonce, pair_id=pair.id)) == pair
 
 
 @pytest.mark.parametrize(
