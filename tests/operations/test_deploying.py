@@ -54,14 +54,6 @@ def test_deploy_is_refused_while_somebody_drives_a_run_and_goes_on_once_nobody_d
     assert [words[2] for words in started] == ["diff", "deploy", "deploy"]
 
 
-def test_a_first_deployment_asks_no_bucket_that_does_not_exist(
-    aws: Aws, say: Say, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
-    assert say("deploy", str(REFERENCE))[0] == 0
-    assert len(started) == 1
-
-
 def _lower(driver: Driver, when: Callable[[dict[str, Any]], bool], *, job: str) -> None:
     """What a deployment applies to the arms, once a Job of this name is so."""
 

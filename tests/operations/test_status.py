@@ -24,6 +24,7 @@ from tests.operations.conftest import Say
 from tests.operations.world import World
 
 pytestmark = pytest.mark.usefixtures("direct")
+RENTAL = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}
 
 
 def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
@@ -32,9 +33,7 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
     set_to_1 = f"set from 0 to 1 node; ${NODE_USD:.2f} an hour (list price) until they are set to 0 at 20"
     assert set_to_1 in " ".join(out.split())
     assert world.nodes == 1
-    schedule = world.client("scheduler").get_schedule(
-        Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"
-    )
+    schedule = world.client("scheduler").get_schedule(**RENTAL)
     assert schedule["ScheduleExpression"].startswith("at(20")
     assert schedule["ActionAfterCompletion"] == "DELETE"
     assert schedule["Target"]["RoleArn"] == world.off_role()
@@ -55,7 +54,7 @@ def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told
 ) -> None:
     say("scale", "1", "--hours", "2")
     scheduler, role = world.client("scheduler"), world.off_role()
-    found = scheduler.get_schedule(Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off")
+    found = scheduler.get_schedule(**RENTAL)
     kept = ("ScheduleExpression", "FlexibleTimeWindow", "Target", "Name", "GroupName")
     found["Target"]["RoleArn"] = role.replace("qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off")
     scheduler.update_schedule(**{key: found[key] for key in kept})
@@ -221,9 +220,6 @@ def test_nodes_are_said_to_be_at_0_only_once_they_were_set(
         assert "the nodes were not set to 0 and may still bill: set qwen3-32b-trn2-a-on-demand-d2-28" in line
 
 
-pytestmark = pytest.mark.usefixtures("direct")
-
-
 def test_status_shows_what_there_is(world: World, say: Say) -> None:
     say("scale", "1")
     world.tick()
@@ -234,15 +230,11 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     world.api.put("resourceclaims", "held", {"status": {"allocation": allocation}}, namespace="qwen3-32b")
     code, out, _ = say("status", "--json")
     page = json.loads(out)
-    assert code == 0
-    assert page["trn2"]["nodes"] == 1
-    assert page["trn2"]["usd_per_hour"] == pytest.approx(NODE_USD)
+    assert (code, page["trn2"]["nodes"], page["trn2"]["usd_per_hour"]) == (0, 1, pytest.approx(NODE_USD))
     assert page["cluster"]["nodes"] == [{"name": "trn2-0", "role": "neuron", "ready": True}]
     assert page["cluster"]["claims"] == [{"name": "held", "state": "allocated: neuron-0 on trn2-0"}]
-    assert [(arm["name"], arm["ready"]) for arm in page["cluster"]["arms"]] == [
-        ("qwen-vllm", 1),
-        ("qwen-sd-vllm", 0),
-    ]
+    ready = {arm["name"]: arm["ready"] for arm in page["cluster"]["arms"]}
+    assert ready == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
     assert page["artifacts"]["compiled"] == {"qwen-vllm": True, "qwen-sd-vllm": False}
     assert {one["status"] for one in page["stacks"]} == {"absent"}
     assert page["run"] is None

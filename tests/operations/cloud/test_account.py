@@ -81,9 +81,12 @@ def test_a_refusal_or_a_fault_of_the_way_there_is_one_line_with_what_to_do() -> 
 
 
 def test_calls_and_pages_raise_nothing_else(account: None) -> None:
+    calls: Any = Aws("us-east-2").client("eks")
     with pytest.raises(AwsError) as caught:
-        Aws("us-east-2").client("eks").describe_cluster(name="none")
+        calls.describe_cluster(name="none")
     assert caught.value.code == "ResourceNotFoundException"
+    retried = {"mode": "standard", "total_max_attempts": 8}
+    assert calls._client.meta.config.retries == retried, "throttling, before it is told"
     stacks = Aws("us-east-2").client("cloudformation")
     with pytest.raises(AwsError, match="cloudformation:DescribeStackEvents"):
         list(stacks.every("describe_stack_events", "StackEvents", StackName="none"))
@@ -111,23 +114,13 @@ def test_no_page_with_status_200_is_taken_for_an_answer_of_aws(service: str, acc
         assert (says in str(caught.value), str(caught.value).isprintable()) == (True, True), kind
 
 
-def test_throttling_is_retried_before_it_is_told(credentials: None) -> None:
-    client: Any = Aws("us-east-2").client("eks")._client
-    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 8}
-
-
-SAYING = [
-    path for room in ("operations", "infra", "cdk8s_charts") for path in sorted((ROOT / room).rglob("*.py"))
-]
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def test_the_command_that_deploys_an_experiment_names_its_file() -> None:
-    assert deploy_command("qwen3-today") == "./trnspec deploy experiments/qwen3-32b-today.yaml"
-    assert deploy_command("mine") == "./trnspec deploy <the file of mine>"
+SAYING = [path for room in ("operations", "infra", "cdk8s_charts") for path in (ROOT / room).rglob("*.py")]
+GUIDES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
 def test_every_remedy_and_guide_gives_the_one_command_and_no_option_that_lasts() -> None:
+    assert deploy_command("qwen3-today") == "./trnspec deploy experiments/qwen3-32b-today.yaml"
+    assert deploy_command("mine") == "./trnspec deploy <the file of mine>"
     for path in SAYING:
         text = path.read_text(encoding="utf-8")
         assert "npx cdk deploy" not in text, path
@@ -148,7 +141,15 @@ def aws(account: None, experiment: Experiment, monkeypatch: pytest.MonkeyPatch) 
 def test_what_a_file_describes_even_a_broken_one_and_what_is_not_of_this_project_is_not_told(
     experiment: Experiment, aws: Aws, tmp_path: Path
 ) -> None:
+    network = Network(vpc="vpc-0123456789abcdef0")
+    within = replace(experiment, cluster=experiment.cluster.model_copy(update={"network": network}))
+
+    def expected(one: Experiment) -> set[str]:
+        return {stack.name for stack in cloudformation.expected(one, aws)}
+
+    assert expected(experiment) - expected(within) == {"qwen3-32b-network"}
     make_stacks("qwen3-32b", "network", "cluster")
+    assert "qwen3-32b-network" in expected(within), "of an earlier state of the file"
     make_stacks("qwen3-today", "network")  # another committed file's
     make_stacks("theirs", "api", "cluster-of-mine")
     make_stacks("theirs", "cluster", tag="another")
@@ -215,15 +216,6 @@ def test_status_names_them_and_teardown_removes_them_and_nothing_else(world: Wor
     code, out, _ = say(*removal.split()[1:], "--confirm", "renamed")
     assert (code, "2 of 2 stacks deleted" in out) == (0, True)
     assert {*stack_names(), *stack_names(OTHER)} == {"qwen3-32b-cluster", "renamed-cluster"}
-
-
-def test_a_network_is_expected_unless_the_file_names_a_vpc(experiment: Experiment, aws: Aws) -> None:
-    absent = {stack.name for stack in cloudformation.expected(experiment, aws)}
-    network = Network(vpc="vpc-0123456789abcdef0")
-    within = replace(experiment, cluster=experiment.cluster.model_copy(update={"network": network}))
-    assert absent - {stack.name for stack in cloudformation.expected(within, aws)} == {"qwen3-32b-network"}
-    make_stacks("qwen3-32b", "network")  # of an earlier state of the file
-    assert "qwen3-32b-network" in {stack.name for stack in cloudformation.expected(within, aws)}
 
 
 Tagged = Callable[[], set[str]]

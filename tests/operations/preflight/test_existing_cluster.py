@@ -139,7 +139,6 @@ def software(
 PUBLIC = "public.ecr.aws/neuron/neuron-"
 S3_DRIVER = "public.ecr.aws/mountpoint-s3-csi-driver/aws-mountpoint-s3-csi-driver:"
 EVERYWHERE = [{"operator": "Exists"}]
-SCALES = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
 
 
 def system_nodes(api: ApiServer) -> None:
@@ -206,7 +205,8 @@ PROVIDED = (
     "neuron",
     "system-nodes",
 )
-NEURON, MOUNTS, KEDA = ({"provided": (name,)} for name in ("neuron", "aws-mountpoint-s3-csi-driver", "keda"))
+NEURON, MOUNTS = ({"provided": (name,)} for name in ("neuron", "aws-mountpoint-s3-csi-driver"))
+KEDA = {"provided": ("keda",), "serve": Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)}
 FIRST = {"nodes_of": "first"}
 PLUGIN = {"allocation": "device-plugin"}
 AGENTS = "whose agents run on all nodes of the cluster, so that CloudWatch bills"
@@ -224,13 +224,7 @@ CASES: list[Case] = [
     (system_nodes, FIRST, False, "eks-pod-identity-agent is not there, although first installs it", ""),
     (system_nodes, FIRST, False, "system-nodes is not there", "add system-nodes to cluster.provided where"),
     (neuron("device-plugin", {"node.kubernetes.io/instance-type": "inf2.xlarge"}), {}, True, "", ""),
-    (
-        neuron("device-plugin", {"kubernetes.io/os": "linux"}),
-        {},
-        False,
-        f"{TWO_WAYS} dra",
-        "keep it off nodes",
-    ),
+    (neuron("device-plugin", {"kubernetes.io/os": "linux"}), {}, False, f"{TWO_WAYS} dra", "keep it off"),
     (neuron("dra-driver"), PLUGIN, False, f"{TWO_WAYS} device-plugin", "and add neuron to cluster.provided"),
     (lambda api: device_class(api, "joined-neuron"), {}, True, "", ""),
     (lambda api: device_class(api, "joined-neuron"), NEURON, False, ALONE, "remove it there"),
@@ -262,16 +256,10 @@ CASES: list[Case] = [
         "",
     ),
     (mounts("v2.3.0"), MOUNTS, True, "", ""),
-    (nothing, {**KEDA, "serve": SCALES}, False, "keda is not there, although cluster.provided lists it", ""),
-    (keda(""), {**KEDA, "serve": SCALES}, True, "", ""),
-    (keda("first,joined"), {**KEDA, "serve": SCALES}, True, "", ""),
-    (
-        keda("first"),
-        {**KEDA, "serve": SCALES},
-        False,
-        "watches first, and replicas in namespace joined",
-        "add joined",
-    ),
+    (nothing, KEDA, False, "keda is not there, although cluster.provided lists it", ""),
+    (keda(""), KEDA, True, "", ""),
+    (keda("first,joined"), KEDA, True, "", ""),
+    (keda("first"), KEDA, False, "watches first, and replicas in namespace joined", "add joined"),
 ]
 
 
