@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
     from core.findings import Refusal
 
-_HERE = Path(__file__).resolve().parent.parent
 SETTINGS: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of the context of a command that starts a program."""
 
@@ -170,11 +167,15 @@ def refusal_of(error: Exception) -> Refusal:
         return Outside(
             f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
         )
+    import traceback  # with pathlib a tenth of the time of --help, which needs neither
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parent.parent
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
     places = [
-        f" in {Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
+        f" in {Path(frame.filename).relative_to(root)}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(_HERE) and ".venv" not in frame.filename
+        if Path(frame.filename).is_relative_to(root) and ".venv" not in frame.filename
     ]
     place = places[-1] if places else ""
     return Outside(

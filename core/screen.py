@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,11 +26,17 @@ def width() -> int:
 
     COLUMNS takes precedence, as in other programs.
     """
+    columns = os.environ.get("COLUMNS", "")
     try:
-        known = bool(os.environ.get("COLUMNS")) or (sys.stdout is not None and sys.stdout.isatty())
-    except ValueError:  # standard output is closed
-        known = False
-    return max(LEAST, min(MOST, shutil.get_terminal_size((MOST, 24)).columns)) if known else MOST
+        if columns.isdecimal() and int(columns):
+            known = int(columns)
+        elif columns or sys.stdout.isatty():
+            known = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+        else:
+            return MOST
+    except (AttributeError, OSError, ValueError):  # there is no standard output, or it is closed
+        return MOST
+    return max(LEAST, min(MOST, known or MOST))
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None, *, free: int = 0) -> list[str]:
