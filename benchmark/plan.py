@@ -37,10 +37,9 @@ from benchmark.limits import (
     plain,
     whole,
 )
+from core.files import json_of, text_of
 from core.json_text import sha256_of
-from core.labels import WANTED, is_label
-from core.reading import json_of, text_of
-from core.words import count
+from core.words import WANTED, count, is_label
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""

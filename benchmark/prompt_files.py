@@ -34,10 +34,9 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from core.edge import shortened
+from core.files import UnreadableFile, whole_text
 from core.findings import Finding
-from core.labels import WANTED, is_label
-from core.reading import UnreadableFile, whole_text
-from core.words import count
+from core.words import WANTED, count, is_label
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,8 +1,10 @@
-"""Numbers of things in words: `1 arm`, `2 arms`, `a, b and c`."""
+"""Numbers of things in words (`1 arm`, `2 arms`, `a, b and c`), and names that people give to things, in any language."""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
+from urllib.parse import quote
 
 _IRREGULAR = {"class": "classes", "prefix": "prefixes", "match": "matches", "box": "boxes"}
 
@@ -31,3 +33,19 @@ def listed(names: Sequence[str], *, most: int | None = None) -> str:
     if most is not None and len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+_LONGEST, _LONGEST_ASCII = 128, 250
+"""In characters; a dimension of CloudWatch has at most 255."""
+WANTED = f"printable text, {_LONGEST} characters at most, not beginning with a colon"
+
+
+def is_label(text: str) -> bool:
+    """Whether `text` can be such a name."""
+    fits = len(text) <= _LONGEST and text.isprintable() and len(as_ascii(text)) <= _LONGEST_ASCII
+    return fits and bool(text.strip()) and not text.startswith(":")
+
+
+def as_ascii(label: str) -> str:
+    """The name for a service that takes ASCII only, as CloudWatch does in its dimensions: other characters as in a URL."""
+    return label if label.isascii() else quote(label, safe=string.printable)

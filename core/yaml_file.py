@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
-from core.reading import UnreadableFile, whole_text
 from core.words import listed
 
 _LARGEST_BYTES = 2**20

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from core.files import UnreadableFile
 from core.findings import Misuse
-from core.reading import UnreadableFile
 from core.screen import table, wrapped
 from experiment.arms import Arm, Experiment
 from experiment.catalogue.models import MODELS, Shape

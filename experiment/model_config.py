@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.files import UnreadableFile, whole_text
 from core.findings import Finding
-from core.reading import UnreadableFile, whole_text
 from experiment.catalogue.models import FETCHED, MODELS, Model, Shape
 from experiment.catalogue.published import NOT_DENSE
 from experiment.forms import Unread

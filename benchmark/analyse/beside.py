@@ -29,7 +29,7 @@ from benchmark.analyse.stats import Estimate, Source, Z, mean, of_sample
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TOKENS_PER_STEP, TPOT
-from core.reading import json_of, text_of
+from core.files import json_of, text_of
 
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
 CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."

@@ -28,7 +28,7 @@ from benchmark.measure.client import one_line
 from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load, Plan
-from core.reading import text_of
+from core.files import text_of
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")

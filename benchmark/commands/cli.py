@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from benchmark.errors import PlanError
-from core.reading import json_of
+from core.files import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun

@@ -30,7 +30,7 @@ from benchmark.limits import by_user
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
 from benchmark.plan import Plan
-from core.reading import json_of
+from core.files import json_of
 
 _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a

@@ -29,7 +29,7 @@ from benchmark.measure.records import (
 )
 from benchmark.measure.stream import StreamFault
 from benchmark.plan import Plan, PlannedArm
-from core.reading import json_of
+from core.files import json_of
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
 _STARTED = "process_start_time_seconds"

@@ -34,8 +34,8 @@ from benchmark.measure.records import (
 from benchmark.measure.schedule import Block, measured_turns
 from benchmark.plan import MIXED, Load, Plan, PlannedArm
 from core import files
+from core.files import MOST_LINE_BYTES, json_of, lines_of
 from core.json_text import json_text
-from core.reading import MOST_LINE_BYTES, json_of, lines_of
 
 FILE_NAME = "requests.jsonl"
 _WALL_S = 0.5

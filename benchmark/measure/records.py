@@ -36,7 +36,7 @@ from pydantic import (
 from benchmark.errors import PlanError, ResultsError
 from benchmark.measure.stream import MOST_TOKENS, statistics_of
 from benchmark.plan import Load, Plan, from_dict
-from core.reading import json_of, lines_of
+from core.files import json_of, lines_of
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
 """Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.values`)."""

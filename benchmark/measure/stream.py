@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from reprlib import repr as shown
 from typing import Any, Literal, NamedTuple
 
-from core.reading import json_of
+from core.files import json_of
 
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"

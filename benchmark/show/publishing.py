@@ -32,9 +32,8 @@ from benchmark.measure.records import BlockRecord, Checker, Record, RequestRecor
 from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Plan
 from benchmark.show.prometheus_page import Page, load_label
-from core.labels import as_ascii
-from core.reading import json_of, regular
-from core.words import count
+from core.files import json_of, regular
+from core.words import as_ascii, count
 
 LEDGER = "published.jsonl"
 MAX_VALUES = 150

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
 from core.findings import Misuse
-from core.labels import as_ascii
-from core.words import count
+from core.words import as_ascii, count
 from experiment import Experiment, naming
 from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour

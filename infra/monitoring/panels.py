@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmark.metrics import COMPARED, ERRORS, PERIOD_S, PUBLISHED, TOKENS_PER_STEP, Metric
-from core.labels import as_ascii
+from core.words import as_ascii
 from experiment import Experiment
 from experiment.arms import Arm
 from experiment.naming import metrics_namespace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.labels import as_ascii, is_label
+from core.words import as_ascii, is_label
 
 
 @pytest.mark.parametrize(

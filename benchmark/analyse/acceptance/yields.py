@@ -34,7 +34,7 @@ from benchmark.analyse.values import (
 )
 from benchmark.errors import ResultsError
 from benchmark.plan import PlannedArm
-from core.reading import json_of, text_of
+from core.files import json_of, text_of
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
