@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
-from itertools import product
-from statistics import fmean, median
+from statistics import fmean
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_A_BLOCK
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
 from tests.benchmark.analyse import engine_coverage
 from tests.benchmark.analyse.engine_coverage import (
     Kind,
@@ -22,56 +17,7 @@ from tests.benchmark.analyse.engine_coverage import (
     searched,
     work_of,
 )
-from tests.benchmark.analyse.held_runs import PLAIN, SimulatedRun, plan_of, servers
 from tests.measure.steady_state import log_speed_up
-
-AT_ONCE = 8
-
-
-@pytest.fixture(scope="module")
-def run() -> RawRun:
-    """Two starts of two servers."""
-    dice = random.Random(1)
-    arms = servers(dice, {PLAIN: 0, "spec": 1}, 2)
-    plan = plan_of(arms, work_of(1), prompts=8, concurrency=[AT_ONCE], requests=32, starts=2)
-    return SimulatedRun(plan=plan, arms=arms, work=work_of(1), dice=dice).listed()
-
-
-def _span(one: RequestRecord) -> tuple[float, float]:
-    return one.started_unix_s, one.started_unix_s + (one.e2e_s or 0.0)
-
-
-def test_a_simulated_block_keeps_the_load_up_while_it_is_measured(run: RawRun) -> None:
-    assert len(run.blocks) == 8
-    for block in run.blocks:
-        own = [one for one in run.requests if (one.arm, one.block) == (block.arm, block.block)]
-        counted = [one for one in own if one.phase == "measured"]
-        assert block.steady_from_s is not None
-        assert block.steady_until_s is not None
-        answer_s = median(one.e2e_s or 0.0 for one in counted)
-        assert block.steady_until_s - block.steady_from_s >= 0.9 * ANSWERS_A_BLOCK * answer_s
-        spans = [_span(one) for one in own]
-        ends = [_span(one)[1] for one in counted]
-        for at in (one.started_unix_s + 0.0005 for one in counted):
-            under_way = sum(begun <= at < ended for begun, ended in spans)
-            assert under_way >= AT_ONCE - 1, "one at most is between two requests"
-        assert max(ends) <= block.started_unix_s + block.duration_s + 1e-6
-        assert {one.phase for one in own} == {"ramp", "measured", "drain"}
-
-
-def test_both_arms_are_asked_the_same_in_the_same_order_under_each_start(run: RawRun) -> None:
-    for start, number in product((1, 2), range(1, 5)):
-        plain, spec = (
-            [
-                (one.pair_id, one.prompt_id)
-                for one in sorted(run.requests, key=lambda one: one.pair_id)
-                if (one.arm, one.start, one.block, one.phase) == (arm, start, number, "measured")
-            ]
-            for arm in (PLAIN, "spec")
-        )
-        both = min(len(plain), len(spec))
-        assert plain[:both] == spec[:both]
-        assert bool(both) is (number in ((1, 2) if start == 1 else (3, 4)))
 
 
 @pytest.mark.parametrize("kind", [Kind(k=1, at_once=4), Kind(k=7, at_once=4), Kind(k=1, at_once=4, starts=2)])
