@@ -22,8 +22,7 @@ from store.__main__ import restore
 from store.artifact import pull
 from store.bucket import Incomplete, from_json, inside
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
-from tests.operations.api_server import ApiServer
-from tests.operations.direct import DirectKubernetes
+from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.driver import Driver
 from tests.operations.world import World
 from tests.store.conftest import folder, s3

@@ -1,15 +1,19 @@
-"""A small Kubernetes API server: objects in memory, enough of REST and discovery for the real kubectl."""
+"""A small Kubernetes API server: objects in memory, enough of REST and discovery for the real kubectl; and the same objects without
+kubectl, for tests whose subject is not the way to them."""
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from operations.cloud.kubernetes import ConflictError, Kubernetes, explain
 
 _KINDS = """
 v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
@@ -228,3 +232,54 @@ def _discovery(*, core: bool) -> dict[str, Any]:
         items.append({"metadata": {"name": version.rpartition("/")[0]}, "versions": [offered]})
     listed = {"kind": "APIGroupDiscoveryList", "metadata": {}, "items": items}
     return {"apiVersion": "apidiscovery.k8s.io/v2", **listed}
+
+
+class DirectKubernetes(Kubernetes):
+    """Reads and writes the API server's memory."""
+
+    def __init__(self, api: ApiServer, namespace: str) -> None:
+        self._api, self._where = api, namespace
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        self._ask("get", plural(kind))
+        return copy.deepcopy(self._api.objects.get(self._key(kind, name)))
+
+    def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
+    ) -> list[dict[str, Any]]:
+        self._ask("list", plural(kind), everywhere=everywhere)
+        wanted = (labels or {}).items()
+        found = self._api.of(plural(kind))
+        return [copy.deepcopy(one) for one in found if wanted <= one["metadata"].get("labels", {}).items()]
+
+    def create(self, body: Mapping[str, Any]) -> None:
+        kind, name = plural(body["kind"]), body["metadata"]["name"]
+        self._ask("create", kind)
+        if self._key(kind, name) in self._api.objects:
+            raise ConflictError(f"{kind} {name} exists")
+        self._api.put(kind, name, copy.deepcopy(dict(body)), namespace=self._where)
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        self._ask("patch", plural(kind))
+        self._api.requests.append(f"PATCH {kind}/{name}")
+        merge(self._api.objects[self._key(kind, name)], copy.deepcopy(dict(change)))
+
+    def delete(self, kind: str, name: str) -> None:
+        self._ask("delete", plural(kind))
+        if self._key(kind, name) in self._api.objects:
+            self._api.remove(self._key(kind, name))
+
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+        self._ask("get", "pods/log")
+        return self._api.logs.get(pod, "")
+
+    def _ask(self, verb: str, resource: str, *, everywhere: bool = False) -> None:
+        """As the server refuses, and kubectl says it."""
+        where = self._where if KINDS[resource.partition("/")[0]][3] and not everywhere else ""
+        if self._api.rights is not None and not self._api.rights(verb, resource, where):
+            said = f"Error from server (Forbidden): {resource} is forbidden: cannot {verb} it in namespace {where!r}"
+            raise explain(said, doing=f"kubectl {verb} {resource}", experiment_name=self._where)
+
+    def _key(self, kind: str, name: str) -> tuple[str, str, str]:
+        found = plural(kind)
+        return found, self._where if KINDS[found][3] else "", name

@@ -24,9 +24,8 @@ from operations.cloud import access
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
-from tests.operations.api_server import ApiServer, serving
+from tests.operations.api_server import ApiServer, DirectKubernetes, serving
 from tests.operations.clients import shared_client
-from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver, driver_of
 from tests.operations.enforcement import Enforcement, enforcing, operator
 from tests.operations.world import World

@@ -14,9 +14,8 @@ from operations.cloud.kubernetes import Kubernetes
 from operations.running.context import Context
 from operations.running.state import RunStore, claimed, unfinished
 from operations.running.steps import carry_out
-from tests.operations.api_server import ApiServer
+from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clock import FakeClock
-from tests.operations.direct import DirectKubernetes
 from tests.operations.world import World
 
 

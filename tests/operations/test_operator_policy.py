@@ -69,6 +69,8 @@ def test_where_an_action_takes_a_resource_it_is_named(name: str) -> None:
 
 
 HERE = "us-east-2:111122223333"
+KMS = f"arn:aws:kms:{HERE}:key/x"
+OFF_ROLE = "arn:aws:iam::111122223333:role/qwen3-32b-us-east-2-trn2-off"
 CANNOT = f"""
 s3:DeleteBucket arn:aws:s3:::qwen3-32b-results-111122223333-us-east-2
 s3:DeleteObject arn:aws:s3:::qwen3-32b-results-111122223333-us-east-2/runs/a/requests.jsonl
@@ -105,22 +107,10 @@ def test_an_operator_with_every_policy_cannot(line: str) -> None:
     ("action", "resource", "context"),
     [
         ("ssm:StartSession", f"arn:aws:ec2:{HERE}:instance/i-0", {"ssm:resourceTag/Name": "web"}),
-        (
-            "kms:Decrypt",
-            f"arn:aws:kms:{HERE}:key/x",
-            {"kms:ViaService": "secretsmanager.us-east-2.amazonaws.com"},
-        ),
-        (
-            "kms:Decrypt",
-            f"arn:aws:kms:{HERE}:key/x",
-            {"kms:EncryptionContext:aws:s3:arn": "arn:aws:s3:::ours"},
-        ),
+        ("kms:Decrypt", KMS, {"kms:ViaService": "secretsmanager.us-east-2.amazonaws.com"}),
+        ("kms:Decrypt", KMS, {"kms:EncryptionContext:aws:s3:arn": "arn:aws:s3:::ours"}),
         ("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/EC2"}),
-        (
-            "iam:PassRole",
-            "arn:aws:iam::111122223333:role/qwen3-32b-us-east-2-trn2-off",
-            {"iam:PassedToService": "ec2.amazonaws.com"},
-        ),
+        ("iam:PassRole", OFF_ROLE, {"iam:PassedToService": "ec2.amazonaws.com"}),
     ],
 )
 def test_what_conditions_refuse(action: str, resource: str, context: dict[str, str | None]) -> None:

@@ -36,10 +36,9 @@ from tests.conftest import REFERENCE
 from tests.infra.conftest import KEY, changed
 from tests.infra.pipeline.iam import committed, template_of
 from tests.infra.templates import ACCOUNT, Deployment, resolved
-from tests.operations.api_server import KINDS, ApiServer
+from tests.operations.api_server import KINDS, ApiServer, DirectKubernetes
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
-from tests.operations.direct import DirectKubernetes
 from tests.operations.enforcement import OPERATOR, Caller, Enforcement, enforcing
 from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World

@@ -24,10 +24,9 @@ from operations.preflight import existing_cluster
 from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 from tests.operations import clients
-from tests.operations.api_server import ApiServer
+from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clients import make_stacks
 from tests.operations.conftest import GROUP, VPC, Say
-from tests.operations.direct import DirectKubernetes
 
 Change = Callable[..., Experiment]
 Software = Callable[..., Finding]

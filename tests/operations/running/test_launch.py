@@ -24,9 +24,9 @@ from operations.running.steps import carry_out
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import run_of
 from tests.conftest import REFERENCE
+from tests.operations.api_server import DirectKubernetes
 from tests.operations.clock import START, FakeClock
 from tests.operations.conftest import Say
-from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver
 from tests.operations.world import World, manifests
 

@@ -24,9 +24,8 @@ from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
 from operations.running.steps import carry_out, remaining, steps
 from tests.conftest import NODE_USD, REFERENCE, ROOT
-from tests.operations.api_server import ApiServer
+from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clock import START
-from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver, driver_of, interrupt
 from tests.operations.world import World
 
