@@ -1,27 +1,17 @@
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT, Metric
+from benchmark.metrics import RUN_ACTIVE
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import SearchedLoad, Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
-from infra.monitoring.panels import CloudWatchMetric
 from tests.infra.templates import Deployments, resolved
 
-BY_CLOUDWATCH_NAME = {metric.cloudwatch_name: metric for metric in BY_NAME.values()}
-INSIGHTS_QUERY = re.compile(
-    r"SELECT (AVG|COUNT|MAX|MIN|SUM)\((\w+)\) FROM SCHEMA\(\"([^\"]+)\"((?:, \"\w+\")*)\)(?: WHERE (\w+) = '([\w-]+)')?"
-)
-"""The part of Metrics Insights' grammar that is used.
-
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html
-"""
 SCHEDULER_METRICS = {
     "TargetErrorCount",
     "InvocationDroppedCount",
@@ -43,20 +33,11 @@ def metric(experiment: Experiment, name: str) -> MetricAlarm:
     return alarm
 
 
-def metrics(experiment: Experiment) -> Iterator[CloudWatchMetric]:
-    """Every metric that an alarm names in full."""
-    for alarm in made(experiment).values():
-        yield from alarm.sources if isinstance(alarm, MetricAlarm) else ()
-
-
-def mean_over_all_cells(alarm: MetricAlarm, of: Metric) -> None:
-    """Of one arm, by a query that names every dimension."""
-    parsed = INSIGHTS_QUERY.fullmatch(alarm.expression)
-    assert parsed
-    assert alarm.sources == ()
-    assert parsed.group(1, 2, 3) == ("AVG", of.cloudwatch_name, "SpeculativeDecoding/qwen3-32b")
-    assert tuple(re.findall(r"\w+", parsed[4])) == of.dimensions
-    assert parsed.group(5, 6) == ("Arm", "qwen-sd-vllm")
+def mean_of_the_arm(of: str) -> str:
+    """A query of Metrics Insights that names every dimension
+    (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html)."""
+    schema = '"SpeculativeDecoding/qwen3-32b", "Experiment", "Arm", "Class", "Concurrency"'
+    return f"SELECT AVG({of}) FROM SCHEMA({schema}) WHERE Arm = 'qwen-sd-vllm'"
 
 
 def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
@@ -71,27 +52,26 @@ def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
     active = metric(experiment, "run-is-on")
     assert [one.name for one in active.sources] == [RUN_ACTIVE.cloudwatch_name]
     assert active.statistic == "Minimum", "in a period in which it ended, a run is not on"
-    mean_over_all_cells(metric(experiment, "error-rate-qwen-sd-vllm"), ERRORS)
+    assert metric(experiment, "error-rate-qwen-sd-vllm").expression == mean_of_the_arm("Errors")
+    failed = {
+        (one.namespace, one.name, *one.dimensions.values())
+        for one in metric(experiment, "switch-off-failed").sources
+    }
+    assert failed == {("AWS/Scheduler", name, "qwen3-32b-off") for name in SCHEDULER_METRICS}, "each attempt"
+    (nodes,) = metric(experiment, "paid-nodes").sources
+    assert (nodes.namespace, nodes.name) == ("ContainerInsights", "cluster_node_count")
 
 
 def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(opened: Experiment) -> None:
     concurrency = (1, 2, 4, 8)
     many = replace(opened, benchmark=opened.benchmark.model_copy(update={"concurrency": concurrency}))
-    for alarm in alarms(many):
-        if isinstance(alarm, MetricAlarm):
-            assert len(alarm.sources) <= 10
-            one = len(alarm.sources) == 1 and not alarm.expression
-            assert one or alarm.expression == "MAX(METRICS())" or INSIGHTS_QUERY.fullmatch(alarm.expression)
-    watched = {
-        tuple(found.dimensions.values()) for found in metrics(many) if found.name == TPOT.cloudwatch_name
-    }
-    assert watched == {
-        ("opened", arm.name, name, str(one))
-        for arm in many.arms
-        for name in many.classes
-        for one in concurrency
-    }
-    assert len([name for name in made(many) if name.startswith("p99-tpot-qwen-vllm")]) == 2
+    slow = [one for one in alarms(many) if isinstance(one, MetricAlarm) and "p99-tpot" in one.name]
+    assert max(len(alarm.sources) for alarm in slow) <= 10
+    assert {(alarm.expression, alarm.statistic) for alarm in slow} == {("MAX(METRICS())", "p99")}
+    watched = [tuple(one.dimensions.values()) for alarm in slow for one in alarm.sources]
+    arms, classes = (arm.name for arm in many.arms), many.classes
+    assert watched == [("opened", *one) for one in product(arms, classes, map(str, concurrency))]
+    assert len([one for one in slow if "tpot-qwen-vllm" in one.name]) == 2
 
 
 @pytest.mark.parametrize("key", ["search", "search_rate"])
@@ -106,27 +86,8 @@ def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective
     slow = {name for name in made(searched) if "tpot" in name}
     assert slow == {f"mean-tpot-{arm.name}" for arm in searched.served_arms}
     alarm = metric(searched, "mean-tpot-qwen-sd-vllm")
-    mean_over_all_cells(alarm, TPOT)
+    assert (alarm.sources, alarm.expression) == ((), mean_of_the_arm("TimePerOutputToken"))
     assert (alarm.threshold, after(alarm, 0.05, 0.05, 0.05), after(alarm, 0.3, 0.3)) == (0.2, "OK", "ALARM")
-
-
-def test_every_metric_is_one_that_somebody_publishes_and_each_failed_switch_off_is_counted(
-    experiment: Experiment,
-) -> None:
-    """Also each attempt, and not only those after which a schedule gives up."""
-    counted = set()
-    for found in metrics(experiment):
-        names = tuple(found.dimensions)
-        match found.namespace:
-            case "ContainerInsights":
-                assert (found.name, names) == ("cluster_node_count", ("ClusterName",))
-            case "AWS/Scheduler":
-                counted.add(found.name)
-                assert found.dimensions == {"ScheduleGroup": "qwen3-32b-off"}
-            case namespace:
-                assert namespace == "SpeculativeDecoding/qwen3-32b"
-                assert names == BY_CLOUDWATCH_NAME[found.name].dimensions
-    assert counted == SCHEDULER_METRICS
 
 
 def after(alarm: MetricAlarm, *points: float | None, before: str = "OK") -> str:
@@ -158,6 +119,11 @@ STATES = [
     ("error-rate-qwen-sd-vllm", (0.05, 0.05, 0.05), "OK", "OK"),
     ("switch-off-failed", (1,), "OK", "ALARM"),
     ("switch-off-failed", (0,), "OK", "OK"),
+    # Nothing but silence is an alarm before the first run.
+    ("no-requests", (None,) * 3, "OK", "ALARM"),
+    ("no-requests-for-long", (None,) * HOUR, "OK", "ALARM"),
+    *((name, (None,) * HOUR, "OK", "OK") for name in ("run-is-on", "paid-nodes", "switch-off-failed")),
+    *((f"{kind}-qwen-sd-vllm", (None,) * 3, "OK", "OK") for kind in ("error-rate", "p99-tpot")),
 ]
 
 
@@ -166,13 +132,6 @@ def test_an_alarm_goes_off_when_it_should(
     experiment: Experiment, name: str, points: tuple[float | None, ...], before: str, state: str
 ) -> None:
     assert after(metric(experiment, name), *points, before=before) == state
-
-
-def test_nothing_alarms_before_the_first_run(experiment: Experiment) -> None:
-    for name, alarm in made(experiment).items():
-        if isinstance(alarm, MetricAlarm):
-            state = after(alarm, *[None] * alarm.periods)
-            assert (state == "ALARM") == name.startswith("no-requests"), name
 
 
 def test_what_is_deployed_is_what_was_decided(made: Deployments, experiment: Experiment) -> None:
@@ -200,10 +159,9 @@ def test_what_is_deployed_is_what_was_decided(made: Deployments, experiment: Exp
         assert returned.get("Expression", "") == alarm.expression
         stats = [each["MetricStat"] for each in (hidden if alarm.expression else [returned])]
         assert {each["Stat"] for each in stats} <= {alarm.statistic}
-        watched = [(each["Metric"]["Namespace"], each["Metric"]["MetricName"]) for each in stats]
-        assert watched == [(source.namespace, source.name) for source in alarm.sources]
-        for each, source in zip(stats, alarm.sources, strict=True):
-            assert {d["Name"]: d["Value"] for d in each["Metric"]["Dimensions"]} == source.dimensions
+        for each, source in zip([each["Metric"] for each in stats], alarm.sources, strict=True):
+            assert (each["Namespace"], each["MetricName"]) == (source.namespace, source.name)
+            assert {d["Name"]: d["Value"] for d in each["Dimensions"]} == source.dimensions
 
 
 def test_cloudwatch_may_publish_to_the_topic_under_its_key(made: Deployments) -> None:

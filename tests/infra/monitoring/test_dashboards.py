@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +14,12 @@ from core.findings import Misuse
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from experiment.model import SearchedLoad, Serve
-from infra.monitoring import panels
 from infra.monitoring.dashboards import dashboards
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.infra.templates import Deployments, resolved
 
-PUBLISHED_NAMES = {metric.cloudwatch_name: metric for metric in PUBLISHED}
-INSIGHTS_NAMES = {
-    one.name: one
-    for one in (*panels.NODE_METRICS, *panels.NEURON_NODE_METRICS, panels.NEURON_POD, panels.SERVICE_PODS)
-}
+PUBLISHED_NAMES = {metric.cloudwatch_name for metric in PUBLISHED}
 SERVE = Serve(
     arm="qwen-sd-vllm",
     replicas=1,
@@ -45,11 +38,6 @@ def sweep(arms: int, *, concurrency: tuple[int, ...] = (4,), searched: bool = Fa
     search = SearchedLoad.model_validate({"search": [1, 64]}) if searched else None
     settings = experiment.benchmark.model_copy(update={"concurrency": concurrency, "load": search})
     return replace(experiment, arms=(experiment.baseline, *more), benchmark=settings)
-
-
-def with_device_plugin(experiment: Experiment) -> Experiment:
-    plugin = experiment.baseline.serving.model_copy(update={"allocation": "device-plugin"})
-    return replace(experiment, arms=tuple(replace(arm, serving=plugin) for arm in experiment.arms))
 
 
 def pages(experiment: Experiment) -> dict[str, list[Shown]]:
@@ -82,11 +70,11 @@ def titled(shown: list[Shown], beginning: str) -> list[Shown]:
     return [one for one in shown if one.get("title", "").startswith(beginning)]
 
 
-def metric_lines(experiment: Experiment) -> Iterator[tuple[list[str], Shown]]:
-    for graph in graphs(experiment):
-        for *names, rendering in graph["metrics"]:
-            if names:
-                yield names, rendering
+def metrics(experiment: Experiment) -> list[dict[str, str]]:
+    """Namespace, name and dimensions of every metric that is drawn."""
+    lines = [line[:-1] for graph in graphs(experiment) for line in graph["metrics"] if len(line) > 1]
+    pairs = [["Namespace", line[0], "Metric", *line[1:]] for line in lines]
+    return [dict(zip(one[::2], one[1::2], strict=True)) for one in pairs]
 
 
 def words(experiment: Experiment) -> str:
@@ -107,93 +95,71 @@ def test_the_deployed_dashboards_show_the_alarms_that_are_deployed(made: Deploym
     assert {one["DashboardName"] for one in found} == {"rented-us-east-2", "rented-us-east-2-service"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
-def test_cloudwatch_takes_the_dashboards_of_every_experiment_side_by_side(path: Path) -> None:
-    example = load(path)
-    shown = {names[names.index("Arm") + 1] for names, _ in metric_lines(example) if "Arm" in names}
-    assert shown == {arm.name for arm in example.served_arms}
-    for widgets in pages(example).values():
-        corners = [(one["x"], one["y"]) for one in widgets]
-        assert len(set(corners)) == len(corners)
-        assert all(one["x"] + one["width"] <= 24 for one in widgets)
+def test_every_experiment_has_pages_that_show_each_metric_of_each_arm_at_every_load_side_by_side() -> None:
+    for path in (ROOT / "experiments").glob("*.yaml"):
+        example = load(path)
+        measured = [one for one in metrics(example) if "Arm" in one]
+        assert {one["Arm"] for one in measured} == {arm.name for arm in example.served_arms}
+        assert {(one["Metric"], one["Concurrency"]) for one in measured} == {
+            (name, str(load)) for name in PUBLISHED_NAMES for load in example.benchmark.known_concurrency
+        }
+        for widgets in pages(example).values():
+            corners = [(one["x"], one["y"]) for one in widgets]
+            assert len(set(corners)) == len(corners)
+            assert all(one["x"] + one["width"] <= 24 for one in widgets)
 
 
-def test_a_class_in_any_script_is_watched_as_it_is_published(reference: Experiment) -> None:
-    prompts = tuple(replace(one, class_name="Erklärung") for one in reference.prompts)
-    lines = [names for names, _ in metric_lines(replace(reference, prompts=prompts)) if "Class" in names]
-    assert {names[names.index("Class") + 1] for names in lines} == {"Erkl%C3%A4rung"}
-
-
-SEARCH_EXPRESSION = re.compile(
-    r"""SEARCH\('\{"(?P<namespace>[^"]+)",(?P<dimensions>\w+(,\w+)*)\} MetricName="(?P<metric>\w+)" Arm="(?P<arm>[^"]+)" """
-    r"""Class="(?P<class_name>[^"]+)"', '(p\d\d|Average|Sum|SampleCount|Minimum|Maximum)', 300\)"""
-)
-"""https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html"""
-
-
-@pytest.mark.parametrize("arms", [2, 16])
-def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_is_divided(arms: int) -> None:
-    searched = sweep(arms, searched=True)
-    found = {}
+def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_is_divided() -> None:
+    """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
+    searched = sweep(16, searched=True)
+    found = set()
     for graph in graphs(searched):
-        sought = [line[-1] for line in graph["metrics"] if "SEARCH(" in line[-1].get("expression", "")]
+        sought = [line[-1]["expression"] for line in graph["metrics"] if len(line) == 1]
         assert len(sought) <= 100, "as many as a graph takes"
         for one in sought:
-            parsed = SEARCH_EXPRESSION.fullmatch(one["expression"])
-            assert parsed, one
-            assert len(one["expression"]) <= 1024
-            assert parsed["namespace"] == "SpeculativeDecoding/qwen3-32b"
-            assert tuple(parsed["dimensions"].split(",")) == PUBLISHED_NAMES[parsed["metric"]].dimensions
-            assert "every load" in graph["title"]
-            found[parsed["metric"], parsed["arm"], parsed["class_name"]] = one["label"]
+            assert one.startswith(
+                'SEARCH(\'{"SpeculativeDecoding/qwen3-32b",Experiment,Arm,Class,Concurrency} '
+            )
+            assert one.endswith(f"', '{graph['stat']}', 300)")
+            found.add(one.partition("} ")[2].partition("',")[0])
     cells = product(PUBLISHED_NAMES, (arm.name for arm in searched.served_arms), searched.classes)
-    assert set(found) == set(cells)
+    assert found == {f'MetricName="{name}" Arm="{arm}" Class="{label}"' for name, arm, label in cells}
     assert not any("better than" in graph["title"] or "USD" in graph["title"] for graph in graphs(searched))
     assert "a graph has a line for each that was measured" in words(searched)
 
 
-def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm(
-    experiment: Experiment,
-) -> None:
-    large = sweep(16)
+def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm() -> None:
+    small, large = load(REFERENCE), sweep(16)
     names = list(pages(large))
     assert len(names) > 1
     assert names == ["qwen3-32b-us-east-2"] + [f"qwen3-32b-us-east-2-{n}" for n in range(2, len(names) + 1)]
-    lines = [names for names, _ in metric_lines(large) if names[1] == TPOT.cloudwatch_name]
-    assert {(names[names.index("Arm") + 1], names[names.index("Class") + 1]) for names in lines} == {
-        (arm.name, class_name) for arm in large.arms for class_name in large.classes
-    }
+    drawn = {(one["Arm"], one["Class"]) for one in metrics(large) if one["Metric"] == TPOT.cloudwatch_name}
+    assert drawn == {(arm.name, class_name) for arm in large.arms for class_name in large.classes}
     shown = [sum(line[-1].get("visible", True) for line in graph["metrics"]) for graph in graphs(large)]
     assert max(shown) <= 24, "more cannot be told apart"
-    said = words(experiment)
-    assert said.startswith("# qwen3-32b\n")
-    assert ("*measured*" in said, "*emulated*" in said) == (True, True)
+    assert words(small).startswith("# qwen3-32b\n")
+    assert "leave no room" not in words(small)
     assert words(large).startswith(f"# qwen3-32b (1 of {len(names)})\n")
+    larger = sweep(16, concurrency=(1, 4, 16))
+    statistics = {one["stat"] for one in graphs(larger) if one["title"].startswith(TPOT.cloudwatch_name)}
+    assert "p50" in statistics < {"p50", "p90", "p99"}
+    assert "leave no room for p90" in words(larger)
 
 
-def test_every_line_names_a_metric_that_somebody_publishes_and_each_is_shown_at_every_concurrency(
-    experiment: Experiment, opened: Experiment
-) -> None:
-    shown = set()
-    for example in (with_device_plugin(experiment), opened):
-        for (namespace, name, *dimensions), rendering in metric_lines(example):
-            values = dict(zip(dimensions[::2], dimensions[1::2], strict=True))
-            if namespace == "ContainerInsights":
-                assert {*values} == {*INSIGHTS_NAMES[name].dimensions}
-                assert values["ClusterName"] == example.name
-                continue
-            assert namespace == f"SpeculativeDecoding/{example.name}"
-            assert {*values} == {*PUBLISHED_NAMES[name].dimensions}
-            assert values["Experiment"] == example.name
-            assert values["Arm"] in {arm.name for arm in example.arms}
-            assert values["Class"] in example.classes
-            if rendering.get("visible", True):
-                shown.add((example.name, name, values["Concurrency"]))
-    loads = (("qwen3-32b", "4"), ("opened", "1"), ("opened", "4"))
-    assert shown == {(one, name, load) for one, load in loads for name in PUBLISHED_NAMES}
+def test_a_page_ends_at_the_widgets_that_cloudwatch_takes_before_it_has_too_many_metrics() -> None:
+    experiment = sweep(2, concurrency=tuple(range(1, 41)))
+    prompts = tuple(replace(one, class_name="Erklärung") for one in experiment.prompts)
+    example = replace(experiment, prompts=prompts)
+    first, *others = pages(example).values()
+    assert others
+    labels = {one["Class"] for one in metrics(example) if "Class" in one}
+    assert labels == {"Erkl%C3%A4rung"}, "as it is published"
+    assert len(first) > 490
+    assert sum(len(one["properties"].get("metrics", ())) for one in first) < 2400
 
 
-def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(experiment: Experiment) -> None:
+def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(variation: Any) -> None:
+    experiment = load(REFERENCE)
     drawn = graphs(experiment)
     for metric, statistic in product((*COMPARED, TOKENS_PER_STEP), ("p50", "p90", "p99")):
         values, ratio = titled(drawn, f"{metric.cloudwatch_name} {statistic}")
@@ -211,48 +177,31 @@ def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(experiment: Ex
         hidden = {line[-1]["id"]: line for line in ratio["metrics"] if len(line) > 1}
         assert ("qwen-vllm" in hidden["c0a0"], "qwen-sd-vllm" in hidden["c0a1"]) == (True, True)
         assert not any(line[-1]["visible"] for line in hidden.values())
-
-
-def test_a_ratio_is_over_the_baseline_of_the_arms_own_batch(variation: Any) -> None:
     batches = load(variation(put("serving.max_num_seqs", [4, 8])))
     (ratio,) = titled(graphs(batches), "TimePerOutputToken p50: times better")
     shown = [line[0]["expression"] for line in ratio["metrics"] if len(line) == 1]
-    assert shown[:2] == ["c0a0/c0a1", "c0a2/c0a3"]
-
-
-def test_the_cost_of_an_arm_is_its_price_over_its_throughput_and_errors_are_a_share_and_a_count(
-    experiment: Experiment,
-) -> None:
-    (graph,) = titled(graphs(experiment), "USD per million")
-    source = next(line for line in graph["metrics"] if line[-1].get("id") == "c0a0")
-    assert (source[1], graph["stat"]) == ("OutputTokensPerSecond", "Average")
-    dollars, throughput = graph["metrics"][0][0]["expression"].split("/", 1)
+    assert shown[:2] == ["c0a0/c0a1", "c0a2/c0a3"], "over the baseline of the arm's own batch"
+    (cost,) = titled(drawn, "USD per million")
+    dollars, throughput = cost["metrics"][0][0]["expression"].split("/", 1)
     price = arm_usd_per_hour(experiment, experiment.baseline)
     assert float(dollars) == pytest.approx(price / 3600 * 1e6, rel=1e-5)
-    assert throughput == "(4*c0a0)"
-    assert [graph["stat"] for graph in titled(graphs(experiment), "Errors")] == ["Average", "Sum"]
+    assert (throughput, cost["metrics"][1][1], cost["stat"]) == (
+        "(4*c0a0)",
+        "OutputTokensPerSecond",
+        "Average",
+    )
+    assert [graph["stat"] for graph in titled(drawn, "Errors")] == ["Average", "Sum"]
 
 
-def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dashboard_says_so(
-    experiment: Experiment,
-) -> None:
-    changed = with_device_plugin(experiment)
-    for example, holders in ((experiment, []), (changed, [arm.name for arm in experiment.arms])):
-        lines = [names for names, _ in metric_lines(example)]
-        assert "node_neuroncore_utilization" in {names[1] for names in lines}
-        assert [names[-1] for names in lines if names[1].startswith("pod_")] == holders
-        assert ("by node only" in words(example)) == (not holders)
-
-
-def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_it_lacks(
-    experiment: Experiment,
-) -> None:
-    large = sweep(16, concurrency=(1, 4, 16))
-    statistics = {graph["stat"] for graph in graphs(large) if graph["title"].startswith(TPOT.cloudwatch_name)}
-    assert "p50" in statistics
-    assert len(statistics) < 3
-    assert "leave no room for p90" in words(large)
-    assert "leave no room" not in words(experiment)
+def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dashboard_says_so() -> None:
+    experiment = load(REFERENCE)
+    plugin = experiment.baseline.serving.model_copy(update={"allocation": "device-plugin"})
+    arms = tuple(replace(arm, serving=plugin) for arm in experiment.arms)
+    for example, pods in ((experiment, []), (replace(experiment, arms=arms), [arm.name for arm in arms])):
+        drawn = metrics(example)
+        assert "node_neuroncore_utilization" in {one["Metric"] for one in drawn}
+        assert [one["PodName"] for one in drawn if one["Metric"].startswith("pod_")] == pods
+        assert ("by node only" in words(example)) == (not pods)
 
 
 def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
@@ -287,19 +236,14 @@ def test_the_services_page_is_there_once_something_is_promoted_with_its_cost_and
     assert source[1] == "service_number_of_running_pods"
     assert source[source.index("Service") + 1] == "qwen3-32b-service"
     assert source[-1]["id"] == "replicas"
-
-
-def test_the_log_query_reads_the_lines_of_both_engines_in_pods_of_the_arm(experiment: Experiment) -> None:
     (log,) = titled(service_graphs(experiment), "Requests in one replica")
     assert log["query"].startswith("SOURCE '/aws/containerinsights/qwen3-32b/application'")
+    assert "pod_name like /^qwen-sd-vllm-[0-9a-f]+-/ " in log["query"], "no arm whose name begins alike"
     pattern = log["query"].split(" | parse log /")[1].split("/ | filter")[0].replace("(?<", "(?P<")
-    for line, counts in (
-        ("tokens/s, Running: 4 reqs, Waiting: 11 reqs, GPU KV cache usage: 0.1%", ("4", "11")),
-        ("tokens/s, Running: 2 reqs, Swapped: 0 reqs, Pending: 7 reqs, GPU KV", ("2", "7")),
+    for line in (
+        "Running: 4 reqs, Waiting: 11 reqs, GPU",
+        "Running: 4 reqs, Swapped: 0 reqs, Pending: 11 reqs",
     ):
-        match = re.search(pattern, line)
-        assert match is not None
-        assert match.group("running", "waiting") == counts
-    (pods,) = re.findall(r"pod_name like /(.+?)/", log["query"])
-    assert re.search(pods, "qwen-sd-vllm-5d9c7b6f4-x2x9z")
-    assert not re.search(pods, "qwen-sd-vllm-k3-5d9c7b6f4-x2x9z")
+        match = re.search(pattern, f"tokens/s, {line}")  # of both engines
+        assert match
+        assert match.group("running", "waiting") == ("4", "11")
