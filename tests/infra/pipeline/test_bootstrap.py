@@ -221,6 +221,7 @@ def test_the_policies_fit_into_what_iam_takes_and_have_no_wildcard_over_iam() ->
 
 
 def test_the_role_that_deletes_empty_stacks_can_do_that_to_stacks_of_experiments_and_nothing_else() -> None:
+    """No stack can change it, and it is made in the account of a stage alone."""
     role = properties("ClearRole")
     (policy,) = role["Policies"]
     stacks = f"arn:aws:cloudformation:us-east-2:{ACCOUNT}:stack"
@@ -240,11 +241,6 @@ def test_the_role_that_deletes_empty_stacks_can_do_that_to_stacks_of_experiments
     (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trusted["Principal"] == {"AWS": f"arn:aws:iam::{DELIVERY}:root"}
     assert trusted["Condition"] == {"ArnLike": {"aws:PrincipalArn": f"arn:aws:iam::{DELIVERY}:role/*-steps"}}
-
-
-def test_no_stack_can_change_the_role_that_deletes_stacks_which_is_made_in_the_account_of_a_stage_alone() -> (
-    None
-):
     there = f"{IAM}:role/{properties('ClearRole')['RoleName']}"
     for action in ("iam:PutRolePolicy", "iam:UpdateAssumeRolePolicy", "iam:AttachRolePolicy", "iam:PassRole"):
         assert not deployer(action, there, iam__PermissionsBoundary=BOUNDARY_ARN)

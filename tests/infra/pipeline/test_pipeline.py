@@ -43,7 +43,7 @@ def commands(project: Properties, phase: str = "build") -> list[str]:
 
 
 def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for_each_other(
-    pipeline: Deployment, configuration: PipelineConfiguration
+    pipeline: Deployment, stages: Stages, configuration: PipelineConfiguration
 ) -> None:
     properties, settings = pipeline.only("AWS::CodePipeline::Pipeline").properties, configuration.settings
     assert (properties["PipelineType"], properties["ExecutionMode"]) == ("V2", "QUEUED")
@@ -65,6 +65,10 @@ def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for
     steps = ["ProdCompile", "ProdSmoke", "ProdBenchmark"]
     assert [name for name in prod if name in steps] == steps
     assert prod.index("qwen3-32b-nodes.Deploy") < prod.index("ProdCompile")
+    lines = commands(stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-benchmark").properties)
+    assert lines[0].startswith("./trnspec run experiments/qwen3-32b.yaml")
+    assert "/runs/20260401T120000Z-0dc3e1ca " in lines[1]
+    assert lines[2] == ".venv/bin/python -m benchmark gate results/run --baseline results/baseline"
 
 
 @pytest.fixture(scope="session")
@@ -106,15 +110,13 @@ def test_deploying_and_publishing_run_what_was_installed_from_a_lock_file_with_a
     for key in ("dependencies", "devDependencies"):
         assert lock[""].get(key) == wanted.get(key), "the lock file is of another package.json"
     assert re.fullmatch(r"\d+\.\d+\.\d+", lock[f"node_modules/{program}"]["version"])
+    node = str(ROOT / "node_modules/.bin/node")
+    script = str(synthesized / "publish/publish_assets.js")
+    subprocess.run([node, "--check", script], check=True, timeout=60)
     # A bundled package is part of the archive whose hash is checked.
     packages = {name: one for name, one in lock.items() if name and not one.get("inBundle")}
     hashes = {name: str(one.get("integrity")) for name, one in packages.items()}
     assert [name for name, text in hashes.items() if not text.startswith("sha512-")] == []
-
-
-def test_the_script_that_publishes_is_javascript(synthesized: Path) -> None:
-    script = str(synthesized / "publish/publish_assets.js")
-    subprocess.run([str(ROOT / "node_modules/.bin/node"), "--check", script], check=True, timeout=60)
 
 
 def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_is_there(
@@ -232,13 +234,6 @@ def test_empty_stacks_are_deleted_before_the_first_change_set_and_after_the_appr
         role = f"arn:aws:iam::{getattr(configuration, stage['Name']).account}:role/speculation-clear"
         deleting = ".venv/bin/python -m operations.delivery clear experiments/qwen3-32b.yaml --role"
         assert commands(project(pipeline, f"{name}Clear")) == ["scripts/setup", f"{deleting} {role}"]
-
-
-def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) -> None:
-    lines = commands(stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-benchmark").properties)
-    assert lines[0].startswith("./trnspec run experiments/qwen3-32b.yaml")
-    assert "/runs/20260401T120000Z-0dc3e1ca " in lines[1]
-    assert lines[2] == ".venv/bin/python -m benchmark gate results/run --baseline results/baseline"
 
 
 def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewed(

@@ -39,7 +39,9 @@ def _merged(data: Any, changed: Any) -> Any:
     return data | {key: _merged(data.get(key), value) for key, value in changed.items()}
 
 
-def test_the_committed_file_is_read(reading: Reading) -> None:
+def test_the_committed_file_is_read_and_stale_manifests_and_a_missing_file_are_refused(
+    reading: Reading, tmp_path: Path
+) -> None:
     found = reading("{}")
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
@@ -47,6 +49,10 @@ def test_the_committed_file_is_read(reading: Reading) -> None:
     assert found.dev.lasting.workloads == "stack"
     wishes = reading("stages: {dev: {tags: {owner: ml}, workloads: gitops}}").dev.lasting
     assert (wishes.tags, wishes.workloads) == ({"owner": "ml"}, "gitops")
+    with pytest.raises(Misuse, match=r"run \./trnspec render"):
+        read_pipeline(FILE, manifests=tmp_path)
+    with pytest.raises(Misuse, match="cannot be read"):
+        read_pipeline(tmp_path / "none.yaml")
 
 
 DELIVERY = "arn:aws:iam::222233334444:role/qwen3-32b-us-east-2-delivery"
@@ -96,15 +102,6 @@ def test_a_wrong_file_is_refused_in_one_line(reading: Reading, changed: str, lin
     assert "\n" not in str(caught.value)
 
 
-def test_a_key_that_appears_twice_is_refused_with_both_lines(manifests: Path, tmp_path: Path) -> None:
-    path, text = tmp_path / "pipeline.yaml", FILE.read_text(encoding="utf-8")
-    first = text.splitlines().index("branch: main") + 1
-    path.write_text(text.replace("branch: main", "branch: main\nbranch: release"), encoding="utf-8")
-    line = rf"pipeline\.yaml:{first + 1}: branch: the key appears twice, on lines {first} and {first + 1}; keep one"
-    with pytest.raises(Misuse, match=line):
-        read_pipeline(path, manifests=manifests)
-
-
 def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here_and_of_no_other(
     reference: Experiment,
 ) -> None:
@@ -116,13 +113,6 @@ def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here_and_
     with pytest.raises(Misuse, match=line) as caught:
         refuse_unknown_roles(replace(reference, name="mistral-7b"), "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)
-
-
-def test_stale_manifests_and_a_missing_file_are_refused_with_what_fixes_them(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"run \./trnspec render"):
-        read_pipeline(FILE, manifests=tmp_path)
-    with pytest.raises(Misuse, match="cannot be read"):
-        read_pipeline(tmp_path / "none.yaml")
 
 
 def test_a_wrong_file_ends_the_app_with_a_line_each_before_jsii_starts(tmp_path: Path) -> None:

@@ -44,33 +44,17 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 
 ROLE = "qwen3-32b-us-east-2-delivery"
-VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
+ALL = "get list watch create update patch delete"
 EDIT = [
-    {
-        "apiGroups": [""],
-        "resources": [
-            "configmaps",
-            "persistentvolumeclaims",
-            "pods",
-            "secrets",
-            "serviceaccounts",
-            "services",
-        ],
-        "verbs": VERBS,
-    },
-    {
-        "apiGroups": ["apps"],
-        "resources": ["daemonsets", "deployments", "replicasets", "statefulsets"],
-        "verbs": VERBS,
-    },
-    {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": VERBS},
-    {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": VERBS},
-    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": VERBS},
-    {
-        "apiGroups": [""],
-        "resources": ["events", "namespaces", "pods/log", "resourcequotas"],
-        "verbs": ["get", "list"],
-    },
+    {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+    for group, resources, verbs in (
+        ("", "configmaps persistentvolumeclaims pods secrets serviceaccounts services", ALL),
+        ("apps", "daemonsets deployments replicasets statefulsets", ALL),
+        ("batch", "cronjobs jobs", ALL),
+        ("networking.k8s.io", "ingresses networkpolicies", ALL),
+        ("policy", "poddisruptionbudgets", ALL),
+        ("", "events namespaces pods/log resourcequotas", "get list"),
+    )
 ]
 """What of AmazonEKSEditPolicy a run could need, in the namespaces of the access entry:
 https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
@@ -101,8 +85,7 @@ class Rbac:
 
     def __call__(self, verb: str, resource: str, namespace: str) -> bool:
         group = KINDS[resource.partition("/")[0]][0]
-        rules = [*self._everywhere, *(EDIT if namespace in self._namespaces else ())]
-        for rule in rules:
+        for rule in (*self._everywhere, *(EDIT if namespace in self._namespaces else ())):
             if group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]:
                 return True
         self.refused.append(f"{verb} {resource} in {namespace!r}")
@@ -203,7 +186,8 @@ def act(
     state: Enforcement,
 ) -> list[int]:
     """Every command of these steps but the gate's, which asks nobody; returns the exit codes."""
-    entry = deployment.only("AWS::EKS::AccessEntry", PrincipalArn=_principal(deployment)).properties
+    entries = deployment.properties("AWS::EKS::AccessEntry")
+    (entry,) = [one for one in entries if ROLE in str(resolved(one["PrincipalArn"]))]
     account.api.rights = rbac = Rbac(entry, stage.files)
     role = caller(ROLE, deployment, "delivery-role", "delivery")
     codes = []
@@ -213,12 +197,6 @@ def act(
             codes.append(account.call(command, stage.account))
     assert (state.denied, rbac.refused) == ([], [])
     return codes
-
-
-def _principal(deployment: Deployment) -> Any:
-    entries = deployment.properties("AWS::EKS::AccessEntry")
-    (found,) = [one["PrincipalArn"] for one in entries if ROLE in str(resolved(one["PrincipalArn"]))]
-    return resolved(found)
 
 
 def pods(deployment: Deployment, state: Enforcement) -> Any:
@@ -247,19 +225,14 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
     account.world.as_pod = pods(stages[stage_name], enforcement)
     account.give_schedules(caller(off_role_name(stage.experiment), stages[stage_name], "nodes"))
     account.world.store("results", f"runs/{configuration.settings.baseline_run}/summary.json", {})
-    assert [*act(steps, account, stage, stages[stage_name], enforcement)] == [0] * (
-        4 if stage_name == "prod" else 1
-    )
+    codes = act(steps, account, stage, stages[stage_name], enforcement)
+    assert codes == [0] * (4 if stage_name == "prod" else 1)
     if stage_name == "prod":
         assert [step.name for step in steps] == ["compile", "smoke", "benchmark"]
         assert (tmp_path / "out" / "summary.json").exists()
         assert list((tmp_path / "out" / "engines").iterdir()), "how the engines differ comes home"
-        assert enforcement.allowed >= {
-            "eks:UpdateNodegroupConfig",
-            "iam:PassRole",
-            "kms:Decrypt",
-            "s3:PutObject",
-        }
+        asked = {"eks:UpdateNodegroupConfig", "iam:PassRole", "kms:Decrypt", "s3:PutObject"}
+        assert enforcement.allowed >= asked
         assert account.world.nodes == 0
 
 

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 
-from cdk8s_charts.render import render
-from experiment import Experiment
 from tests.infra.templates import Deployment, Deployments, as_list, resolved
 
 
@@ -58,6 +53,11 @@ def test_pods_have_these_rights_only_and_their_fetch_alone_reads_weights_of_anot
         for where, _, actions in [entry.partition(": ")]
         for action in actions.split(", ")
     }
+    associations = made.reference.properties("AWS::EKS::PodIdentityAssociation")
+    assert {(one["Namespace"], one["ServiceAccount"]) for one in associations} == {
+        ("qwen3-32b", one) for one in RIGHTS
+    }
+    assert len({str(one["RoleArn"]) for one in associations}) == len(RIGHTS), "each has a role of its own"
     more = {right for right in _rights(made.rented, account) - rights if "my-models" in right[1]}
     assert more == (FOREIGN if account == "fetch" else set())
 
@@ -72,44 +72,3 @@ def test_what_is_listed_and_published_is_narrowed_to_folders_and_the_namespace_o
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["plans/*", "runs/*"]}}
     (publish,) = [one for one in statements if one.get("Sid") == "PublishMetrics"]
     assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "SpeculativeDecoding/qwen3-32b"}}
-
-
-def test_pods_may_use_the_addresses_that_their_manifests_name(
-    made: Deployments, experiment: Experiment
-) -> None:
-    named = {
-        (str(pod["serviceAccountName"]), address)
-        for file in render(experiment)
-        for item in file.objects
-        for pod in _pods(item)
-        for address in re.findall(r"s3://[^\s\"']+", json.dumps(pod))
-    }
-    assert {account for account, _ in named} >= {"benchmark"}
-    for account, address in named:
-        bucket, _, key = address.removeprefix("s3://").partition("/")
-        purpose = bucket.removeprefix(f"{experiment.name}-").partition("-")[0]
-        needed = "s3:PutObject" if "/runs/profile-" in address else "s3:GetObject"
-        allowed = [resource for action, resource in _rights(made.reference, account) if action == needed]
-        assert any(fnmatch(f"{purpose}/{key}", resource) for resource in allowed), (account, address)
-
-
-def _pods(value: Any) -> Iterator[dict[str, Any]]:
-    """Every pod specification inside an object."""
-    if isinstance(value, dict):
-        if "containers" in value and "serviceAccountName" in value:
-            yield value
-        for inner in value.values():
-            yield from _pods(inner)
-
-
-def test_every_rendered_service_account_has_a_role_of_its_own(
-    made: Deployments, experiment: Experiment
-) -> None:
-    accounts = [
-        item for file in render(experiment) for item in file.objects if item["kind"] == "ServiceAccount"
-    ]
-    rendered = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in accounts}
-    associations = made.reference.properties("AWS::EKS::PodIdentityAssociation")
-    given = {(one["Namespace"], one["ServiceAccount"]) for one in associations}
-    assert rendered <= given == {(experiment.name, name) for name in RIGHTS}
-    assert len({str(one["RoleArn"]) for one in associations}) == len(associations)

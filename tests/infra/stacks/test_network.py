@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from experiment import Experiment, load
+from experiment import Experiment
 from experiment.catalogue.instances import ZONES
 from experiment.cost import SERVICES
 from infra.deployment_file import Lasting
 from infra.stacks.network import NetworkStack
-from tests.experiment.edits import Edit, both, put
+from tests.infra.conftest import changed
 from tests.infra.templates import ROOT, Deployments, json_of
 
 
@@ -28,13 +27,13 @@ def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_f
 
 
 def test_a_region_that_is_not_in_the_table_has_the_zones_that_the_file_names(
-    variation: Callable[[Edit], Path],
+    experiment: Experiment,
 ) -> None:
-    zones = ["eu-north-1c", "eu-north-1a"]
-    cluster = both(put("cluster.region", "eu-north-1"), put("cluster.availability_zones", zones))
-    stack = NetworkStack(cdk.App(), experiment=load(variation(cluster)), lasting=Lasting())
-    subnets = Template.from_stack(stack).find_resources("AWS::EC2::Subnet").values()
-    assert sorted(one["Properties"]["AvailabilityZone"] for one in subnets) == sorted(zones * 2)
+    zones = ("eu-north-1c", "eu-north-1a")
+    north = changed(experiment, "north", region="eu-north-1", availability_zones=zones)
+    template = Template.from_stack(NetworkStack(cdk.App(), experiment=north, lasting=Lasting()))
+    for zone in zones:
+        template.resource_properties_count_is("AWS::EC2::Subnet", {"AvailabilityZone": zone}, 2)
 
 
 def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(made: Deployments) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import yaml
 
 from cdk8s_charts.pods import SCHEDULER
-from cdk8s_charts.workloads.serving import deployment
-from experiment import Experiment
 from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.software import neuron_values
 from tests.conftest import ROOT
@@ -50,14 +46,3 @@ def test_the_second_scheduler_has_the_clusters_version_and_runs_on_system_nodes(
     assert values["nodeSelector"] == values["customScheduler"]["nodeSelector"] == wanted
     assert neuron_values("dra", kubernetes=kubernetes)["scheduler"] == {"enabled": False}
     assert SCHEDULER_TAGS.keys() == ADDON_VERSIONS.keys()
-
-
-@pytest.mark.parametrize(("devices", "named"), [(4, SCHEDULER), (8, SCHEDULER), (16, None)])
-def test_an_arm_that_takes_all_devices_of_its_node_is_placed_by_the_clusters_own_scheduler(
-    devices: int, named: str | None, experiment: Experiment
-) -> None:
-    changes = {"allocation": "device-plugin", "devices": devices}
-    arm = replace(experiment.baseline, serving=experiment.baseline.serving.model_copy(update=changes))
-    pod = deployment(experiment, arm)["spec"]["template"]["spec"]
-    assert pod.get("schedulerName") == named
-    assert pod["containers"][0]["resources"]["limits"]["aws.amazon.com/neuron"] == str(devices)

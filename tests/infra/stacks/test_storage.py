@@ -1,19 +1,13 @@
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
 
-from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.naming import ACCOUNT_PLACEHOLDER, STALE_TAG, bucket
-from tests.infra.templates import ACCOUNT, Deployments, resolved
-
-PURPOSES = ("checkpoints", "artifacts", "results")
+from experiment.naming import STALE_TAG, bucket
+from tests.infra.templates import ACCOUNT, Deployments
 
 
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("purpose", ["checkpoints", "artifacts", "results"])
 def test_a_bucket_is_encrypted_and_logged_and_keeps_what_is_in_use_at_a_falling_price(
     made: Deployments, experiment: Experiment, purpose: str
 ) -> None:
@@ -56,14 +50,3 @@ def test_every_bucket_is_closed_and_outlives_its_stack_and_drops_unfinished_uplo
     ):
         assert kept.body["DeletionPolicy"] == "RetainExceptOnCreate"
         assert kept.body["UpdateReplacePolicy"] == "Retain"
-
-
-def test_names_are_those_that_the_manifests_mount_and_write_to(
-    made: Deployments, experiment: Experiment
-) -> None:
-    buckets = made.reference.properties("AWS::S3::Bucket")
-    named = {str(resolved(found["BucketName"])) for found in buckets if "BucketName" in found}
-    text = json.dumps([list(file.objects) for file in render(experiment)])
-    text = text.replace(ACCOUNT_PLACEHOLDER, ACCOUNT)
-    pattern = rf"{experiment.name}-(?:{'|'.join(PURPOSES)})-{ACCOUNT}-[a-z0-9-]*[a-z0-9]"
-    assert set(re.findall(pattern, text)) == named

@@ -61,10 +61,12 @@ def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
         (made.opened, opened, built),
     ):
         files = render(example)
-        assert {image.placeholder for image in images_in(files)} <= values.keys()
         filled = dict.fromkeys(PLACEHOLDERS, "") | values | {"AWS_ACCOUNT": ACCOUNT}
         assert _applied(found) == [fill(file.objects, filled) for file in files]
         assert names_in(_applied(found)) == set(), "no placeholder is left for the cluster"
+        other = replace(example, benchmark=example.benchmark.model_copy(update={"lm_eval": None}))
+        assert {one.placeholder for one in images_in(files)} == {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}
+        assert {one.placeholder for one in images_in(render(other))} == {"BENCHMARK_IMAGE"}
     # Another repository holds an image that is built the other way, and of an address only the tag is in a Job's name.
     assert {address.rpartition(":")[2] for address in by_docker.values()}.isdisjoint(tags.values())
 
@@ -128,16 +130,6 @@ def test_nothing_is_applied_before_the_provider_may_enter_the_cluster_whose_priv
         assert ["ClusterSecurityGroupId" in str(group) for group in inside["SecurityGroupIds"]] == [True]
 
 
-def test_an_image_is_built_only_for_an_experiment_that_runs_it(experiment: Experiment) -> None:
-    assert {name for name in PLACEHOLDERS if name.endswith("_IMAGE")} <= {one.placeholder for one in IMAGES}
-    other = experiment.benchmark.model_copy(update={"lm_eval": None})
-    for one, wanted in (
-        (experiment, {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}),
-        (replace(experiment, benchmark=other), {"BENCHMARK_IMAGE"}),
-    ):
-        assert {image.placeholder for image in images_in(render(one))} == wanted
-
-
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.construct_id)
 def test_an_image_installs_what_is_pinned_with_hashes_and_only_what_it_copies_reaches_the_builder(
     image: Image, made: Deployments, assembly: Path
@@ -155,16 +147,14 @@ def test_an_image_installs_what_is_pinned_with_hashes_and_only_what_it_copies_re
     folder = assembly / source["directory"]
     files = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
     kept = (image.dockerfile, *image.sources, ".dockerignore")
-    assert [one for one in files if "__pycache__" in one.parts or not _below(one, kept)] == []
+    assert [
+        one for one in files if "__pycache__" in one.parts or not any(map(one.is_relative_to, kept))
+    ] == []
     lines = re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE)
     copied = [word for line in lines for word in line.split()[:-1] if not word.startswith("--")]
     assert copied
     for one in (image.dockerfile, *image.sources, *copied):
         assert any(file.is_relative_to(one) for file in files), one
-
-
-def _below(path: Path, kept: tuple[str, ...]) -> bool:
-    return any(path.is_relative_to(one) for one in kept)
 
 
 def test_codebuild_builds_each_image_for_its_own_repository_and_pushes_nothing_that_failed(
