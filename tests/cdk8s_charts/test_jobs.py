@@ -9,33 +9,11 @@ from typing import Any
 from cdk8s_charts.parity import options
 from cdk8s_charts.workloads.artifact_jobs import fetching_job
 from experiment import Experiment
-from experiment.compilation import artifact_key
-from experiment.naming import ARTIFACT_KEY, STEP
+from experiment.naming import ARTIFACT_KEY
 from store.__main__ import door
 from tests.cdk8s_charts.objects import Case, Object, Pod, committed, named, pods_of
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
-
-
-def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact(case: Case) -> None:
-    """The lab's experiment goes through the same charts, where nothing is claimed, fetched, compiled or mounted."""
-    experiment, objects = case
-    arms = experiment.device_arms
-    steps = [job["metadata"]["labels"][STEP] for job in named(objects, "Job").values()]
-    assert steps.count("fetch") == len({weights for arm in arms for weights in arm.weights})
-    assert steps.count("compile") == len({artifact_key(arm) for arm in arms if not arm.batch_only})
-    assert steps.count("batch") == len(experiment.batch_arms)
-    assert steps.count("arguments") == len({arm.runtime.image for arm in arms})
-    for kind in ("Deployment", "Service", "PodDisruptionBudget"):
-        assert named(objects, kind).keys() >= {arm.name for arm in experiment.served_arms}
-    benchmark = Pod(named(objects, "CronJob")["qwen-llmperf"])
-    assert [one["name"] for one in benchmark.containers] == ["restore", "keep", "follow", "run", "publish"]
-    if not arms:
-        kinds = {item["kind"] for item in objects}
-        assert not kinds & {"Job", "ResourceClaimTemplate", "PersistentVolume", "PersistentVolumeClaim"}
-        for pod in pods_of(named(objects, "Deployment").values()):
-            assert not {"resourceClaims", "nodeSelector", "tolerations", "initContainers"} & pod.spec.keys()
-            assert list(pod.volumes) == ["shm"]
 
 
 def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(reference: Experiment) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts import join_heads
-from cdk8s_charts.workloads import batch
-from experiment import load
-from tests.cdk8s_charts.objects import Pod
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
@@ -86,21 +83,6 @@ def test_a_folder_without_heads_or_with_several_is_one_line(tmp_path: Path) -> N
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"several files of heads: a.pt, b.pt"):
         join_heads.published(tmp_path)
-
-
-def test_the_job_runs_the_program_with_its_arms_own_folders() -> None:
-    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
-    config, job = batch.job_and_files(experiment, experiment.arms[3])
-    pod = Pod(job)
-    join, demo = pod.container("join-heads"), pod.container("inference-demo")["command"]
-    program, target, heads, out, count = join["command"][1:]
-    assert [folder.split("/")[2] for folder in (target, heads)] == ["lmsys", "FasterDecoding"]
-    assert (out, count) == ("/scratch/medusa", "4")
-    assert demo[demo.index("--model-path") + 1] == out
-    assert pod.volumes["tree"]["configMap"]["name"] == config["metadata"]["name"]
-    mounted = {one["name"]: one["mountPath"] for one in join["volumeMounts"]}
-    assert program == f"{mounted['tree']}/join_heads.py"
-    assert config["data"]["join_heads.py"] == Path(join_heads.__file__).read_text()
 
 
 @pytest.mark.skipif(

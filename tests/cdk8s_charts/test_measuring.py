@@ -25,20 +25,9 @@ from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.model import Benchmark, LmEval
 from images.lmeval import questions
-from tests.cdk8s_charts.objects import Case, Pod, named, pods_of, the
+from tests.cdk8s_charts.objects import Case, Pod, named, the
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_serving
 from tests.conftest import NODE_USD, ROOT
-
-
-def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
-    """`Forbid` binds the Jobs that the schedule makes; these are made by people."""
-    (quota,) = named(case[1], "ResourceQuota").values()
-    assert quota["spec"]["hard"] == {"pods": "1"}
-    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
-    (name,) = scope["values"]
-    assert name in named(case[1], "PriorityClass")
-    counted = {pod.name for pod in pods_of(case[1]) if pod.spec["priorityClassName"] == name}
-    assert counted == {"qwen-llmperf", "qwen-lmeval"} & named(case[1], "CronJob").keys()
 
 
 def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_services(case: Case) -> None:

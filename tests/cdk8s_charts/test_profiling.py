@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PORT", str(free_port))
     monkeypatch.setattr(profile_arm, "PORT", free_port)
+    pause = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda _: pause(0.02))  # between two looks at a server that loads
     server = tmp_path / "server.py"
     server.write_text(SERVER, encoding="utf-8")
     return [sys.executable, str(server), str(tmp_path / "out")]

@@ -135,16 +135,6 @@ def test_a_drain_waits_for_requests_in_flight_and_ends_with_its_budget_or_with_t
     assert run([*command, "60"]) == 0
 
 
-def test_a_busy_engine_has_minutes_to_answer_at_no_slot_and_an_arm_half_an_hour_to_load(
-    reference: Experiment,
-) -> None:
-    """No load time of this pair is published: a shorter one has to be measured first."""
-    server = _server(reference)
-    assert {server[name]["httpGet"]["path"] for name in ("livenessProbe", "readinessProbe")} == {"/health"}
-    for name, least_s in (("livenessProbe", 300), ("startupProbe", 1800)):
-        assert server[name]["failureThreshold"] * server[name]["periodSeconds"] >= least_s
-
-
 def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilities(
     reference: Experiment,
 ) -> None:
