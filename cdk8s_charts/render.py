@@ -14,7 +14,6 @@ from cdk8s_charts.workloads import (
     batch,
     benchmark_pod,
     namespace,
-    profiling,
     proofs,
 )
 from cdk8s_charts.workloads.serving import arm_objects, promoted_objects
@@ -53,13 +52,13 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         f"40-{BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
-        "55-profile": profiling.program_objects(experiment),
+        "55-profile": proofs.program_objects(experiment),
         **promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
     files |= {
-        f"30-{arm.name}": [*arm_objects(experiment, arm), *profiling.profile_objects(experiment, arm)]
+        f"30-{arm.name}": [*arm_objects(experiment, arm), *proofs.profile_objects(experiment, arm)]
         for arm in experiment.served_arms
     }
     made = (

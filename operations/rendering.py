@@ -20,12 +20,13 @@ import click
 import yaml
 
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
-from cdk8s_charts.gitops import KUSTOMIZATION, folder
 from cdk8s_charts.manifests import (
+    KUSTOMIZATION,
     PLACEHOLDERS,
     TAG,
     ManifestFile,
     fill,
+    gitops_folder,
     names_in,
     output_of,
     read,
@@ -185,7 +186,7 @@ def _resolved(
     values = with_tags(values)
     filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
     if out:
-        texts = folder(experiment, filled, repository=repository, path=place)
+        texts = gitops_folder(experiment, filled, repository=repository, path=place)
         changed = [str(path) for path in _write_folder(experiment, texts, out)]
         if as_json:
             print_json({"folder": str(out), "files": len(texts), "changed": changed})

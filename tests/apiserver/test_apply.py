@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk8s_charts.gitops import WAVE, application, folder
-from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.manifests import WAVE, ManifestFile, application, gitops_folder
 from cdk8s_charts.render import render
 from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
@@ -153,7 +152,9 @@ def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
     kubectl, where = control_plane.kubectl, "in-waves"
     experiment = replace(reference, name=where)
     files = [ManifestFile(file.name, tuple(filled(file.objects))) for file in render(experiment)]
-    texts = folder(experiment, files, repository="https://git.example.com/team/fleet.git", path="apps/one")
+    texts = gitops_folder(
+        experiment, files, repository="https://git.example.com/team/fleet.git", path="apps/one"
+    )
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     built = kubectl.run("kustomize", str(tmp_path))

@@ -11,8 +11,17 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE, application, folder
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read
+from cdk8s_charts.manifests import (
+    APPLICATION,
+    KUSTOMIZATION,
+    PLACEHOLDERS,
+    WAVE,
+    ManifestFile,
+    application,
+    fill,
+    gitops_folder,
+    read,
+)
 from experiment import Experiment, load
 from operations.cloud import access
 from tests.cdk8s_charts.objects import Object
@@ -33,7 +42,7 @@ def test_kustomize_builds_every_object_as_it_was_reviewed_but_for_its_wave(name:
     experiment, values = load(ROOT / "experiments" / f"{name}.yaml"), dict.fromkeys(PLACEHOLDERS, "x1")
     reviewed = read(experiment, ROOT / "manifests")
     files = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in reviewed]
-    for file, text in folder(experiment, files, **ADDRESS).items():
+    for file, text in gitops_folder(experiment, files, **ADDRESS).items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     assert APPLICATION not in yaml.safe_load((tmp_path / KUSTOMIZATION).read_text())["resources"]
     done = subprocess.run(

@@ -14,7 +14,7 @@ import pytest
 
 from cdk8s_charts import profile_arm
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
-from cdk8s_charts.workloads.profiling import OUT, profile_objects, profiled_argv
+from cdk8s_charts.workloads.proofs import OUT, profile_objects, profiled_argv
 from experiment import Arm, load
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.naming import profile_cron_job

@@ -14,8 +14,15 @@ import pytest
 import yaml
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION
-from cdk8s_charts.manifests import ManifestFile, output_of, texts, with_tags, write
+from cdk8s_charts.manifests import (
+    APPLICATION,
+    KUSTOMIZATION,
+    ManifestFile,
+    output_of,
+    texts,
+    with_tags,
+    write,
+)
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from operations import deploying

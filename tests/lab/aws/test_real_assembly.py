@@ -16,7 +16,7 @@ import pytest
 import yaml
 from moto.cloudformation.parsing import ResourceMap
 
-from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE
+from cdk8s_charts.manifests import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
 from lab.aws.moto_server import child_environment, client, rehearsal_server
