@@ -14,6 +14,9 @@ import moto.core.models  # before any client is made, or moto would not see its 
 import moto.eks.utils
 from botocore.config import Config
 from botocore.stub import Stubber
+from moto.core.responses import ActionResult
+from moto.iam.access_control import IAMPolicy, PermissionResult
+from moto.iam.responses import IamResponse
 
 REGION = "us-east-2"
 # For the ARN of each role moto would make a session of its own, which takes longer than the rest of a cluster.
@@ -96,3 +99,27 @@ def _bare_client(service: str, region: str) -> Any:
 def _session() -> boto3.Session:
     """One, which reads the model of a service once for all regions."""
     return boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
+
+
+_WORDS = {
+    PermissionResult.PERMITTED: "allowed",
+    PermissionResult.DENIED: "explicitDeny",
+    PermissionResult.NEUTRAL: "implicitDeny",
+}
+
+
+def _simulate(self: Any) -> ActionResult:
+    """`iam:SimulatePrincipalPolicy`, which moto lacks, by moto's own evaluator of policies from a role's own ones."""
+    role = self.backend.get_role(self._get_param("PolicySourceArn").rpartition("/")[2])
+    action, resource = self._get_param("ActionNames")[0], self._get_param("ResourceArns")[0]
+    found = {
+        IAMPolicy({"policy_document": document}).is_action_permitted(action, resource)
+        for document in role.policies.values()
+    }
+    order = (PermissionResult.DENIED, PermissionResult.PERMITTED, PermissionResult.NEUTRAL)
+    decision = next((one for one in order if one in found), PermissionResult.NEUTRAL)
+    result = {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": _WORDS[decision]}
+    return ActionResult({"EvaluationResults": [result]})
+
+
+IamResponse.simulate_principal_policy = _simulate  # type: ignore[attr-defined] # moto finds an operation by its name

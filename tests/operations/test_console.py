@@ -116,11 +116,9 @@ def test_a_plain_terminal_and_a_pipe_get_plain_lines(
 def test_a_terminal_that_goes_ends_nothing() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-P", "-c", _LEAVING, str(ours)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    env.pop("NO_COLOR", None)
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=theirs, pass_fds=[ours], text=True
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "NO_COLOR": ""}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=env, stdout=pipe, stderr=theirs, pass_fds=[ours], text=True)
     os.close(ours)
     assert process.communicate(timeout=60)[0] == "done\n"
     os.close(theirs)

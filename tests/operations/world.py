@@ -4,26 +4,27 @@ that move them on whenever the clock is waited for."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags, with_tags
-from experiment import Arm, Experiment, naming
+from experiment import Experiment, naming
 from experiment.compilation import artifact_key
 from experiment.placement import rounds
 from infra.off_schedules import off_expressions
-from tests.operations import iam_simulation
 from tests.operations.api_server import ApiServer, plural
 from tests.operations.clients import shared_client
 
 TICKS = 2
 """That a Job takes."""
 NAME = "app.kubernetes.io/name"
+IMAGE = "${BENCHMARK_IMAGE}"
 
 
 @dataclass
@@ -98,7 +99,6 @@ class World:
 
     def _fuse(self) -> None:
         """The role and the daily schedule of the nodes stack."""
-        iam_simulation.install()
         self.client("iam").create_role(
             RoleName=naming.off_role_name(self.experiment), AssumeRolePolicyDocument="{}"
         )
@@ -108,10 +108,8 @@ class World:
     def _end_daily(self, call: Callable[..., Any]) -> None:
         """The daily schedule of the group that stands, by creating or updating it."""
         self.allow_off("Allow")
-        target = {
-            "ClusterName": self.experiment.name,
-            "NodegroupName": naming.neuron_nodegroup(self.experiment),
-        }
+        group = naming.neuron_nodegroup(self.experiment)
+        target = {"ClusterName": self.experiment.name, "NodegroupName": group}
         queue = {"Arn": f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:failures"}
         call(
             Name=naming.daily_schedule(self.experiment),
@@ -177,8 +175,10 @@ class World:
         self.client("s3").put_object(Bucket=name, Key=key, Body=json.dumps(content).encode())
 
     def compiled(self, name: str) -> None:
-        """The artifact of an arm is complete."""
+        """The artifact of an arm is complete: what the compiler saves first, the marker last."""
         arm = next(arm for arm in self.experiment.arms if arm.name == name)
+        config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
+        self.store("artifacts", f"{naming.artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
         self.store("artifacts", f"{naming.artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
 
     def tick(self) -> None:
@@ -233,13 +233,11 @@ class World:
         arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
         to = arguments[arguments.index("--to") + 1] if "--to" in arguments else ""
         for weights in self.experiment.weights:
-            if to.endswith(f"/{naming.weights_path(weights)}"):
-                self.store(
-                    "checkpoints", f"{naming.weights_path(weights)}/COMPLETE", {"model": weights.model.name}
-                )
+            if to.endswith(f"/{(path := naming.weights_path(weights))}"):
+                self.store("checkpoints", f"{path}/COMPLETE", {"model": weights.model.name})
         for arm in self.experiment.served_arms:
             if to.endswith(f"/{naming.artifact_path(arm)}"):
-                self._compiled(arm)
+                self.compiled(arm.name)
         if name.startswith(naming.LMEVAL_NAME):
             self._asked(job)
         if name.startswith("profile-"):
@@ -251,12 +249,6 @@ class World:
             self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
             self.store("results", f"{folder}/summary.json", {"by": name})
             self.store("results", f"{folder}/llmperf/a.json", {})
-
-    def _compiled(self, arm: Arm) -> None:
-        """What the compiler saves first, the marker last."""
-        config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
-        self.store("artifacts", f"{naming.artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
-        self.compiled(arm.name)
 
     def _standing(self) -> set[str]:
         """Arms that were raised."""
@@ -296,22 +288,16 @@ class World:
         self._pod(owner, conditions=[{"type": "PodScheduled", "status": "False", "message": why}])
         return True
 
-    def _pod(self, owner: str, **status: list[dict[str, Any]]) -> None:
-        body = {"metadata": {"labels": {NAME: owner, "job-name": owner}}, "status": status}
+    def _pod(self, owner: str, labels: Mapping[str, str] = MappingProxyType({}), **status: Any) -> None:
+        body = {"metadata": {"labels": {NAME: owner, "job-name": owner, **labels}}, "status": status}
         self.api.put("pods", f"{owner}-pod", body, namespace=self.experiment.name)
 
     def pod_of_job(self, job: dict[str, Any], state: dict[str, Any]) -> None:
         """A pod that the Job controller made, whose one container is in this state."""
         name = job["metadata"]["name"]
-        owner = {
-            "job-name": name,
-            "batch.kubernetes.io/job-name": name,
-            naming.STEP: job["metadata"]["labels"][naming.STEP],
-        }
+        labels = {"batch.kubernetes.io/job-name": name, naming.STEP: job["metadata"]["labels"][naming.STEP]}
         # Init containers work while the phase is Pending.
-        status = {"phase": "Pending", "initContainerStatuses": [{"name": "only", "state": state}]}
-        body = {"metadata": {"labels": owner}, "status": status}
-        self.api.put("pods", f"{name}-pod", body, namespace=self.experiment.name)
+        self._pod(name, labels, phase="Pending", initContainerStatuses=[{"name": "only", "state": state}])
 
     def off_role(self) -> str:
         """ARN of the role that turns nodes off."""
@@ -320,11 +306,7 @@ class World:
 
 def _account(job: str) -> str:
     """The service account of a Job's pod."""
-    kinds = {
-        "fetch-": naming.FETCH_ACCOUNT,
-        "compile-": naming.COMPILE_ACCOUNT,
-        "profile-": naming.COMPILE_ACCOUNT,
-    }
+    kinds = {"fetch-": naming.FETCH_ACCOUNT} | dict.fromkeys(("compile-", "profile-"), naming.COMPILE_ACCOUNT)
     return _starts(job, kinds) or naming.BENCHMARK_ACCOUNT
 
 
@@ -343,37 +325,25 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         key = ["push", "--to", f"s3://x/{artifact_key(arm)}", "--key", artifact_key(arm)]
         jobs.append(_job("compile", naming.compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
     jobs.append(_job("arguments", "arguments-image-0", []))
-    arms = [
-        {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}}
-        for arm in experiment.served_arms
-    ]
-    config = {
+    names = [arm.name for arm in experiment.served_arms]
+    arms = [{"kind": "Deployment", "metadata": {"name": name}, "spec": {"replicas": 0}} for name in names]
+    plan = {
         "kind": "ConfigMap",
         "metadata": {"name": "the-plan"},
         "data": {"plan.json": _plan_text(experiment)},
     }
-    asking = [
-        {"name": f"{naming.LMEVAL_CHECK}{arm.name}", "image": "${BENCHMARK_IMAGE}"}
-        for arm in experiment.served_arms
-    ]
     pod = {
-        "initContainers": asking,
-        "containers": [{"name": "publish", "image": "${BENCHMARK_IMAGE}"}],
+        "initContainers": [{"name": f"{naming.LMEVAL_CHECK}{name}", "image": IMAGE} for name in names],
+        "containers": [{"name": "publish", "image": IMAGE}],
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }
+    spec = {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}}
+    profiles = map(naming.profile_cron_job, experiment.served_arms)
     cron_jobs = [
-        {
-            "kind": "CronJob",
-            "metadata": {"name": name, "namespace": experiment.name},
-            "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}},
-        }
-        for name in (
-            naming.BENCHMARK_NAME,
-            naming.LMEVAL_NAME,
-            *map(naming.profile_cron_job, experiment.served_arms),
-        )
+        {"kind": "CronJob", "metadata": {"name": name, "namespace": experiment.name}, "spec": spec}
+        for name in (naming.BENCHMARK_NAME, naming.LMEVAL_NAME, *profiles)
     ]
-    return (ManifestFile("all.yaml", (*jobs, *arms, config, *cron_jobs)),)
+    return (ManifestFile("all.yaml", (*jobs, *arms, plan, *cron_jobs)),)
 
 
 def _plan_text(experiment: Experiment) -> str:
@@ -386,10 +356,7 @@ def _plan_text(experiment: Experiment) -> str:
 
 
 def _job(step: str, name: str, arguments: list[str]) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "only", "image": "${BENCHMARK_IMAGE}", "args": arguments}]}}
-    return {
-        "kind": "Job",
-        "apiVersion": "batch/v1",
-        "metadata": {"name": f"{name}{tags(template)}", "labels": {naming.STEP: step}},
-        "spec": {"suspend": True, "template": template},
-    }
+    template = {"spec": {"containers": [{"name": "only", "image": IMAGE, "args": arguments}]}}
+    metadata = {"name": f"{name}{tags(template)}", "labels": {naming.STEP: step}}
+    spec = {"suspend": True, "template": template}
+    return {"kind": "Job", "apiVersion": "batch/v1", "metadata": metadata, "spec": spec}

@@ -34,9 +34,7 @@ from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
 
-EXPERIMENTS = [
-    path for path in sorted((ROOT / "experiments").glob("*.yaml")) if not path.name.startswith("lab-")
-]
+EXPERIMENTS = sorted({*(ROOT / "experiments").glob("*.yaml")} - {*(ROOT / "experiments").glob("lab-*")})
 REFUSAL = {"arm": "qwen-sd-vllm", "key": "--override-neuron-config", "why": "not KEY=VALUE"}
 
 
@@ -74,9 +72,8 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     driver.clock.time += timedelta(days=1)
     driver.run()
     said = "\n".join(driver.said)
-    assert (
-        said.index("fetch weights") < said.index("takes the arguments and heads") < said.index("start Trn2")
-    )
+    order = [said.index(step) for step in ("fetch weights", "takes the arguments and heads", "start Trn2")]
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize(
@@ -109,17 +106,17 @@ def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
         one for one in driver.world.api.of("cronjobs") if one["metadata"]["name"] == BENCHMARK_NAME
     )
     benchmark["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] = 3600
-    begun: list[datetime] = []
+    seen: list[datetime] = []
 
     def last_half_an_hour() -> None:
         for job in driver.jobs(BENCHMARK_NAME):
-            begun.append(driver.clock.now())
-            if begun[-1] - begun[0] < timedelta(minutes=30):
+            seen.append(driver.clock.now())
+            if seen[-1] - seen[0] < timedelta(minutes=30):
                 driver.world.ticks[job["metadata"]["name"]] = 0
 
     driver.world.on_tick.append(last_half_an_hour)
     driver.run()
-    assert begun[-1] - begun[0] > timedelta(minutes=30)
+    assert seen[-1] - seen[0] > timedelta(minutes=30)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["all arms at once", "a later round"])
@@ -266,9 +263,7 @@ def profiled(driver: Driver) -> list[str]:
     context = driver.context()
     context.profile = True
     carry_out(context, keep_nodes=False)
-    assert (driver.reports, driver.world.nodes) == ([driver.out], 0), (
-        "without a profile there is still an answer"
-    )
+    assert (driver.reports, driver.world.nodes) == ([driver.out], 0), "without a profile there is an answer"
     return [line for line in driver.said if "profile of" in line or "warning" in line]
 
 
