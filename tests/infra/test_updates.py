@@ -25,6 +25,7 @@ RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
 RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
 """EC2 refuses one that exists already, whatever its description."""
 Pairs = list[tuple[Resource, Resource]]
+KINDS: tuple[Literal["reservation", "capacity-block"], ...] = ("reservation", "capacity-block")
 
 
 def _fixed(type_: str) -> list[list[str]]:
@@ -154,10 +155,9 @@ def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators
 def test_each_purchase_and_each_line_of_drivers_is_a_group_of_its_own(experiment: Experiment) -> None:
     """Capacity type, subnet and reservation are what EKS does not change, and it rolls no group back to an earlier image;
     see `neuron_nodegroup`. Within one line of drivers the newest release is taken, so a group only ever goes forward."""
-    kinds: tuple[Literal["reservation", "capacity-block"], ...] = ("reservation", "capacity-block")
     bought = [
         Capacity(kind=kind, reservation_id=f"cr-0123456789abcdef{end}", availability_zone=zone)
-        for kind, end, zone in product(kinds, "01", ZONES["us-east-2"])
+        for kind, end, zone in product(KINDS, "01", ZONES["us-east-2"])
     ]
     names = {neuron_nodegroup(changed(experiment, experiment.name, capacity=one)) for one in bought}
     runtime = RUNTIMES["native-vllm-0.29"]
@@ -167,12 +167,6 @@ def test_each_purchase_and_each_line_of_drivers_is_a_group_of_its_own(experiment
     assert len(names | {neuron_nodegroup(experiment), neuron_nodegroup(newer)}) == len(bought) + 2
     longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, capacity=bought[-1])
     assert len(neuron_nodegroup(longest)) <= 63
-
-
-def test_the_end_of_a_rental_is_there_before_its_first_node(made: Deployments) -> None:
-    group = made.reference.only("AWS::EKS::Nodegroup", "nodes")
-    ends = made.reference.resources("AWS::Scheduler::Schedule")
-    assert {end.logical_id for end in ends} <= set(group.waits_for)
 
 
 def test_the_experiments_name_in_the_path_of_a_construct_makes_nothing_again(made: Deployments) -> None:
@@ -190,10 +184,16 @@ def test_what_may_not_be_deleted_by_mistake_is_protected(made: Deployments) -> N
         assert protected == {"storage", "cluster"} & found.artifacts.keys()
 
 
-def test_what_uses_a_renamed_role_follows_it_in_the_same_update(made: Deployments) -> None:
+def test_the_end_of_a_rental_is_there_before_its_first_node_and_follows_a_renamed_role_in_the_same_update(
+    made: Deployments,
+) -> None:
     """By reference, so that CloudFormation changes it between making the new role and deleting the old one."""
     (role,) = (one for one in made.reference.resources("AWS::IAM::Role") if "RoleName" in one.properties)
-    roles = [one["Target"]["RoleArn"] for one in made.reference.properties("AWS::Scheduler::Schedule")]
+    ends = made.reference.resources("AWS::Scheduler::Schedule")
+    assert {end.logical_id for end in ends} <= {
+        *made.reference.only("AWS::EKS::Nodegroup", "nodes").waits_for
+    }
+    roles = [one.properties["Target"]["RoleArn"] for one in ends]
     assert roles == [{"Fn::GetAtt": [role.logical_id, "Arn"]}] * 2
     policies = made.reference.resources("AWS::IAM::Policy")
     stacks = {one.stack for one in policies if {"Ref": role.logical_id} in one.properties["Roles"]}
@@ -201,36 +201,32 @@ def test_what_uses_a_renamed_role_follows_it_in_the_same_update(made: Deployment
 
 
 ACCOUNT_WIDE = {
-    "AWS::CloudWatch::Dashboard": "DashboardName",
-    "AWS::IAM::Group": "GroupName",
-    "AWS::IAM::InstanceProfile": "InstanceProfileName",
-    "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
-    "AWS::IAM::Role": "RoleName",
-    "AWS::IAM::User": "UserName",
-    "AWS::S3::Bucket": "BucketName",
+    "CloudWatch::Dashboard": "DashboardName",
+    "IAM::Group": "GroupName",
+    "IAM::InstanceProfile": "InstanceProfileName",
+    "IAM::ManagedPolicy": "ManagedPolicyName",
+    "IAM::Role": "RoleName",
+    "IAM::User": "UserName",
+    "S3::Bucket": "BucketName",
 }
 """Types whose ARN has no region (https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html), and
 the property with which a template would choose the name."""
 
 
-def test_every_chosen_name_that_is_account_wide_carries_the_region(made: Deployments) -> None:
+def test_every_chosen_name_that_is_account_wide_carries_the_region_and_those_of_the_longest_experiment_fit(
+    made: Deployments, experiment: Experiment
+) -> None:
     for deployment in (made.reference, made.opened, made.rented):
         named = [
             str(resolved(one[key]))
             for type_, key in ACCOUNT_WIDE.items()
-            for one in deployment.properties(type_)
+            for one in deployment.properties(f"AWS::{type_}")
             if key in one
         ]
         assert len(named) >= 5
         assert [name for name in named if REGION not in name] == []
-
-
-@pytest.mark.parametrize("region", ["us-east-2", "ap-southeast-2", "ap-northeast-3"])
-def test_the_longest_experiment_still_has_names_and_shares_none_that_is_account_wide(
-    experiment: Experiment, region: str
-) -> None:
+    pipeline, region = read_pipeline(), "ap-southeast-2"
     longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, region=region)
-    pipeline = read_pipeline()
     settings = pipeline.settings.model_copy(update={"name": "p" * 31, "region": region})
     stage = replace(pipeline.prod, experiment=longest)
     caller = replace(pipeline, settings=settings).caller_role(stage)

@@ -35,6 +35,7 @@ eks:CreateNodegroup eks:us-east-2:PROD:cluster/qwen3-32b
 eks:DeleteCluster eks:us-east-2:PROD:cluster/qwen3-32b
 eks:CreateAccessEntry eks:us-east-2:PROD:cluster/qwen3-32b
 s3:DeleteBucket s3:::qwen3-32b-results-PROD-us-east-2
+s3:DeleteObject s3:::qwen3-32b-results-PROD-us-east-2/runs/a/run.json
 s3:DeleteObject s3:::qwen3-32b-artifacts-PROD-us-east-2/key/COMPLETE
 s3:PutObject s3:::qwen3-32b-artifacts-PROD-us-east-2/key/COMPLETE
 s3:PutBucketPolicy s3:::qwen3-32b-results-PROD-us-east-2
@@ -93,41 +94,33 @@ def test_no_role_of_the_pipeline_or_of_a_stages_steps_may(
         assert [name for name, statements in roles.items() if allows(forbidden(line), statements)] == []
 
 
-def test_only_prods_steps_may_start_trn2_nodes_and_nobody_system_nodes(of_stages: dict[str, Rights]) -> None:
-    def may(group: str) -> set[tuple[str, str]]:
+def test_only_prods_steps_may_start_trn2_nodes_and_write_to_buckets_and_nobody_system_nodes(
+    of_stages: dict[str, Rights],
+) -> None:
+    def may(action: str, resource: str) -> set[tuple[str, str]]:
         return {
             (stage, name)
             for stage, account in (("dev", DEV), ("prod", PROD))
             for name, statements in of_stages[stage].items()
-            if allows(
-                Request("eks:UpdateNodegroupConfig", f"{group.replace('ACCOUNT', account)}"), statements
-            )
+            if allows(Request(action, f"arn:aws:{resource.replace('ACCOUNT', account)}"), statements)
         }
 
-    groups = "arn:aws:eks:us-east-2:ACCOUNT:nodegroup/qwen3-32b/qwen3-32b"
-    assert may(f"{groups}-trn2-a-on-demand-d2-28/0a1b2c3d") == {("prod", "qwen3-32b-us-east-2-delivery")}
-    assert may(f"{groups}-system/0a") == set()
-
-
-@pytest.mark.parametrize(
-    ("action", "resource", "allowed"),
-    [
-        ("PutObject", "results-PROD-us-east-2/state/active.json", True),
-        ("DeleteObject", "results-PROD-us-east-2/state/active.json", True),
-        ("DeleteObject", "results-PROD-us-east-2/runs/a/run.json", False),
-        ("PutObject", "results-PROD-us-east-2/plans/0a.json", True),
-        ("ListBucket", "results-PROD-us-east-2", True),
-        ("GetObject", "artifacts-PROD-us-east-2/key/COMPLETE", True),
-        ("PutObjectTagging", "artifacts-PROD-us-east-2/key/model.pt", True),
-        ("DeleteObjectTagging", "artifacts-PROD-us-east-2/key/model.pt", True),
-    ],
-)
-def test_prods_steps_may_do_what_a_run_does_in_the_buckets(
-    of_stages: dict[str, Rights], action: str, resource: str, allowed: bool
-) -> None:
-    request = Request(f"s3:{action}", f"arn:aws:s3:::qwen3-32b-{resource.replace('PROD', PROD)}")
-    assert allows(request, of_stages["prod"]["qwen3-32b-us-east-2-delivery"]) is allowed
-    assert not allows(request, of_stages["dev"]["qwen3-32b-us-east-2-delivery"])
+    prod, groups = (
+        {("prod", "qwen3-32b-us-east-2-delivery")},
+        "eks:us-east-2:ACCOUNT:nodegroup/qwen3-32b/qwen3-32b",
+    )
+    assert may("eks:UpdateNodegroupConfig", f"{groups}-trn2-a-on-demand-d2-28/0a1b2c3d") == prod
+    assert may("eks:UpdateNodegroupConfig", f"{groups}-system/0a") == set()
+    for action, place in (
+        ("PutObject", "results-ACCOUNT-us-east-2/state/active.json"),
+        ("DeleteObject", "results-ACCOUNT-us-east-2/state/active.json"),
+        ("PutObject", "results-ACCOUNT-us-east-2/plans/0a.json"),
+        ("ListBucket", "results-ACCOUNT-us-east-2"),
+        ("GetObject", "artifacts-ACCOUNT-us-east-2/key/COMPLETE"),
+        ("PutObjectTagging", "artifacts-ACCOUNT-us-east-2/key/model.pt"),
+        ("DeleteObjectTagging", "artifacts-ACCOUNT-us-east-2/key/model.pt"),
+    ):
+        assert may(f"s3:{action}", f"s3:::qwen3-32b-{place}") == prod, (action, place)
 
 
 def test_each_stage_is_started_and_its_empty_stacks_deleted_by_its_own_role_only(
