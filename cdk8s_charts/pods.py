@@ -8,27 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts import vllm_command
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
-from cdk8s_charts.vllm_command import (
-    ARTIFACTS_MOUNT,
-    CHECKPOINTS_MOUNT,
-    SCRATCH_MOUNT,
-    compiled_path,
-    dialect_of,
-    weights_path,
-)
+from experiment import naming
 from experiment.catalogue.models import BYTES_PER_VALUE
 from experiment.compilation import artifact_key
-from experiment.naming import (
-    ACCOUNT_PLACEHOLDER,
-    COMPLETE,
-    NEURON_TAINT_KEY,
-    NODE_ROLE_LABEL,
-    artifact_path,
-    bucket,
-    namespace,
-    role_label,
-)
 from experiment.placement import GIB
 
 if TYPE_CHECKING:
@@ -75,19 +59,19 @@ def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
 
 def on_neuron_nodes(experiment: Experiment, spec: PodSpec) -> None:
     """Only Trn2 nodes, whose taint keeps everything else away."""
-    spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "neuron")}
-    spec["tolerations"] = [{"key": NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
+    spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "neuron")}
+    spec["tolerations"] = [{"key": naming.NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
 
 
 def on_system_nodes(experiment: Experiment, spec: PodSpec) -> None:
     """Only system nodes, so that a load generator never shares a host with what it measures."""
-    spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "system")}
+    spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")}
 
 
 def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
     """A volume on the node's own disk, gone with the pod, which these containers write to."""
     source = {"sizeLimit": f"{gib}Gi"}
-    add_volume(spec, "scratch", SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
+    add_volume(spec, "scratch", vllm_command.SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
 
 
 def add_volume(
@@ -293,7 +277,7 @@ def needs_neighbours(arm: Arm) -> bool:
     return arm.serving.devices < arm.instance.devices
 
 
-STORES = {"checkpoints": CHECKPOINTS_MOUNT, "artifacts": ARTIFACTS_MOUNT}
+STORES = {"checkpoints": vllm_command.CHECKPOINTS_MOUNT, "artifacts": vllm_command.ARTIFACTS_MOUNT}
 """Buckets that pods on devices read, and where."""
 _CAPACITY = "1Ti"
 """Kubernetes requires a number; an S3 bucket has no size."""
@@ -308,7 +292,7 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     docs/CONFIGURATION.md).
     """
     region = experiment.cluster.region
-    name = bucket(experiment, purpose, ACCOUNT_PLACEHOLDER)
+    name = naming.bucket(experiment, purpose, naming.ACCOUNT_PLACEHOLDER)
     attributes = {
         "bucketName": name,
         "authenticationSource": "pod",
@@ -323,7 +307,7 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
     source = {
         "driver": "s3.csi.aws.com",
-        "volumeHandle": f"{volume_name}-{ACCOUNT_PLACEHOLDER}",
+        "volumeHandle": f"{volume_name}-{naming.ACCOUNT_PLACEHOLDER}",
         "volumeAttributes": attributes,
     }
     volume = {
@@ -331,7 +315,7 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
         "capacity": {"storage": _CAPACITY},
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": "",
-        "claimRef": {"namespace": namespace(experiment), "name": volume_name},
+        "claimRef": {"namespace": naming.namespace(experiment), "name": volume_name},
         "mountOptions": options,
         "csi": source,
     }
@@ -350,14 +334,14 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
 _CHECK = f"""\
 folder=$1; key=$2; files=$3; shift 3; found=
 refuse() {{ echo "artifact $key: $1" >&2; exit 1; }}
-[ -f "$folder/{COMPLETE}" ] || refuse "missing or unfinished, $folder/{COMPLETE} does not exist; compile this arm first"
-read -r found < "$folder/{COMPLETE}" || :
+[ -f "$folder/{naming.COMPLETE}" ] || refuse "missing or unfinished, $folder/{naming.COMPLETE} does not exist; compile this arm first"
+read -r found < "$folder/{naming.COMPLETE}" || :
 [ "$found" = "{{\\"key\\": \\"$key\\"}}" ] || refuse "$folder was made for $found; compile this arm"
 for file in $files; do
   [ -s "$folder/$file" ] || refuse "$folder/$file is missing although marked complete; delete the folder and compile again"
 done
 for weights in "$@"; do
-  [ -f "$weights/{COMPLETE}" ] || refuse "needs weights that are missing or unfinished, $weights/{COMPLETE} does not exist; \
+  [ -f "$weights/{naming.COMPLETE}" ] || refuse "needs weights that are missing or unfinished, $weights/{naming.COMPLETE} does not exist; \
 fetch them first"
 done
 echo "artifact $key: complete"
@@ -370,12 +354,12 @@ def marker_check(arm: Arm) -> Container:
     Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
     a script for the server's own image, which certainly has a shell.
     """
-    files = " ".join(dialect_of(arm).artifact_files)
+    files = " ".join(vllm_command.dialect_of(arm).artifact_files)
     command = ["/bin/sh", "-c", _CHECK, "check-artifact", _mounted_artifact(arm), artifact_key(arm), files]
     return container(
         "check-artifact",
         arm.runtime.image,
-        [*command, *(weights_path(weights) for weights in arm.weights)],
+        [*command, *(vllm_command.weights_path(weights) for weights in arm.weights)],
         resources=amounts(cpu="100m", memory="64Mi"),
         security=container_security(writable_root=False),
     )
@@ -396,7 +380,7 @@ def add_sources(experiment: Experiment, spec: PodSpec, server: Container, arm: A
         return
     copy = tool(
         "copy-artifact",
-        ["pull", _mounted_artifact(arm), "--to", compiled_path(arm), "--key", artifact_key(arm)],
+        ["pull", _mounted_artifact(arm), "--to", vllm_command.compiled_path(arm), "--key", artifact_key(arm)],
         cpu="4",
         memory="4Gi",
     )
@@ -414,4 +398,4 @@ def mount_store(experiment: Experiment, purpose: str, spec: PodSpec, *holders: C
 
 
 def _mounted_artifact(arm: Arm) -> str:
-    return f"{ARTIFACTS_MOUNT}/{artifact_path(arm)}"
+    return f"{vllm_command.ARTIFACTS_MOUNT}/{naming.artifact_path(arm)}"

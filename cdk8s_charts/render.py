@@ -17,16 +17,7 @@ from cdk8s_charts.workloads import (
     proofs,
 )
 from cdk8s_charts.workloads.serving import arm_objects, promoted_objects
-from experiment.naming import (
-    BENCHMARK_NAME,
-    LAB_ONLY,
-    LAB_ONLY_TEXT,
-    LMEVAL_NAME,
-    METRICS_PORT_NAME,
-    NAME,
-    PART_OF,
-    ROLE,
-)
+from experiment import naming
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -49,8 +40,8 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
         "24-arguments": proofs.arguments_objects(experiment),
         "35-batch": batch.batch_objects(experiment),
-        f"40-{BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
-        f"45-{LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
+        f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
+        f"45-{naming.LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
         "55-profile": proofs.program_objects(experiment),
         **promoted_objects(experiment),
@@ -80,7 +71,7 @@ def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
 
 def _marked(objects: Objects) -> Objects:
     """The same objects, each of which says that it is never applied."""
-    mark = {LAB_ONLY: LAB_ONLY_TEXT}
+    mark = {naming.LAB_ONLY: naming.LAB_ONLY_TEXT}
     return [
         {**item, "metadata": {**(of := item["metadata"]), "annotations": of.get("annotations", {}) | mark}}
         for item in objects
@@ -101,19 +92,19 @@ def render_for_prometheus(experiment: Experiment, groups: Objects) -> ManifestFi
     ]
     objects = [
         _monitor(experiment, "server", {"port": "http", "relabelings": relabelings}),
-        _monitor(experiment, "client", {"port": METRICS_PORT_NAME}),
+        _monitor(experiment, "client", {"port": naming.METRICS_PORT_NAME}),
         _for_operator(experiment, "PrometheusRule", experiment.name, {"groups": groups}),
     ]
     return ManifestFile("prometheus.yaml", tuple(_placed(cdk8s.Chart(cdk8s.App(), "prometheus"), objects)))
 
 
-_FROM_POD = {"experiment": PART_OF, "arm": NAME}
+_FROM_POD = {"experiment": naming.PART_OF, "arm": naming.NAME}
 """Labels of a server's series, and the labels of its pod that they come from. The benchmark's page has them itself."""
 
 
 def _monitor(experiment: Experiment, role: str, endpoint: dict[str, Any]) -> dict[str, Any]:
     spec = {
-        "selector": {"matchLabels": {PART_OF: experiment.name, ROLE: role}},
+        "selector": {"matchLabels": {naming.PART_OF: experiment.name, naming.ROLE: role}},
         "podMetricsEndpoints": [{**endpoint, "path": "/metrics", "interval": "30s"}],
     }
     return _for_operator(experiment, "PodMonitor", f"{role}s", spec)
@@ -121,7 +112,7 @@ def _monitor(experiment: Experiment, role: str, endpoint: dict[str, Any]) -> dic
 
 def _for_operator(experiment: Experiment, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     selected = experiment.cluster.prometheus.labels if experiment.cluster.prometheus else {}
-    marks = {PART_OF: experiment.name, **selected}
+    marks = {naming.PART_OF: experiment.name, **selected}
     return kubernetes_object(
         "monitoring.coreos.com/v1", kind, name, within=experiment, labels=marks, spec=spec
     )

@@ -19,18 +19,8 @@ import click
 
 from core.command_line import SETTINGS, carried_out
 from core.words import count
+from store import bucket
 from store.artifact import check, pull, push, source
-from store.bucket import (
-    BucketFolder,
-    Incomplete,
-    StoredFile,
-    StoreError,
-    Unreachable,
-    described,
-    inside,
-    one_line,
-    sha256,
-)
 
 PATH: Any = click.Path(path_type=Path)
 region_option = click.option("--region", help="Instead of the configured one.")
@@ -87,13 +77,13 @@ def fetch_verb(
     # huggingface_hub takes a second to import, and only this verb needs it
     from store.fetch import Folder, Hub, fetch
 
-    hub = Folder(BucketFolder(folder, region=region)) if folder else Hub(token=_token(token_file))
+    hub = Folder(bucket.BucketFolder(folder, region=region)) if folder else Hub(token=_token(token_file))
     commit = fetch(
         model,
         revision,
         hub=hub,
         expected=expect,
-        target=BucketFolder(to, region=region),
+        target=bucket.BucketFolder(to, region=region),
         scratch=scratch,
         report=report,
     )
@@ -106,7 +96,7 @@ def _token(file: Path | None) -> str | None:
     try:
         return file.read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"--token-file {file}: {one_line(error)}") from None
+        raise bucket.StoreError(f"--token-file {file}: {bucket.one_line(error)}") from None
 
 
 @door.command("push")
@@ -133,11 +123,11 @@ def push_verb(
     """A compiled artifact into S3, marker last."""
     push(
         folder,
-        BucketFolder(to, region=region),
+        bucket.BucketFolder(to, region=region),
         key=key,
         inputs=os.environ[inputs_from],
         required=require,
-        baseline=BucketFolder(baseline, region=region) if baseline else None,
+        baseline=bucket.BucketFolder(baseline, region=region) if baseline else None,
         declared=[name for name in declared.split(",") if name],
         report=report,
     )
@@ -166,7 +156,7 @@ def check_verb(address: str, key: str | None, note: Path | None, region: str | N
     folder = source(address, region=region)
     try:
         files = check(folder, key=key)
-    except Incomplete as error:
+    except bucket.Incomplete as error:
         if note is None:
             raise
         report(str(error))
@@ -190,19 +180,19 @@ def keep_verb(folder: Path, to: str, every_s: float, once: bool, region: str | N
         stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    keep(folder, BucketFolder(to, region=region), every_s=every_s, stop=stop, report=report)
+    keep(folder, bucket.BucketFolder(to, region=region), every_s=every_s, stop=stop, report=report)
 
 
 def keep(
-    folder: Path, target: BucketFolder, *, every_s: float, stop: Event, report: Callable[[str], None]
+    folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Event, report: Callable[[str], None]
 ) -> None:
     """Store what changes until `stop`, and once more at the end. What S3 refuses is tried again in the next turn."""
-    known: dict[str, StoredFile] = {}
+    known: dict[str, bucket.StoredFile] = {}
     while True:
         last = stop.is_set()
         try:
             keep_once(folder, target, known, report)
-        except Unreachable as error:
+        except bucket.Unreachable as error:
             if last:
                 raise
             report(str(error))
@@ -212,12 +202,15 @@ def keep(
 
 
 def keep_once(
-    folder: Path, target: BucketFolder, known: dict[str, StoredFile], report: Callable[[str], None]
+    folder: Path,
+    target: bucket.BucketFolder,
+    known: dict[str, bucket.StoredFile],
+    report: Callable[[str], None],
 ) -> None:
     """Store what changed since `known`, which is brought up to date."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:
-            file = described(folder, path)
+            file = bucket.described(folder, path)
             if known.get(file.path) != file:
                 target.upload(path, file)
                 known[file.path] = file
@@ -235,10 +228,10 @@ def get_verb(address: str, digest: str, to: Path, region: str | None) -> None:
     """One file, s3://bucket/folder/name, if it has the hash that is asked for."""
     folder, _, name = address.rpartition("/")
     to.parent.mkdir(parents=True, exist_ok=True)
-    BucketFolder(folder, region=region).download(name, to)
-    if sha256(to) != digest:
+    bucket.BucketFolder(folder, region=region).download(name, to)
+    if bucket.sha256(to) != digest:
         to.unlink()
-        raise Incomplete(f"{address}: is not the file with hash {digest}; store it again")
+        raise bucket.Incomplete(f"{address}: is not the file with hash {digest}; store it again")
     print(f"{to}: {to.stat().st_size} bytes")
 
 
@@ -248,14 +241,14 @@ def get_verb(address: str, digest: str, to: Path, region: str | None) -> None:
 @region_option
 def restore_verb(address: str, to: Path, region: str | None) -> None:
     """Bring back what `keep` stored."""
-    files = restore(BucketFolder(address, region=region), to, report)
+    files = restore(bucket.BucketFolder(address, region=region), to, report)
     print(f"{to}: {count(files, 'file') + ' brought back' if files else 'nothing to bring back'}")
 
 
-def restore(source: BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
+def restore(source: bucket.BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
     """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {name: inside(folder, name, source.address) for name in sorted(source.sizes())}
+    paths = {name: bucket.inside(folder, name, source.address) for name in sorted(source.sizes())}
     missing = {name: path for name, path in paths.items() if not path.exists()}
     for name, path in missing.items():
         source.download(name, path)

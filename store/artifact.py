@@ -12,19 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.files import write_whole
-from store import FILES, MARKER
-from store.bucket import (
-    BucketFolder,
-    Incomplete,
-    StoredFile,
-    Unreachable,
-    described,
-    from_json,
-    inside,
-    one_line,
-    sha256,
-    to_json,
-)
+from store import FILES, MARKER, bucket
 
 INPUTS = "artifact_inputs.json"
 """What the artifact key is a hash of, for a person to read."""
@@ -40,38 +28,40 @@ def marker_of(key: str) -> str:
 
 def push(
     folder: Path,
-    target: BucketFolder,
+    target: bucket.BucketFolder,
     *,
     key: str,
     inputs: str,
     required: Collection[str],
-    baseline: BucketFolder | None,
+    baseline: bucket.BucketFolder | None,
     declared: Collection[str],
     report: Callable[[str], None],
 ) -> None:
     """Copy what was compiled; raises Incomplete when `folder` is not a whole artifact or `target` belongs to another arm."""
     if (found := target.text(MARKER)) is not None:
         if found != marker_of(key):
-            raise Incomplete(f"{target.address}/{MARKER}: says {found.strip()}, not key {key}; delete it")
+            raise bucket.Incomplete(
+                f"{target.address}/{MARKER}: says {found.strip()}, not key {key}; delete it"
+            )
         report(f"artifact {key}: complete already")
         return
     for name in required:
         if not (folder / name).is_file() or not (folder / name).stat().st_size:
-            raise Incomplete(
+            raise bucket.Incomplete(
                 f"{folder / name}: missing or empty, so compilation did not finish; compile again"
             )
     if (compared := _comparison(folder, baseline, declared)) is not None:
         # Not part of the artifact, so not in its list: a later attempt may write it again.
         target.put_text(DIFFERENCES, compared)
-    files = [described(folder, path) for path in _files(folder)]
+    files = [bucket.described(folder, path) for path in _files(folder)]
     for file in files:
         if not target.has(file):
             target.upload(folder / file.path, file)
             report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
     target.put_text(INPUTS, inputs)
     content = inputs.encode()
-    files.append(StoredFile(INPUTS, len(content), hashlib.sha256(content).hexdigest()))
-    target.put_text(FILES, json.dumps({"files": to_json(files)}, indent=1) + "\n")
+    files.append(bucket.StoredFile(INPUTS, len(content), hashlib.sha256(content).hexdigest()))
+    target.put_text(FILES, json.dumps({"files": bucket.to_json(files)}, indent=1) + "\n")
     target.put_text(MARKER, marker_of(key))
 
 
@@ -110,7 +100,7 @@ def comparison(
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
-def _comparison(folder: Path, baseline: BucketFolder | None, declared: Collection[str]) -> str | None:
+def _comparison(folder: Path, baseline: bucket.BucketFolder | None, declared: Collection[str]) -> str | None:
     """`None` for the baseline itself, and for a runtime whose compiler saves no configuration."""
     if baseline is None or not (folder / CONFIGURATION).is_file():
         return None
@@ -119,7 +109,7 @@ def _comparison(folder: Path, baseline: BucketFolder | None, declared: Collectio
         ours = json.loads((folder / CONFIGURATION).read_text(encoding="utf-8"))
         return comparison(baseline.address, None if theirs is None else json.loads(theirs), ours, declared)
     except ValueError as error:
-        raise Incomplete(
+        raise bucket.Incomplete(
             f"{folder / CONFIGURATION} or the baseline's: no JSON ({error}); compile again"
         ) from None
 
@@ -135,8 +125,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _refuse(error: OSError) -> None:
-    raise Incomplete(
-        f"{error.filename}: {one_line(error)}; the artifact would lack it, give the group read access"
+    raise bucket.Incomplete(
+        f"{error.filename}: {bucket.one_line(error)}; the artifact would lack it, give the group read access"
     ) from error
 
 
@@ -157,7 +147,7 @@ class MountedFolder:
         try:
             return path.read_text(encoding="utf-8") if path.is_file() else None
         except (OSError, UnicodeDecodeError) as error:
-            raise Unreachable(f"{path}: {one_line(error)}") from error
+            raise bucket.Unreachable(f"{path}: {bucket.one_line(error)}") from error
 
     def sizes(self) -> dict[str, int]:
         """Bytes of every file."""
@@ -173,38 +163,40 @@ class MountedFolder:
         try:
             shutil.copyfile(self._folder / name, target)
         except OSError as error:
-            raise Unreachable(f"{self._folder / name}: {one_line(error)}; repeat") from error
+            raise bucket.Unreachable(f"{self._folder / name}: {bucket.one_line(error)}; repeat") from error
 
 
-ArtifactFolder = BucketFolder | MountedFolder
+ArtifactFolder = bucket.BucketFolder | MountedFolder
 """A folder to read from."""
 
 
 def source(address: str, *, region: str | None) -> ArtifactFolder:
     """The folder behind an address of S3 or a path."""
     if address.startswith("s3://"):
-        return BucketFolder(address, region=region)
+        return bucket.BucketFolder(address, region=region)
     return MountedFolder(Path(address))
 
 
-def check(folder: ArtifactFolder, *, key: str | None) -> list[StoredFile]:
+def check(folder: ArtifactFolder, *, key: str | None) -> list[bucket.StoredFile]:
     """The files of a finished folder.
 
     Raises Incomplete when it has no marker, another arm's marker, or a file that is missing or of another size.
     """
     marker = folder.text(MARKER)
     if marker is None:
-        raise Incomplete(f"{folder.address}: has no {MARKER}; fetch or compile it first")
+        raise bucket.Incomplete(f"{folder.address}: has no {MARKER}; fetch or compile it first")
     if key is not None and marker != marker_of(key):
-        raise Incomplete(f"{folder.address}: was written for {marker.strip() or 'nothing'}, not key {key}")
+        raise bucket.Incomplete(
+            f"{folder.address}: was written for {marker.strip() or 'nothing'}, not key {key}"
+        )
     listed = folder.text(FILES) if "files" not in _as_object(marker) else marker
     if listed is None:
-        raise Incomplete(f"{folder.address}: has no {FILES}; write it again")
-    files = from_json(listed, folder.address)
+        raise bucket.Incomplete(f"{folder.address}: has no {FILES}; write it again")
+    files = bucket.from_json(listed, folder.address)
     sizes = folder.sizes()
     for file in files:
         if sizes.get(file.path) != file.size:
-            raise Incomplete(
+            raise bucket.Incomplete(
                 f"{folder.address}/{file.path}: {sizes.get(file.path, 'no')} bytes, {file.size} were stored; "
                 f"delete the {MARKER} and write it again"
             )
@@ -222,16 +214,16 @@ def pull(folder: ArtifactFolder, target: Path, *, key: str | None, report: Calla
             write_whole(target / name, text)
 
 
-def _copy(folder: ArtifactFolder, file: StoredFile, target: Path) -> str:
-    final = inside(target, file.path, folder.address)
+def _copy(folder: ArtifactFolder, file: bucket.StoredFile, target: Path) -> str:
+    final = bucket.inside(target, file.path, folder.address)
     if final.is_file() and final.stat().st_size == file.size:
         return f"{file.path}: there already"
     # A name of its own until it is whole, so that a size alone tells a whole copy.
     unfinished = target / f".{hashlib.sha256(file.path.encode()).hexdigest()[:16]}.part"
     folder.download(file.path, unfinished)
-    if unfinished.stat().st_size != file.size or sha256(unfinished) != file.sha256:
+    if unfinished.stat().st_size != file.size or bucket.sha256(unfinished) != file.sha256:
         unfinished.unlink()
-        raise Incomplete(
+        raise bucket.Incomplete(
             f"{folder.address}/{file.path}: content differs from what was stored; store it again"
         )
     final.parent.mkdir(parents=True, exist_ok=True)

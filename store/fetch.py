@@ -22,19 +22,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from store import MARKER
-from store.bucket import (
-    BucketFolder,
-    Incomplete,
-    StoredFile,
-    StoreError,
-    Unreachable,
-    described,
-    from_json,
-    inside,
-    one_line,
-    to_json,
-)
+from store import MARKER, bucket
 
 SAFE = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*")
 """What a server reads, and under which terms. Weights of other formats are second copies where these exist."""
@@ -49,7 +37,7 @@ class Commit:
 
     model: str
     revision: str
-    files: tuple[StoredFile, ...]
+    files: tuple[bucket.StoredFile, ...]
 
 
 class Hub:
@@ -65,17 +53,19 @@ class Hub:
         with self._one_line(model, revision):
             info = self._api.model_info(model, revision=revision, files_metadata=True)
         if not info.sha:
-            raise Unreachable(f"{model}: the hub names no commit for {revision or 'the newest revision'}")
+            raise bucket.Unreachable(
+                f"{model}: the hub names no commit for {revision or 'the newest revision'}"
+            )
         files = [
-            StoredFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
+            bucket.StoredFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
             for entry in info.siblings or []
         ]
         chosen = tuple(wanted(files))
         for file in chosen:
-            inside(Path("/"), file.path, model)
+            bucket.inside(Path("/"), file.path, model)
         return Commit(model, info.sha, chosen)
 
-    def download(self, commit: Commit, file: StoredFile, folder: Path) -> Path:
+    def download(self, commit: Commit, file: bucket.StoredFile, folder: Path) -> Path:
         """One file into `folder`; an interrupted download goes on where it stopped."""
         with self._one_line(commit.model, commit.revision):
             return Path(
@@ -99,43 +89,47 @@ class Hub:
                 if self._token
                 else "accept its terms on the model's page and name a Secret with a token as weights.token_secret"
             )
-            raise StoreError(f"{model}: is gated; {remedy}") from None
+            raise bucket.StoreError(f"{model}: is gated; {remedy}") from None
         except RevisionNotFoundError:
-            raise StoreError(f"{model}: has no revision {revision}; give a commit of the model") from None
+            raise bucket.StoreError(
+                f"{model}: has no revision {revision}; give a commit of the model"
+            ) from None
         except (RepositoryNotFoundError, HFValidationError):
-            raise StoreError(f"{model}: no such model, or one that only a token may see") from None
+            raise bucket.StoreError(f"{model}: no such model, or one that only a token may see") from None
         except (HfHubHTTPError, LocalEntryNotFoundError, HTTPError, OSError) as error:
-            raise Unreachable(f"{model}: {one_line(error)}; repeat to go on from here") from error
+            raise bucket.Unreachable(
+                f"{model}: {bucket.one_line(error)}; repeat to go on from here"
+            ) from error
 
 
 class Folder:
     """A folder in S3 as a source of weights."""
 
-    def __init__(self, folder: BucketFolder) -> None:
+    def __init__(self, folder: bucket.BucketFolder) -> None:
         self._folder = folder
 
     def commit(self, model: str, revision: str | None) -> Commit:
         """What it holds now; S3 has no commit, so sizes and ETags stand for one, whatever was asked for."""
         content = sorted(self._folder.content().items())
-        files = wanted([StoredFile(name, size, "") for name, (size, _) in content])
+        files = wanted([bucket.StoredFile(name, size, "") for name, (size, _) in content])
         if not files:
-            raise StoreError(f"{self._folder.address}: holds no weights; check its name")
+            raise bucket.StoreError(f"{self._folder.address}: holds no weights; check its name")
         for file in files:
-            inside(Path("/"), file.path, self._folder.address)
+            bucket.inside(Path("/"), file.path, self._folder.address)
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         return Commit(model, f"etags-{digest}", tuple(files))
 
-    def download(self, commit: Commit, file: StoredFile, folder: Path) -> Path:
+    def download(self, commit: Commit, file: bucket.StoredFile, folder: Path) -> Path:
         """One file into `folder`. Raises `Incomplete` where the folder in S3 has changed since."""
         self._folder.download(file.path, folder / file.path)
         if self.commit(commit.model, None) != commit:
-            raise Incomplete(
+            raise bucket.Incomplete(
                 f"{self._folder.address}: was changed while it was read; repeat once it is at rest"
             )
         return folder / file.path
 
 
-def wanted(files: list[StoredFile]) -> list[StoredFile]:
+def wanted(files: list[bucket.StoredFile]) -> list[bucket.StoredFile]:
     """The files that a server reads, in the order of their names."""
     safe = any(_matches(file.path, ("*.safetensors",)) for file in files)
     patterns = SAFE if safe else SAFE + PICKLED
@@ -156,7 +150,7 @@ def fetch(
     revision: str | None,
     *,
     hub: Hub | Folder,
-    target: BucketFolder,
+    target: bucket.BucketFolder,
     scratch: Path,
     report: Callable[[str], None],
     expected: Mapping[str, Any] | None = None,
@@ -172,11 +166,11 @@ def fetch(
     begun = (target.text(REVISION) or "").strip()
     commit = hub.commit(model, revision or begun or None)
     if begun and begun != commit.revision:
-        raise Incomplete(
+        raise bucket.Incomplete(
             f"{target.address}: begun with commit {begun}, asked for {commit.revision}; use another folder"
         )
     if not commit.files:
-        raise StoreError(f"{model}: holds no weights at {commit.revision}; check the name")
+        raise bucket.StoreError(f"{model}: holds no weights at {commit.revision}; check the name")
     if expected:
         _judge(commit, hub, scratch, expected)
     target.put_text(REVISION, commit.revision + "\n")
@@ -185,7 +179,7 @@ def fetch(
         one, said = _one(commit, file, hub, target, scratch)
         stored.append(one)
         report(said)
-    content = {"model": model, "revision": commit.revision, "files": to_json(stored)}
+    content = {"model": model, "revision": commit.revision, "files": bucket.to_json(stored)}
     target.put_text(MARKER, json.dumps(content, sort_keys=True) + "\n")
     return commit.revision
 
@@ -197,7 +191,9 @@ def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[s
             local = hub.download(commit, file, scratch)
             break
     else:
-        raise StoreError(f"{commit.model}: has no config.json, so its shape cannot be compared; add it")
+        raise bucket.StoreError(
+            f"{commit.model}: has no config.json, so its shape cannot be compared; add it"
+        )
     try:
         written = dict(json.loads(local.read_bytes()))
     except (ValueError, TypeError, RecursionError):
@@ -209,23 +205,25 @@ def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[s
     if other := [
         f"{key} {found.get(key)}, not {expected[key]}" for key in expected if found.get(key) != expected[key]
     ]:
-        raise StoreError(
-            f"{commit.model}: its config.json has {one_line(ValueError('; '.join(other)))}; correct `like` or `config`, or the "
+        raise bucket.StoreError(
+            f"{commit.model}: its config.json has {bucket.one_line(ValueError('; '.join(other)))}; correct `like` or `config`, or the "
             "model's name"
         )
 
 
 def _one(
-    commit: Commit, file: StoredFile, hub: Hub | Folder, target: BucketFolder, scratch: Path
-) -> tuple[StoredFile, str]:
+    commit: Commit, file: bucket.StoredFile, hub: Hub | Folder, target: bucket.BucketFolder, scratch: Path
+) -> tuple[bucket.StoredFile, str]:
     """The file as it is stored, and what was done for it."""
     if file.sha256 and target.has(file):
         return file, f"{file.path}: there already"
     local = hub.download(commit, file, scratch)
     try:
-        stored = described(scratch, local)
+        stored = bucket.described(scratch, local)
         if stored.size != file.size or (file.sha256 and stored.sha256 != file.sha256):
-            raise Incomplete(f"{commit.model}/{file.path}: arrived damaged (size or hash differs); repeat")
+            raise bucket.Incomplete(
+                f"{commit.model}/{file.path}: arrived damaged (size or hash differs); repeat"
+            )
         if target.has(stored):
             return stored, f"{file.path}: there already"
         target.upload(local, stored)
@@ -236,10 +234,10 @@ def _one(
 
 def _completed(marker: str, model: str, revision: str | None, where: str) -> str:
     """The commit of a finished folder, if it is what was asked for."""
-    from_json(marker, f"{where}/{MARKER}")
+    bucket.from_json(marker, f"{where}/{MARKER}")
     content = json.loads(marker)
     if content.get("model") != model or (revision and content.get("revision") != revision):
-        raise Incomplete(
+        raise bucket.Incomplete(
             f"{where}: holds {content.get('model')} at {content.get('revision')}, asked for {model} at "
             f"{revision or 'any commit'}; use another folder"
         )

@@ -6,34 +6,13 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import pods
+from cdk8s_charts import pods, vllm_command
 from cdk8s_charts.manifests import tags
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
-from cdk8s_charts.pods import hold_devices, mount_store
-from cdk8s_charts.vllm_command import (
-    SCRATCH_MOUNT,
-    compile_argv,
-    compile_environment,
-    compiled_path,
-    dialect_of,
-)
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
+from experiment import naming
 from experiment.compilation import artifact_inputs, artifact_key, declared_keys
 from experiment.model_config import wanted_config
-from experiment.naming import (
-    ACCOUNT_PLACEHOLDER,
-    BATCH,
-    COMPILE_ACCOUNT,
-    FETCH_ACCOUNT,
-    STEP,
-    artifact_path,
-    batch_of,
-    bucket,
-    compile_job,
-    fetch_job,
-    labels,
-    weights_path,
-)
 from experiment.placement import compile_share
 
 if TYPE_CHECKING:
@@ -47,12 +26,12 @@ DEADLINE_S = 6 * 3600
 """No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
 _SHARD_GIB = 12
 """Room for one file and its unfinished copy: shards of these models are below 5 GB."""
-_DONE = f"{SCRATCH_MOUNT}/already-complete"
+_DONE = f"{vllm_command.SCRATCH_MOUNT}/already-complete"
 _COMPILE = f"""\
 if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
 # An attempt that was cut short leaves files that the loader would take for an artifact.
 artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
-export HOME={SCRATCH_MOUNT}/home
+export HOME={vllm_command.SCRATCH_MOUNT}/home
 mkdir -p "$artifact" "$artifact.work" "$HOME"
 cd "$HOME"
 "$@" || exit
@@ -83,20 +62,20 @@ def suspended_job(
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
     pods.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
-    own = labels(experiment, step, "job")
+    own = naming.labels(experiment, step, "job")
     hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
     spec = {
         "backoffLimit": retries,
         "activeDeadlineSeconds": deadline_s,
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": hopeless}]},
-        "template": {"metadata": {"labels": {**(pod_labels or own), STEP: step}}, "spec": body},
+        "template": {"metadata": {"labels": {**(pod_labels or own), naming.STEP: step}}, "spec": body},
     }
     return kubernetes_object(
         "batch/v1",
         "Job",
         f"{named(content_suffix(spec))}{tags(spec)}",
         within=experiment,
-        labels={**own, STEP: step, **({BATCH: batch} if batch else {})},
+        labels={**own, naming.STEP: step, **({naming.BATCH: batch} if batch else {})},
         spec={"suspend": True, **spec},
     )
 
@@ -109,14 +88,14 @@ def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
 
 def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
     """Folder of the model in S3."""
-    return f"s3://{bucket(experiment, 'checkpoints', ACCOUNT_PLACEHOLDER)}/{weights_path(weights)}"
+    return f"s3://{naming.bucket(experiment, 'checkpoints', naming.ACCOUNT_PLACEHOLDER)}/{naming.weights_path(weights)}"
 
 
 def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     """The suspended Job of one model; file by file, so that a system node's disk is enough."""
     model = weights.model
     arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
-    arguments += ["--scratch", SCRATCH_MOUNT, "--region", experiment.cluster.region]
+    arguments += ["--scratch", vllm_command.SCRATCH_MOUNT, "--region", experiment.cluster.region]
     if weights.address:
         arguments += ["--from", weights.address]
     elif weights.revision:
@@ -126,7 +105,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     if experiment.token_secret:
         arguments += ["--token-file", "/token/token"]
     fetch = pods.tool("fetch", arguments)
-    fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
+    fetch["env"] = [{"name": "HOME", "value": vllm_command.SCRATCH_MOUNT}]
     fetch["resources"] = pods.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
     body: pods.PodSpec = {"containers": [fetch]}
     pods.add_scratch(body, _SHARD_GIB, fetch)
@@ -142,8 +121,8 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         experiment,
         "fetch",
         body,
-        named=partial(fetch_job, weights),
-        account=FETCH_ACCOUNT,
+        named=partial(naming.fetch_job, weights),
+        account=naming.FETCH_ACCOUNT,
         only="fetch",
         retries=5,
         level="restricted",
@@ -152,7 +131,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 def artifact_address(experiment: Experiment, arm: Arm) -> str:
     """Folder of the arm's artifact in S3."""
-    return f"s3://{bucket(experiment, 'artifacts', ACCOUNT_PLACEHOLDER)}/{artifact_path(arm)}"
+    return f"s3://{naming.bucket(experiment, 'artifacts', naming.ACCOUNT_PLACEHOLDER)}/{naming.artifact_path(arm)}"
 
 
 def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -167,8 +146,15 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     compiler = pods.container(
         "compile",
         arm.runtime.image,
-        ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
-        environment=compile_environment(arm),
+        [
+            "/bin/sh",
+            "-c",
+            _COMPILE,
+            "compile",
+            vllm_command.compiled_path(arm),
+            *vllm_command.compile_argv(arm),
+        ],
+        environment=vllm_command.compile_environment(arm),
         resources=pods.part_of_node(share, disk_gib=pods.compile_ephemeral_gib(arm)),
         security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
@@ -178,25 +164,25 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     )
     checks = [look, *weights_checks(experiment, arm)]
     body: pods.PodSpec = {"initContainers": [*checks, compiler], "containers": [push]}
-    hold_devices(body, compiler, experiment, arm)
-    mount_store(experiment, "checkpoints", body, compiler)
+    pods.hold_devices(body, compiler, experiment, arm)
+    pods.mount_store(experiment, "checkpoints", body, compiler)
     pods.add_scratch(body, pods.compile_scratch_gib(arm))
     pods.share_memory(body, compiler, share)
     for holder in (look, compiler):
-        pods.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
-    pods.mount(push, "scratch", SCRATCH_MOUNT)
+        pods.mount(holder, "scratch", vllm_command.SCRATCH_MOUNT, writable=True)
+    pods.mount(push, "scratch", vllm_command.SCRATCH_MOUNT)
     body["securityContext"] = pods.OWN_VOLUMES
     pods.on_neuron_nodes(experiment, body)
     return suspended_job(
         experiment,
         "compile",
         body,
-        named=partial(compile_job, arm),
-        account=COMPILE_ACCOUNT,
+        named=partial(naming.compile_job, arm),
+        account=naming.COMPILE_ACCOUNT,
         only="push",
         retries=2,
         level=arm.serving.pod_security,
-        batch=batch_of(experiment, arm),
+        batch=naming.batch_of(experiment, arm),
     )
 
 
@@ -211,9 +197,16 @@ def weights_checks(experiment: Experiment, arm: Arm) -> list[pods.Container]:
 
 def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
     key, baseline = artifact_key(arm), experiment.baseline_of(arm)
-    arguments = ["push", compiled_path(arm), "--to", artifact_address(experiment, arm), "--key", key]
+    arguments = [
+        "push",
+        vllm_command.compiled_path(arm),
+        "--to",
+        artifact_address(experiment, arm),
+        "--key",
+        key,
+    ]
     arguments += ["--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
-    for name in dialect_of(arm).artifact_files:
+    for name in vllm_command.dialect_of(arm).artifact_files:
         arguments += ["--require", name]
     if artifact_key(baseline) != key:
         arguments += ["--baseline", artifact_address(experiment, baseline)]

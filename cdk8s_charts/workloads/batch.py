@@ -15,16 +15,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import pods
+from cdk8s_charts import pods, vllm_command
 from cdk8s_charts.plain_objects import config_map, content_suffix
-from cdk8s_charts.pods import hold_devices, mount_store
-from cdk8s_charts.vllm_command import (
-    CHECKPOINTS_MOUNT,
-    SCRATCH_MOUNT,
-    compiled_path,
-    nxdi_work_folders,
-    weights_path,
-)
 from cdk8s_charts.workloads.artifact_jobs import suspended_job, weights_checks
 from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
@@ -38,7 +30,7 @@ _PROGRAM = Path(__file__).parents[1] / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""
 _PLAN_MOUNT = "/plan"
 _TREE_FILE = "medusa-tree.json"
-_MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
+_MEDUSA_MODEL = f"{vllm_command.SCRATCH_MOUNT}/medusa"
 """Links to the target's files, and `medusa_heads.pt` as `join_heads.py` writes it."""
 _MODEL_TYPES = {"LlamaForCausalLM": "llama"}
 _ARM_IN_NAME = 45
@@ -57,7 +49,7 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     share = pod_share(arm)
     environment = {
         **compiler_environment(arm),
-        **nxdi_work_folders(compiled_path(arm)),
+        **vllm_command.nxdi_work_folders(vllm_command.compiled_path(arm)),
         "HF_HUB_OFFLINE": "1",
     }
     demo = pods.container(
@@ -65,13 +57,13 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
         arm.runtime.image,
         command(experiment, arm),
         environment=environment,
-        folder=SCRATCH_MOUNT,
+        folder=vllm_command.SCRATCH_MOUNT,
         resources=pods.part_of_node(share, disk_gib=pods.compile_ephemeral_gib(arm)),
         security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
     body: pods.PodSpec = {"initContainers": weights_checks(experiment, arm), "containers": [demo]}
-    hold_devices(body, demo, experiment, arm)
-    mount_store(experiment, "checkpoints", body, demo)
+    pods.hold_devices(body, demo, experiment, arm)
+    pods.mount_store(experiment, "checkpoints", body, demo)
     pods.add_scratch(body, pods.compile_scratch_gib(arm), demo)
     pods.share_memory(body, demo, share)
     files = []
@@ -124,19 +116,19 @@ def _medusa_files(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 def _join_heads(body: pods.PodSpec, demo: pods.Container, arm: Arm, files: str) -> None:
     """The script reads target and heads from one folder, which two repositories do not make, and by names of its own."""
-    target, heads = (weights_path(weights) for weights in arm.weights)
+    target, heads = (vllm_command.weights_path(weights) for weights in arm.weights)
     program = ["python3", f"{_PLAN_MOUNT}/{_PROGRAM.name}", target, heads]
     join = pods.container(
         "join-heads",
         arm.runtime.image,
         [*program, _MEDUSA_MODEL, str(arm.num_speculative_tokens)],
-        environment={"HOME": SCRATCH_MOUNT},
+        environment={"HOME": vllm_command.SCRATCH_MOUNT},
         resources=pods.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
         security=pods.container_security(writable_root=False),
     )
     body["initContainers"].append(join)
-    pods.mount(join, "checkpoints", CHECKPOINTS_MOUNT)
-    pods.mount(join, "scratch", SCRATCH_MOUNT, writable=True)
+    pods.mount(join, "checkpoints", vllm_command.CHECKPOINTS_MOUNT)
+    pods.mount(join, "scratch", vllm_command.SCRATCH_MOUNT, writable=True)
     pods.add_volume(body, "tree", _PLAN_MOUNT, join, demo, configMap={"name": files})
 
 
@@ -147,7 +139,7 @@ def batch_argv(arm: Arm, *, prompt: str, max_new_tokens: int) -> list[str]:
     (`TOPK` of https://github.com/aws-neuron/neuronx-distributed, utils/medusa_utils.py); unfused speculation compares logits.
     """
     assert arm.speculation is not None, "a batch script is for arms that speculate"
-    serving, compiled, window = arm.serving, compiled_path(arm), str(arm.num_speculative_tokens)
+    serving, compiled, window = arm.serving, vllm_command.compiled_path(arm), str(arm.num_speculative_tokens)
     if arm.speculation.mode == "medusa":
         model = _MEDUSA_MODEL
         speculation = [
@@ -157,9 +149,9 @@ def batch_argv(arm: Arm, *, prompt: str, max_new_tokens: int) -> list[str]:
             *("--on-device-sampling", "--top-k", "10", "--global-topk", "10"),
         ]
     else:
-        model = weights_path(arm.target)
+        model = vllm_command.weights_path(arm.target)
         speculation = [
-            *("--draft-model-path", weights_path(arm.speculation.draft)),
+            *("--draft-model-path", vllm_command.weights_path(arm.speculation.draft)),
             *("--compiled-draft-model-path", f"{compiled}-draft"),
             *("--speculation-length", window),
             *("--top-k", "1"),

@@ -18,23 +18,9 @@ from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_obje
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from core.findings import Finding, Misuse
+from experiment import naming
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
-from experiment.naming import (
-    ACCOUNT_PLACEHOLDER,
-    BENCHMARK_ACCOUNT,
-    BENCHMARK_NAME,
-    LMEVAL_CHECK,
-    LMEVAL_NAME,
-    METRICS_PORT,
-    METRICS_PORT_NAME,
-    PLAN_FILE,
-    PLANS_PREFIX,
-    RESULTS_PREFIX,
-    bucket,
-    labels,
-    metrics_namespace,
-)
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -108,7 +94,7 @@ def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
     content = plan_text(experiment).encode()
     if len(content) <= LARGEST_CONFIG_MAP:
         return None
-    return f"{PLANS_PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
+    return f"{naming.PLANS_PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
 
 
 def _arm(experiment: Experiment, arm: Arm) -> plans.PlannedArm:
@@ -156,11 +142,11 @@ def measuring_cron_job(
     experiment: Experiment, name: str, body: pods.PodSpec, *, deadline_s: int
 ) -> dict[str, Any]:
     """A CronJob that never starts by itself; its Jobs are made by people and scripts."""
-    body["serviceAccountName"] = BENCHMARK_ACCOUNT
+    body["serviceAccountName"] = naming.BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
     pods.on_system_nodes(experiment, body)
     pods.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
-    own = labels(experiment, name, "client")
+    own = naming.labels(experiment, name, "client")
     job = {
         "backoffLimit": 3,
         "activeDeadlineSeconds": deadline_s,
@@ -184,13 +170,13 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
     large = plan_object(experiment)
     if large is None:
         text = plan_text(experiment)
-        name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
+        name = f"{naming.BENCHMARK_NAME}-plan-{content_suffix(text)}"
         config = kubernetes_object(
-            "v1", "ConfigMap", name, within=experiment, data={PLAN_FILE: text}, immutable=True
+            "v1", "ConfigMap", name, within=experiment, data={naming.PLAN_FILE: text}, immutable=True
         )
         return [config, benchmark_cron_job(experiment, {"configMap": {"name": name}})]
     key, content = large
-    copied = f"{_PLAN_MOUNT}/{PLAN_FILE}"
+    copied = f"{_PLAN_MOUNT}/{naming.PLAN_FILE}"
     digest = key.rpartition("/")[2].removesuffix(".json")
     arguments = ["get", f"{_results(experiment)}{key}", "--sha256", digest, "--to", copied]
     arguments += ["--region", experiment.cluster.region]
@@ -215,12 +201,12 @@ def benchmark_cron_job(
     run = {
         **publish,
         "name": "run",
-        "args": ["run", "--plan", f"{_PLAN_MOUNT}/{PLAN_FILE}", "--out", RESULTS],
+        "args": ["run", "--plan", f"{_PLAN_MOUNT}/{naming.PLAN_FILE}", "--out", RESULTS],
         "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }
     region = ["--region", experiment.cluster.region]
-    kept = f"{_results(experiment)}{RESULTS_PREFIX}unfinished/$(JOB_UID)"
+    kept = f"{_results(experiment)}{naming.RESULTS_PREFIX}unfinished/$(JOB_UID)"
     restore = pods.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
     keep = pods.tool("keep", ["keep", RESULTS, "--to", kept, *region], cpu="100m", memory="256Mi")
     keep["restartPolicy"] = "Always"  # a sidecar, which ends when the rest has
@@ -231,7 +217,7 @@ def benchmark_cron_job(
     follow = {
         **publish,
         "name": "follow",
-        "args": ["publish", RESULTS, "--follow", "--namespace", metrics_namespace(experiment)],
+        "args": ["publish", RESULTS, "--follow", "--namespace", naming.metrics_namespace(experiment)],
         # It works for a second in each minute; the request is what a system node has left beside the run.
         "resources": {
             "requests": {"cpu": "20m", "memory": "256Mi"},
@@ -241,15 +227,15 @@ def benchmark_cron_job(
         "restartPolicy": "Always",
     }
     if experiment.cluster.prometheus:
-        follow["args"] = [*follow["args"], "--listen", f"0.0.0.0:{METRICS_PORT}"]
-        follow["ports"] = [{"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT}]
+        follow["args"] = [*follow["args"], "--listen", f"0.0.0.0:{naming.METRICS_PORT}"]
+        follow["ports"] = [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}]
     body["initContainers"] = [restore, keep, follow, *before, run]
     pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
-    return measuring_cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
+    return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
 
 
 def _results(experiment: Experiment) -> str:
-    return f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/"
+    return f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/"
 
 
 def _deadline_s(experiment: Experiment) -> int:
@@ -261,11 +247,13 @@ def _deadline_s(experiment: Experiment) -> int:
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
-    uploaded = ["--upload", f"{_results(experiment)}{RESULTS_PREFIX}"]
+    uploaded = ["--upload", f"{_results(experiment)}{naming.RESULTS_PREFIX}"]
     job = kplus.Job(
         chart,
-        BENCHMARK_NAME,
-        service_account=kplus.ServiceAccount.from_service_account_name(chart, "account", BENCHMARK_ACCOUNT),
+        naming.BENCHMARK_NAME,
+        service_account=kplus.ServiceAccount.from_service_account_name(
+            chart, "account", naming.BENCHMARK_ACCOUNT
+        ),
         automount_service_account_token=False,
     )
     container = job.add_container(
@@ -273,7 +261,7 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
         image=pods.TOOLS_IMAGE,
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
         command=["python", "-m", "benchmark"],
-        args=["publish", RESULTS, "--namespace", metrics_namespace(experiment), *uploaded],
+        args=["publish", RESULTS, "--namespace", naming.metrics_namespace(experiment), *uploaded],
         env_variables={"AWS_REGION": kplus.EnvValue.from_value(experiment.cluster.region)},
         resources=kplus.ContainerResources(
             cpu=kplus.CpuResources(request=kplus.Cpu.units(1), limit=kplus.Cpu.units(1)),
@@ -308,7 +296,7 @@ def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
 
     As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
     """
-    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}lmeval-$(JOB_UID)"
+    address = f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/{naming.RESULTS_PREFIX}lmeval-$(JOB_UID)"
     region = ["--region", experiment.cluster.region]
     upload = pods.tool(
         "upload", ["keep", RESULTS, "--once", "--to", address, *region], cpu="200m", memory="256Mi"
@@ -319,7 +307,9 @@ def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
     for volume, path in (("results", RESULTS), ("tmp", "/tmp")):
         pods.add_volume(body, volume, path, *checks, writable=True, emptyDir={"sizeLimit": "2Gi"})
     pods.mount(upload, "results", RESULTS)
-    return measuring_cron_job(experiment, LMEVAL_NAME, body, deadline_s=_quality_deadline_s(experiment))
+    return measuring_cron_job(
+        experiment, naming.LMEVAL_NAME, body, deadline_s=_quality_deadline_s(experiment)
+    )
 
 
 def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
@@ -358,7 +348,7 @@ def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
 
 def _quality_check(experiment: Experiment, arm: Arm) -> pods.Container:
     check = pods.container(
-        f"{LMEVAL_CHECK}{arm.name}",
+        f"{naming.LMEVAL_CHECK}{arm.name}",
         QUALITY_IMAGE,
         ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],
         arguments=lm_eval_arguments(experiment, arm),

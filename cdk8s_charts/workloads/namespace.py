@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 import cdk8s_plus_27 as kplus
 
+from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
-from cdk8s_charts.pods import STORES, claim_template, volume_and_claim
-from experiment.naming import (
-    AUTOSCALER_NAMESPACE,
-    AUTOSCALER_OPERATOR,
-    BENCHMARK_ACCOUNT,
-    COMPILE_ACCOUNT,
-    FETCH_ACCOUNT,
-    METRICS_PORT,
-    NAME,
-    PART_OF,
-    ROLE,
-    SERVICE_PORT,
-    SERVING_ACCOUNT,
-    namespace,
-    watchers_group,
-)
+from experiment import naming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +57,7 @@ def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
     return kubernetes_object("scheduling.k8s.io/v1", "PriorityClass", name, **content)
 
 
-ACCOUNTS = (SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT)
+ACCOUNTS = (naming.SERVING_ACCOUNT, naming.BENCHMARK_ACCOUNT, naming.FETCH_ACCOUNT, naming.COMPILE_ACCOUNT)
 
 
 def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
@@ -85,7 +71,7 @@ def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
         "pod-security.kubernetes.io/enforce": "restricted" if level == "restricted" else "baseline",
         "pod-security.kubernetes.io/warn": "restricted",
     }
-    metadata = cdk8s.ApiObjectMetadata(name=namespace(experiment), labels=security)
+    metadata = cdk8s.ApiObjectMetadata(name=naming.namespace(experiment), labels=security)
     return [
         authored(lambda chart: kplus.Namespace(chart, "namespace", metadata=metadata)),
         *(
@@ -105,7 +91,7 @@ def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
 
     EKS' own `AmazonEKSAdminViewPolicy` would show every Secret of the cluster with it.
     """
-    name, group = watchers_group(experiment), "rbac.authorization.k8s.io"
+    name, group = naming.watchers_group(experiment), "rbac.authorization.k8s.io"
     devices = ["deviceclasses", "resourceclaims", "resourceslices"]
     # Which daemons are ready on the experiment's own nodes, their pods say alone.
     seen = {"": ["nodes", "pods"], "apps": ["daemonsets"], "resource.k8s.io": devices}
@@ -128,15 +114,17 @@ def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
 def claim_templates(experiment: Experiment) -> list[dict[str, Any]]:
     """One for each distinct demand; arms that ask alike share it. None with the device plugin."""
     templates = [
-        claim_template(experiment, arm) for arm in experiment.device_arms if arm.serving.allocation == "dra"
+        pods.claim_template(experiment, arm)
+        for arm in experiment.device_arms
+        if arm.serving.allocation == "dra"
     ]
     return list({template["metadata"]["name"]: template for template in templates}.values())
 
 
 def volumes_and_claims(experiment: Experiment) -> list[dict[str, Any]]:
     """Read-only volumes for checkpoints and artifacts; none where no arm stands on devices."""
-    stores = STORES if experiment.device_arms else ()
-    return [manifest for purpose in stores for manifest in volume_and_claim(experiment, purpose)]
+    stores = pods.STORES if experiment.device_arms else ()
+    return [manifest for purpose in stores for manifest in pods.volume_and_claim(experiment, purpose)]
 
 
 POD_IDENTITY = "169.254.170.23/32"
@@ -154,8 +142,8 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
 
     Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
     """
-    to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(SERVICE_PORT)]}
-    from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(SERVICE_PORT)]}
+    to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
+    from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(naming.SERVICE_PORT)]}
     jobs = [_policy(experiment, "jobs", _pods("job"), egress=_outside())]
     return [
         _policy(experiment, "default-deny", {}),
@@ -178,11 +166,11 @@ def _promoted(experiment: Experiment) -> dict[str, Any]:
         return _policy(experiment, "promoted", chosen)
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
     if serve.scales:
-        operator = {"matchLabels": {NAME: AUTOSCALER_OPERATOR}}
-        where = {"matchLabels": {"kubernetes.io/metadata.name": AUTOSCALER_NAMESPACE}}
+        operator = {"matchLabels": {naming.NAME: naming.AUTOSCALER_OPERATOR}}
+        where = {"matchLabels": {"kubernetes.io/metadata.name": naming.AUTOSCALER_NAMESPACE}}
         peers.append({"namespaceSelector": where, "podSelector": operator})
-    chosen["matchLabels"][NAME] = serve.arm
-    ingress = [{"from": peers, "ports": [_port(SERVICE_PORT)]}] if peers else []
+    chosen["matchLabels"][naming.NAME] = serve.arm
+    ingress = [{"from": peers, "ports": [_port(naming.SERVICE_PORT)]}] if peers else []
     return _policy(experiment, "promoted", chosen, ingress=ingress)
 
 
@@ -192,7 +180,7 @@ def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
     prometheus, readers = experiment.cluster.prometheus, []
     if prometheus is not None:
         where = {"matchLabels": {"kubernetes.io/metadata.name": prometheus.namespace}}
-        readers = [{"namespaceSelector": where, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
+        readers = [{"namespaceSelector": where, "podSelector": {"matchLabels": {naming.NAME: "prometheus"}}}]
     return [
         _policy(
             experiment,
@@ -200,7 +188,7 @@ def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
             _pods(role),
             ingress=[{"from": readers, "ports": [port]}] if readers else [],
         )
-        for role, port in (("server", _port(SERVICE_PORT)), ("client", _port(METRICS_PORT)))
+        for role, port in (("server", _port(naming.SERVICE_PORT)), ("client", _port(naming.METRICS_PORT)))
     ]
 
 
@@ -232,14 +220,14 @@ def _policy(
         spec["ingress"] = list(ingress)
     if egress:
         spec["egress"] = list(egress)
-    marks = {PART_OF: experiment.name}
+    marks = {naming.PART_OF: experiment.name}
     return kubernetes_object(
         "networking.k8s.io/v1", "NetworkPolicy", name, within=experiment, labels=marks, spec=spec
     )
 
 
 def _pods(role: str) -> dict[str, Any]:
-    return {"matchLabels": {ROLE: role}}
+    return {"matchLabels": {naming.ROLE: role}}
 
 
 def _port(number: int, protocol: str = "TCP") -> dict[str, Any]:

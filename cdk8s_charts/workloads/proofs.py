@@ -40,18 +40,9 @@ from cdk8s_charts.workloads.artifact_jobs import suspended_job
 from cdk8s_charts.workloads.benchmark_pod import JOB_UID, UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from cdk8s_charts.workloads.serving import API_KEY_VARIABLE, LOAD_BUDGET_S, api_key
+from experiment import naming
 from experiment.catalogue.runtimes import version
 from experiment.compilation import compile_config
-from experiment.naming import (
-    ACCOUNT_PLACEHOLDER,
-    COMPILE_ACCOUNT,
-    RESULTS_PREFIX,
-    SERVING_ACCOUNT,
-    arguments_job,
-    bucket,
-    labels,
-    profile_cron_job,
-)
 from experiment.placement import pod_share
 
 if TYPE_CHECKING:
@@ -179,19 +170,19 @@ def _arguments_job(
         experiment,
         _ARGUMENTS,
         body,
-        named=partial(arguments_job, runtime),
-        account=SERVING_ACCOUNT,
+        named=partial(naming.arguments_job, runtime),
+        account=naming.SERVING_ACCOUNT,
         only=_ARGUMENTS,
         deadline_s=ARGUMENTS_DEADLINE_S,
         retries=0,
         level="restricted",
-        pod_labels=labels(experiment, _ARGUMENTS, "offline"),
+        pod_labels=naming.labels(experiment, _ARGUMENTS, "offline"),
     )
 
 
 def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
     name = f"{_ARGUMENTS}-{content_suffix(data)}"
-    return config_map(experiment, name, data, labels(experiment, _ARGUMENTS, "offline"))
+    return config_map(experiment, name, data, naming.labels(experiment, _ARGUMENTS, "offline"))
 
 
 def _arms(experiment: Experiment) -> list[Arm]:
@@ -224,7 +215,7 @@ def _cron_job(
     experiment: Experiment, name: str, pod: pods.PodSpec, *, deadline_s: int, kept_s: int
 ) -> dict[str, Any]:
     """A CronJob that never starts by itself, and whose Job is tried once."""
-    marks = labels(experiment, name, "job")
+    marks = naming.labels(experiment, name, "job")
     job = {
         "backoffLimit": 0,
         "activeDeadlineSeconds": deadline_s,
@@ -251,7 +242,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     )
     spec: pods.PodSpec = {
         "restartPolicy": "Never",
-        "serviceAccountName": SERVING_ACCOUNT,
+        "serviceAccountName": naming.SERVING_ACCOUNT,
         "containers": [container],
     }
     source = {"name": _ON_NODE_FILES, "defaultMode": 0o444}
@@ -308,7 +299,9 @@ def profile_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
         return []
     pod = _profile_pod(experiment, arm)
     return [
-        _cron_job(experiment, profile_cron_job(arm), pod, deadline_s=_PROFILE_DEADLINE_S, kept_s=7 * 86_400)
+        _cron_job(
+            experiment, naming.profile_cron_job(arm), pod, deadline_s=_PROFILE_DEADLINE_S, kept_s=7 * 86_400
+        )
     ]
 
 
@@ -327,12 +320,12 @@ def _profile_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
         security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
     server["env"] += api_key(experiment, API_KEY_VARIABLE)
-    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}profile-$(JOB_UID)"
+    address = f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/{naming.RESULTS_PREFIX}profile-$(JOB_UID)"
     keep = pods.tool("keep", ["keep", OUT, "--once", "--to", address, "--region", experiment.cluster.region])
     keep["env"] = [JOB_UID]
     body: pods.PodSpec = {
         "restartPolicy": "Never",
-        "serviceAccountName": COMPILE_ACCOUNT,
+        "serviceAccountName": naming.COMPILE_ACCOUNT,
         "containers": [keep],
     }
     pods.add_sources(experiment, body, server, arm)

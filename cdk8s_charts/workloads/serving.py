@@ -18,24 +18,12 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import authored, kubernetes_object
-from cdk8s_charts.pods import add_sources, hold_devices
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
+from experiment import naming
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.compilation import artifact_key
-from experiment.naming import (
-    ARTIFACT_KEY,
-    BATCH,
-    NAME,
-    SERVICE_PORT,
-    SERVING_ACCOUNT,
-    batch_of,
-    labels,
-    namespace,
-    promoted_load_balancer,
-    promoted_service,
-)
 from experiment.placement import pod_share
 
 if TYPE_CHECKING:
@@ -54,7 +42,7 @@ _DEREGISTRATION_S = 5
 _PROBE = f"""\
 import json, os, sys
 from urllib.request import Request, urlopen
-server = "http://127.0.0.1:{SERVICE_PORT}"
+server = "http://127.0.0.1:{naming.SERVICE_PORT}"
 try:
     urlopen(server + "/health", timeout=5).close()
     body = {{"model": sys.argv[1], "prompt": "1, 2, 3,", "max_tokens": 8, "temperature": 0}}
@@ -75,7 +63,7 @@ end = time.monotonic() + float(sys.argv[1])
 names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 while time.monotonic() < end:
     try:
-        lines = urlopen("http://127.0.0.1:{SERVICE_PORT}/metrics", timeout=5).read().decode().splitlines()
+        lines = urlopen("http://127.0.0.1:{naming.SERVICE_PORT}/metrics", timeout=5).read().decode().splitlines()
     except OSError:
         break
     if not any(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names)):
@@ -104,27 +92,27 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     An arm that was chosen to stay (`serve`) stands at its replicas.
     """
     manifest = copy.deepcopy(_authored())
-    own = labels(experiment, arm.name, "server")
+    own = naming.labels(experiment, arm.name, "server")
     chosen = experiment.serve if experiment.serve and experiment.serve.arm == arm.name else None
     spec = manifest["spec"]
     spec["replicas"] = chosen.replicas if chosen else 0
-    spec["selector"] = {"matchLabels": {NAME: arm.name}}
+    spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
     spec["progressDeadlineSeconds"] = LOAD_BUDGET_S + 600
     manifest["metadata"] = {
         "name": arm.name,
-        "namespace": namespace(experiment),
-        "labels": {**own, BATCH: batch_of(experiment, arm)},
+        "namespace": naming.namespace(experiment),
+        "labels": {**own, naming.BATCH: naming.batch_of(experiment, arm)},
     }
     template = spec["template"]
-    template["metadata"] = {"labels": own, "annotations": {ARTIFACT_KEY: artifact_key(arm)}}
+    template["metadata"] = {"labels": own, "annotations": {naming.ARTIFACT_KEY: artifact_key(arm)}}
     body = template["spec"]
     share = pod_share(arm)
     body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{pods.shared_memory_gib(share.memory_gib)}Gi"
     (server,) = body["containers"]
     _fill_server(server, experiment, arm)
     if arm.serving.devices:
-        add_sources(experiment, body, server, arm)
-        hold_devices(body, server, experiment, arm)
+        pods.add_sources(experiment, body, server, arm)
+        pods.hold_devices(body, server, experiment, arm)
         pods.on_neuron_nodes(experiment, body)
     pods.settle(
         body,
@@ -166,7 +154,7 @@ def _longest_answer(experiment: Experiment) -> int:
 
 def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
     return {
-        "httpGet": {"path": "/health", "port": SERVICE_PORT, "scheme": "HTTP"},
+        "httpGet": {"path": "/health", "port": naming.SERVICE_PORT, "scheme": "HTTP"},
         "periodSeconds": period_s,
         "timeoutSeconds": timeout_s,
         "failureThreshold": failures,
@@ -177,10 +165,10 @@ def service(experiment: Experiment, arm: str, name: str = "") -> dict[str, Any]:
     """A ClusterIP in front of the arm, under its own name or another."""
     spec = {
         "type": "ClusterIP",
-        "selector": {NAME: arm},
-        "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
+        "selector": {naming.NAME: arm},
+        "ports": [{"name": "http", "port": naming.SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
     }
-    own = labels(experiment, arm, "server")
+    own = naming.labels(experiment, arm, "server")
     return kubernetes_object("v1", "Service", name or arm, within=experiment, labels=own, spec=spec)
 
 
@@ -189,9 +177,9 @@ def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     spec = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": {NAME: arm.name}},
+        "selector": {"matchLabels": {naming.NAME: arm.name}},
     }
-    own = labels(experiment, arm.name, "server")
+    own = naming.labels(experiment, arm.name, "server")
     return kubernetes_object(
         "policy/v1", "PodDisruptionBudget", arm.name, within=experiment, labels=own, spec=spec
     )
@@ -199,7 +187,7 @@ def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 def service_url(experiment: Experiment, arm: Arm) -> str:
     """Base URL of the arm's OpenAI API inside the cluster."""
-    return f"http://{arm.name}.{namespace(experiment)}.svc.cluster.local:{SERVICE_PORT}/v1"
+    return f"http://{arm.name}.{naming.namespace(experiment)}.svc.cluster.local:{naming.SERVICE_PORT}/v1"
 
 
 def api_key(experiment: Experiment, variable: str) -> list[dict[str, Any]]:
@@ -231,7 +219,7 @@ def _authored() -> dict[str, Any]:
 
 
 def _author(chart: cdk8s.Chart) -> kplus.Deployment:
-    account = kplus.ServiceAccount.from_service_account_name(chart, "account", SERVING_ACCOUNT)
+    account = kplus.ServiceAccount.from_service_account_name(chart, "account", naming.SERVING_ACCOUNT)
     written = kplus.Deployment(
         chart,
         "arm",
@@ -246,7 +234,7 @@ def _author(chart: cdk8s.Chart) -> kplus.Deployment:
         name=CONTAINER,
         image="filled in by arm",
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
-        ports=[kplus.ContainerPort(number=SERVICE_PORT, name="http")],
+        ports=[kplus.ContainerPort(number=naming.SERVICE_PORT, name="http")],
     )
     shared_memory = kplus.Volume.from_empty_dir(chart, "shm", "shm", medium=kplus.EmptyDirMedium.MEMORY)
     container.mount("/dev/shm", shared_memory)
@@ -272,7 +260,7 @@ def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
     if serve is None:
         return {}
     # In front of the promoted arm's pods; promoting another arm changes the selector and nothing for the callers.
-    found = {"60-service": [service(experiment, serve.arm, promoted_service(experiment.name))]}
+    found = {"60-service": [service(experiment, serve.arm, naming.promoted_service(experiment.name))]}
     if serve.certificate_arn is not None:
         found["62-load-balancer"] = [load_balancer(experiment, serve, serve.certificate_arn)]
     if serve.scales:
@@ -284,14 +272,17 @@ def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) ->
     """The same for callers beyond the cluster: a Network Load Balancer inside the VPC that ends TLS."""
     spec = {
         "type": "LoadBalancer",
-        "selector": {NAME: serve.arm},
+        "selector": {naming.NAME: serve.arm},
         # The caller's own address arrives at the pod, where the network policy judges it, and only nodes with a pod
         # pass the balancer's health check.
         "externalTrafficPolicy": "Local",
         "loadBalancerSourceRanges": list(serve.client_cidrs),
         "ports": [{"name": "https", "port": TLS_PORT, "targetPort": "http", "protocol": "TCP"}],
     }
-    name, marks = promoted_load_balancer(experiment.name), labels(experiment, serve.arm, "server")
+    name, marks = (
+        naming.promoted_load_balancer(experiment.name),
+        naming.labels(experiment, serve.arm, "server"),
+    )
     manifest = kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
     given = {
         "type": "nlb",
@@ -314,9 +305,9 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     Fields: https://keda.sh/docs/2.20/scalers/metrics-api/ and https://keda.sh/docs/2.20/reference/scaledobject-spec/.
     Not run on AWS.
     """
-    name = promoted_service(experiment.name)
+    name = naming.promoted_service(experiment.name)
     # The pods behind the Service are asked one by one, on the port that this address names.
-    address = f"http://{name}.{namespace(experiment)}.svc.cluster.local:{SERVICE_PORT}/metrics"
+    address = f"http://{name}.{naming.namespace(experiment)}.svc.cluster.local:{naming.SERVICE_PORT}/metrics"
     waiting = {
         "type": "metrics-api",
         "metricType": "AverageValue",
@@ -340,7 +331,7 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
         "triggers": [waiting],
     }
-    marks = labels(experiment, serve.arm, "server")
+    marks = naming.labels(experiment, serve.arm, "server")
     return kubernetes_object(
         "keda.sh/v1alpha1", "ScaledObject", name, within=experiment, labels=marks, spec=spec
     )
