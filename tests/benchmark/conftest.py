@@ -17,6 +17,7 @@ SPEC = Timing(first_s=0.004, step_s=0.001, sizes=(2, 4))
 
 WritePlan = Callable[..., Path]
 Run = Callable[..., int]
+Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture

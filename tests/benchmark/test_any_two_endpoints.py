@@ -15,6 +15,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
+from tests.benchmark.conftest import Captured
 from tests.benchmark.endpoint import MODEL, Endpoint
 from tests.conftest import ROOT
 
@@ -23,7 +24,6 @@ PROMPTS = [
     {"id": "raw-1", "class": "raw", "prompt": "Once", "max_tokens": 3},
 ]
 Run = Callable[..., int]
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -70,9 +70,7 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(ru
     assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
 
 
-def test_what_is_missing_or_makes_no_sense_is_refused(
-    run: Run, prompts: Path, tmp_path: Path, capsys: Captured
-) -> None:
+def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path, capsys: Captured) -> None:
     for options in ("--rate 2 --concurrency 2", "--rounds 2 --duration 9", "--duration soon"):
         assert run(options) == 2
     capsys.readouterr()
@@ -125,9 +123,7 @@ def test_a_run_that_was_not_told_takes_it_afterwards(run: Run, mine: Path, capsy
     assert "'other' is not in the plan" in capsys.readouterr().err
 
 
-def test_a_changed_price_goes_on_with_the_run_and_the_last_one_counts(
-    run: Run, mine: Path, capsys: Captured
-) -> None:
+def test_a_changed_price_goes_on_with_the_run(run: Run, mine: Path, capsys: Captured) -> None:
     assert run("--usd-per-hour plain=10 --usd-per-hour drafted=10") == 0
     path = mine / journal.FILE_NAME
     first, *rest = path.read_text().splitlines()

@@ -17,6 +17,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.commands.recorded_commands import summarised
 from benchmark.commands.run_command import command
+from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
 from tests.benchmark.show.test_page import Parts
@@ -43,7 +44,7 @@ Listed = Callable[..., list[str]]
 
 
 @pytest.fixture
-def listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Listed:
+def listed(tmp_path: Path, capsys: Captured) -> Listed:
     """The lines that `results` prints about the folder."""
 
     def listed(*words: str) -> list[str]:
@@ -97,9 +98,7 @@ def test_rows_are_sorted_by_any_column_with_the_unknown_last(tmp_path: Path, lis
     assert main(["results", str(tmp_path), "--sort", "colour"]) == 2
 
 
-def test_the_line_that_compares_the_newest_two_of_the_same_prompts_works(
-    tmp_path: Path, listed: Listed
-) -> None:
+def test_the_line_that_compares_the_newest_two_runs_works(tmp_path: Path, listed: Listed) -> None:
     names = {18: "oldest", 20: "it's $(old)\n\xe9", 21: "other", 22: "new"}
     for day, name in names.items():
         more = {"classes": ("code",)} if name == "other" else {"seed": day}
@@ -157,9 +156,7 @@ def test_other_folders_are_counted_until_all_are_asked_for(tmp_path: Path, liste
         ("runs/one", "is a run; give the folder that it is in, {}/runs"),
     ],
 )
-def test_a_wrong_folder_is_one_line_and_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, why: str
-) -> None:
+def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: Captured, given: str, why: str) -> None:
     stored(tmp_path / "runs" / "one", 20)
     (tmp_path / "file").touch()
     (tmp_path / "empty" / "folder").mkdir(parents=True)
@@ -170,9 +167,7 @@ def test_a_wrong_folder_is_one_line_and_exit_2(
     assert not (tmp_path / "empty" / "index.html").exists()
 
 
-def test_names_that_others_chose_are_shown_and_not_obeyed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_others_chose_are_shown_and_not_obeyed(tmp_path: Path, capsys: Captured) -> None:
     for name, called in (
         ("javascript:alert(1)", HOSTILE),
         ('a "b" & c?d#e', "\x1b[2J"),
@@ -191,7 +186,7 @@ def test_names_that_others_chose_are_shown_and_not_obeyed(
     assert [tag for tag, _, _ in found.found if tag in ("script", "img")] == ["script"], "the page's own"
 
 
-def test_a_run_is_given_a_name_by_the_new_and_by_the_old_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_given_a_name_by_the_new_and_by_the_old_option(capsys: Captured) -> None:
     for option in ("--name", "--experiment"):
         words = ["--prompts", "p", "--out", "o", option, "mine"]
         assert command.make_context("run", words).params["experiment"] == "mine"

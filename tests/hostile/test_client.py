@@ -21,7 +21,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure.client import Failure, ask, session
 from benchmark.measure.stream import Output
-from tests.benchmark.conftest import plan_content
+from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import MODEL
 from tests.conftest import ROOT
 from tests.hostile.misbehaving import DONE, STREAM, Answer, Misbehaving, answered, chunk, event
@@ -217,9 +217,7 @@ MODELS: dict[str, bytes] = {
 }
 
 
-def test_a_list_of_models_that_is_none_stops_the_run_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_of_models_that_is_none_stops_the_run_in_one_line(tmp_path: Path, capsys: Captured) -> None:
     with Misbehaving({}, models={case: raw(said) for case, said in MODELS.items()}) as server:
         for case in MODELS:
             assert run(tmp_path, plan_of(server, case)) == 3, case
@@ -257,7 +255,7 @@ def slow(*pieces: str) -> Answer:
 
 
 def test_a_server_that_repeats_the_api_key_puts_it_into_no_file_and_on_no_screen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("BENCHMARK_API_KEY", KEY)
     half, echo = len(KEY) // 2, f"Authorization: Bearer {KEY}"

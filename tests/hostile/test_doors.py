@@ -32,7 +32,7 @@ from core.findings import Misuse
 from experiment import load as load_experiment
 from infra.deployment_file import read_deployment
 from infra.pipeline.pipeline_file import read_pipeline
-from tests.benchmark.conftest import plan_content
+from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, block, raw_run, store
 
 SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
@@ -131,7 +131,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_an_absurd_option_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_absurd_option_is_refused(option: str, capsys: Captured) -> None:
     plan = written("plan.json", PLAN)
     for value in OPTIONS[option]:
         with pytest.raises(SystemExit, match=r"^2$"):  # also where it cannot be read
@@ -269,7 +269,7 @@ def test_any_line_in_a_journal_is_left_out_and_named(line: bytes) -> None:
     assert clean(str(error.value))
 
 
-def test_a_journal_that_is_not_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_that_is_not_a_file_is_refused(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "zero").mkdir()
     (tmp_path / "zero" / FILE_NAME).symlink_to("/dev/zero")
     (tmp_path / "pipe").mkdir()

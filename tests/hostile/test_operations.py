@@ -79,9 +79,7 @@ def fresh(experiment: Experiment, aws: Aws, out: Path) -> Driver:
 
 
 @pytest.mark.slow
-def test_a_run_pays_for_no_node_and_lets_go_whatever_answers(
-    experiment: Experiment, aws: Aws, tmp_path: Path, account: None
-) -> None:
+def test_a_run_pays_for_no_node(experiment: Experiment, aws: Aws, tmp_path: Path, account: None) -> None:
     """In the place of each kind of call; of one that changes something, whether AWS has got it or not."""
     driver = fresh(experiment, aws, tmp_path / "whole")
     with in_place_of(Foreign(nth=0)) as whole:

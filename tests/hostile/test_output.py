@@ -17,7 +17,7 @@ from core.console import print_table
 from core.findings import Finding, Misuse, Outside
 from operations import __main__ as operations
 from operations import status
-from tests.benchmark.conftest import WritePlan
+from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.measure.test_run import nothing_is_lost_or_there_twice
 from tests.conftest import ROOT
 
@@ -67,9 +67,7 @@ def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
-def test_output_that_cannot_be_written_is_one_line_and_a_reader_that_left_is_none(
-    door: str, tmp_path: Path
-) -> None:
+def test_output_that_cannot_be_written_is_one_line(door: str, tmp_path: Path) -> None:
     full = typed(f"PYTHON {DOORS[door]} > /dev/full", tmp_path)
     *before, last = full.stderr.splitlines()
     assert (full.returncode, before[1:]) == (3, []), full.stderr
@@ -94,7 +92,7 @@ def test_a_name_with_control_characters_is_shown_and_not_obeyed(line: str, tmp_p
 @pytest.mark.parametrize("error", [Outside, ValueError])
 @pytest.mark.parametrize("what", TEXTS)
 def test_what_a_verb_prints_moves_nothing_and_its_error_is_one_line(
-    what: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    what: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     @click.command()
     def said() -> int:
@@ -133,7 +131,7 @@ def test_without_room_nothing_is_left_behind(program: str, code: int, said: str,
 
 @pytest.mark.parametrize(("room", "code"), [(500, 3), (60_000, 3), (1_000_000, 0)])
 def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_keeps_what_is_there(
-    room: int, code: int, write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    room: int, code: int, write_plan: WritePlan, tmp_path: Path, capsys: Captured
 ) -> None:
     out, before = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
     command = f"run --plan {write_plan()} --out {out} --no-sense-check --classes raw".split()

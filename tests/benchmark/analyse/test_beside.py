@@ -22,7 +22,7 @@ from benchmark.show.page import render as render_page
 from benchmark.show.pictures import forecast
 from benchmark.show.text import render, render_all, sentence
 from store.artifact import comparison
-from tests.benchmark.conftest import plan_content
+from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, emulated, raw_run, store
 from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> Reported:
+def reported(folder: Path, capsys: Captured) -> Reported:
     """Table, page and summary of the folder."""
 
     def reported() -> tuple[str, str, dict[str, Any]]:
@@ -87,9 +87,7 @@ def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_de
     assert "123456789012" not in page + table + json.dumps(summary)
 
 
-def test_answers_are_compared_question_by_question_and_of_two_tries_the_later_counts(
-    folder: Path, reported: Reported
-) -> None:
+def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path, reported: Reported) -> None:
     shutil.copytree(ANSWERS / "qwen-vllm", folder / "lmeval" / "qwen-vllm")
     assert "Quality: only qwen-vllm was asked, nothing is compared." in reported()[0]
     shutil.copytree(ANSWERS, folder / "lmeval", dirs_exist_ok=True)
@@ -120,8 +118,8 @@ def test_answers_are_compared_question_by_question_and_of_two_tries_the_later_co
         *((EXPECTED, text) for text in ("{", "[]", '{"arms": [{"arm": "a", "plain_tpot_s": -1}]}')),
     ],
 )
-def test_a_file_that_is_something_else_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str, content: str
+def test_a_file_of_something_else_is_one_line(
+    folder: Path, capsys: Captured, name: str, content: str
 ) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,9 +178,7 @@ def compared(folder: Path, raw: RawRun, content: dict[str, Any]) -> dict[str, An
         ((0.4, 0.3, 0.5), "below the range, by a factor of 2.0 from the forecast"),
     ],
 )
-def test_an_arm_is_held_against_its_range_over_the_classes_of_the_largest_load(
-    tmp_path: Path, expected: tuple[float, ...], words: str
-) -> None:
+def test_an_arm_is_held_against_its_range(tmp_path: Path, expected: tuple[float, ...], words: str) -> None:
     other_class = answered("steady", class_="raw", prompt_id="raw-0", pair_id="raw", chunk_s=(0.1, 0.5, 0.9))
     other_load = answered("steady", concurrency=1, chunk_s=(0.1, 4.5, 9.1))
     raw = answers(other_class, other_load, concurrency=[1, 2])
@@ -306,9 +302,7 @@ def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_whe
 
 
 @pytest.mark.parametrize("origin", ["measured", "emulated"])
-def test_the_page_says_why_a_token_costs_otherwise_than_the_forecast_says(
-    tmp_path: Path, origin: str
-) -> None:
+def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path, origin: str) -> None:
     """An hour costs $3.6: at 25 ms and two at a time 80 tokens a second, $12.50 a million."""
     raw = answers(arms=[{**arm, "usd_per_hour": 3.6} for arm in plan_content()["arms"]])
     raw = emulated(raw) if origin == "emulated" else raw

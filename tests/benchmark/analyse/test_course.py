@@ -78,9 +78,7 @@ def test_runs_without_drift_alarm_in_at_most_five_of_a_hundred(known: dict[str, 
 
 
 @pytest.mark.parametrize(("rounds", "slower_by"), [(3, 0.4), (6, 0.3)])
-def test_an_arm_that_becomes_slower_is_found_in_an_interval_that_holds_it_and_its_neighbour_is_not(
-    rounds: int, slower_by: float
-) -> None:
+def test_an_arm_that_becomes_slower_is_found_and_its_neighbour_is_not(rounds: int, slower_by: float) -> None:
     found = trends(30, rounds=rounds, slower_by=slower_by)
     assert sum(one["spec"]["verdict"] == "slower" for one in found) >= 0.9 * len(found)
     assert sum(one["steady"]["verdict"] in MOVED for one in found) <= FALSE_ALARMS * len(found)

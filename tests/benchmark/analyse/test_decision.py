@@ -183,9 +183,7 @@ def test_each_kind_of_run_says_what_to_do() -> None:
         (2, 0.2, "unclear", "nothing is recommended from this load alone, because the client was late there")
     ]
 )  # fmt: skip
-def test_one_block_of_each_arm_or_a_late_client_is_not_enough_for_advice(
-    times: int, lag_s: float, advice: str, why: str
-) -> None:
+def test_one_block_or_a_late_client_gives_no_advice(times: int, lag_s: float, advice: str, why: str) -> None:
     decision = decide(summarise(blocked(times, lag_s)))
     (at,) = (one for one in decision.loads if one.load.concurrency == 2)
     assert at.advice == advice

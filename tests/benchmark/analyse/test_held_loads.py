@@ -128,9 +128,7 @@ def test_the_mean_over_starts_counts_each_start_alike() -> None:
 
 
 @pytest.mark.parametrize(("gain", "moved"), [(1.08, None), (1.2, "faster")])
-def test_a_list_of_loads_says_how_far_its_first_cell_drifted_and_leaves_the_repetition_out(
-    gain: float, moved: str | None
-) -> None:
+def test_a_list_of_loads_says_how_far_its_first_cell_drifted(gain: float, moved: str | None) -> None:
     again = list(blocks_in_turn(round_=REPEATED, at_s=1000.0, gains={(1, 1): gain, (1, 2): gain}))
     raw = run_of()
     whole = replace(

@@ -55,9 +55,7 @@ def judged(raw: RawRun, arm: str = "steady") -> dict[str, Any]:
 
 @pytest.mark.parametrize(("percentile", "needed"), [("p50", 5), ("p90", 29), ("p95", 59), ("p99", 299)])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_percentile_needs_so_many_different_prompts_without_a_miss(
-    percentile: str, needed: int, times: int
-) -> None:
+def test_a_percentile_needs_so_many_prompts_without_a_miss(percentile: str, needed: int, times: int) -> None:
     def of(prompts: int, *more: RequestRecord) -> str:
         every = [asked("steady", i, n, True) for i in range(prompts) for n in range(times)]
         return str(judged(run_of(*every, *more, prompts=prompts, objective={percentile: LIMIT_S}))["outcome"])
@@ -68,9 +66,7 @@ def test_a_percentile_needs_so_many_different_prompts_without_a_miss(
         assert of(needed, lost) == "cannot tell", "a failed request is a miss"
 
 
-def test_an_arm_of_which_72_percent_are_within_does_not_meet_the_objective_whatever_its_mean(
-    tmp_path: Path,
-) -> None:
+def test_an_arm_with_72_percent_within_misses_the_objective_whatever_its_mean(tmp_path: Path) -> None:
     records = [asked("steady", i, 0, i % 100 < 72) for i in range(100)]
     records += [asked("spec", i, 0, True) for i in range(100)]
     raw = run_of(*records, prompts=100)
@@ -93,9 +89,7 @@ def test_an_arm_of_which_72_percent_are_within_does_not_meet_the_objective_whate
 
 
 @pytest.mark.parametrize("kind", CLUSTERS)
-def test_met_is_wrong_in_5_percent_of_runs_at_most_where_the_true_share_is_that_of_the_objective(
-    kind: str,
-) -> None:
+def test_met_is_wrong_in_5_percent_of_runs_at_most_at_the_objectives_own_share(kind: str) -> None:
     prompts, times = 64, 3
     dice, wrong, by_request, runs = random.Random(kind), 0, 0, 200
     raw = run_of(prompts=prompts)
@@ -118,9 +112,7 @@ def test_met_is_wrong_in_5_percent_of_runs_at_most_where_the_true_share_is_that_
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_an_arm_that_is_clearly_better_meets_it_in_most_runs_and_one_that_is_worse_misses_it(
-    times: int,
-) -> None:
+def test_a_clearly_better_arm_meets_it_in_most_runs_and_a_worse_one_misses_it(times: int) -> None:
     dice, prompts = random.Random(5), 150 // times + 40
 
     def outcome_at(share: float) -> str:

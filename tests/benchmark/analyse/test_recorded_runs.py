@@ -103,9 +103,7 @@ def test_waves_that_were_fired_once_claim_nothing(summaries: dict[str, dict[str,
     assert "its load was not held" in decision.sentence
 
 
-def test_no_recording_without_marks_has_a_verdict_near_1_and_each_says_so(
-    summaries: dict[str, dict[str, Any]],
-) -> None:
+def test_no_recording_without_marks_has_a_verdict_near_1(summaries: dict[str, dict[str, Any]]) -> None:
     assert len(summaries) == 6
     for summary in summaries.values():
         assert [NO_MARKS in warning for warning in summary["run"]["warnings"]].count(True) == 1

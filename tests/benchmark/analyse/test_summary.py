@@ -49,9 +49,7 @@ def comparison(summary: dict[str, Any], metric: str = "tpot_s", class_: str = "c
 
 
 @pytest.mark.parametrize("rate", [None, 2.5])
-def test_speed_up_is_above_one_where_the_treatment_is_better_whatever_direction_and_load(
-    rate: float | None,
-) -> None:
+def test_speed_up_is_above_one_where_the_treatment_is_better(rate: float | None) -> None:
     plan = plan_content(slo={"e2e_s": 0.25})
     for arm in plan["arms"]:
         arm["usd_per_hour"] = 36.0
@@ -193,9 +191,7 @@ def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, o
     [("e1-mid", 0.595), ("e4-k1", 1.254), ("e4-k3", 1.024)],
     ids=["k = 7", "k = 1", "k = 3"],
 )
-def test_an_explanation_of_a_recorded_run_adds_up_to_what_its_servers_counted(
-    name: str, speed_up: float, tmp_path: Path
-) -> None:
+def test_an_explanation_adds_up_to_what_servers_counted(name: str, speed_up: float, tmp_path: Path) -> None:
     """Pauses there are skewed: medians would give 0.66, 1.31 and 1.13."""
     (said,) = summarise(recorded_run(name, tmp_path))["explanations"]
     assert said["predicted_speed_up"] == pytest.approx(said["pooled_speed_up"])
@@ -265,9 +261,7 @@ ARMS = (
     ("change", "loads"),
     [({}, 2), ({"also_changes": ["another kernel"]}, 0), ({"also_changes": []}, 0), ({"speculative_tokens": 3}, 0)]
 )  # fmt: skip
-def test_the_scheduler_and_drafting_add_up_to_the_step_where_a_plain_arm_shares_it(
-    change: dict[str, Any], loads: int
-) -> None:
+def test_scheduler_and_drafting_add_up_to_the_step(change: dict[str, Any], loads: int) -> None:
     steps = {("same", "a", 4): 1.1, ("same", "b", 4): 1.1, ("drafted", "a", 4): 1.2, ("drafted", "b", 4): 1.3}
     steps |= {("drafted", "c", 4): 9.0, ("same", "a", 8): 1.2, ("drafted", "a", 8): 1.4}
     rows = [
@@ -342,9 +336,7 @@ def test_near_ties_no_more_frequent_than_the_baselines_own_are_no_warning() -> N
 
 
 @pytest.mark.parametrize(("answer_s", "per_s"), [(1.0, 2.0), (3.0, 0.5)])
-def test_an_arm_that_does_not_keep_up_delivers_what_it_answers_and_the_summary_says_so(
-    answer_s: float, per_s: float
-) -> None:
+def test_an_arm_that_does_not_keep_up_delivers_what_it_answers(answer_s: float, per_s: float) -> None:
     """Two requests a second, of which one queue answers as many, or one every two seconds: each waits longer."""
     count, at_a_rate = 20, {"concurrency": None, "rate_per_s": 2.0, "block": 1}
     waits = [max(0.0, number * (1 / per_s - 0.5)) for number in range(count)]

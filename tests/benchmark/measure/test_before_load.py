@@ -13,10 +13,9 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal, sense
 from benchmark.measure.sense import QUESTIONS, Answer
-from tests.benchmark.conftest import WritePlan
+from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
 
-Captured = pytest.CaptureFixture[str]
 RIGHT = {one.text: f"The answer is **{one.accepted[0].title()}**." for one in QUESTIONS}
 LOOP = "Paris is the capital. " * 8
 
@@ -156,7 +155,7 @@ def test_it_is_skipped_with_one_line_that_says_why(
     assert summary(out)["sense"] is None
 
 
-def test_a_question_without_an_answer_is_not_answered_rightly(
+def test_a_question_without_an_answer_is_wrong(
     checked: Callable[..., int], endpoint: Endpoint, out: Path
 ) -> None:
     assert checked("--arm", f"steady={endpoint.url('500')}") in (0, 1)
@@ -209,9 +208,7 @@ ANSWERS: list[tuple[str, tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("text", "accepted", "judgement"), ANSWERS)
-def test_an_answer_is_judged_by_what_it_holds_and_how_it_is_written(
-    text: str, accepted: tuple[str, ...], judgement: str
-) -> None:
+def test_an_answer_is_judged_by_what_it_holds(text: str, accepted: tuple[str, ...], judgement: str) -> None:
     assert answer(text, accepted=accepted).judgement == judgement
 
 

@@ -17,7 +17,7 @@ from benchmark.__main__ import main
 from benchmark.measure import divergence, journal, questions
 from benchmark.measure.divergence import DUMMY, MARGIN_NATS, NONE_GIVEN, NOT_GREEDY
 from benchmark.measure.progress import Progress
-from tests.benchmark.conftest import plan_content
+from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.writers import END, SURE, WORDS, Writer, Writers
 
 AT = 6
@@ -28,7 +28,6 @@ RAW = [{"id": "one", "class": "raw", "at_s": 0.0, "prompt": "Beginning 0"}]
 NEAR = {AT: {" the": -0.9, " a": -1.1, **SURE}}
 FAR = {AT: {" the": -0.6, " a": -0.6 - MARGIN_NATS - 0.01, **SURE}}
 
-Captured = pytest.CaptureFixture[str]
 Start = Callable[..., Writers]
 
 
@@ -74,9 +73,7 @@ def case(out: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("prompts", [CHAT, RAW], ids=["chat", "completions"])
 @pytest.mark.parametrize(("top", "verdict"), [(NEAR, "near-tie"), (FAR, "fault")], ids=["near", "far"])
-def test_two_tokens_that_are_about_as_likely_are_a_near_tie_and_others_a_fault(
-    start: Start, out: Path, prompts: Any, top: Any, verdict: str
-) -> None:
+def test_about_as_likely_is_a_near_tie(start: Start, out: Path, prompts: Any, top: Any, verdict: str) -> None:
     assert run(start(Writer(top=top)), out, prompts=prompts) == 0
     assert case(out) == (verdict, "")
     again = [] if verdict == "near-tie" else [0]
@@ -182,9 +179,7 @@ HOSTILE: dict[str, Writer] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_answer_costs_one_line_and_nothing_of_the_run(
-    start: Start, out: Path, name: str, capsys: Captured
-) -> None:
+def test_a_hostile_answer_costs_the_run_nothing(start: Start, out: Path, name: str, capsys: Captured) -> None:
     server = start(HOSTILE[name])
     assert run(server, out) == 0
     records = (out / "requests.jsonl").read_bytes()
@@ -268,9 +263,7 @@ DAMAGED = (
 )
 
 
-def test_everything_is_made_again_from_the_two_raw_files_without_their_damaged_lines(
-    start: Start, out: Path
-) -> None:
+def test_everything_is_made_again_from_the_two_raw_files(start: Start, out: Path) -> None:
     run(start(Writer(top=FAR, second=OTHER)), out, rounds=3)
     path, before = out / "divergence.jsonl", told(out)
     path.write_bytes(b"\n".join((*DAMAGED, path.read_bytes())))
@@ -293,7 +286,7 @@ def test_five_tokens_that_are_really_as_likely_are_not_taken_for_dummies() -> No
     assert divergence.unreal([sure, sure._replace(top={" the": -0.1, " a": -4.1})]) == ""
 
 
-def test_log_probabilities_of_tokens_that_spell_the_api_key_are_not_kept(
+def test_tokens_that_spell_the_api_key_are_lost(
     start: Start, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "".join(WORDS[1:4]).strip()

@@ -15,7 +15,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
-from tests.benchmark.conftest import STEADY, Run, WritePlan
+from tests.benchmark.conftest import STEADY, Captured, Run, WritePlan
 from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing
 from tests.benchmark.measure.test_run import lose, measured, nothing_is_lost_or_there_twice, sets, summary
 from tests.conftest import ROOT
@@ -35,7 +35,7 @@ PATIENCE_S = 120
 ONE_PROMPT = [{"id": "one", "class": "chat", "at_s": 0.0, "messages": [{"role": "user", "content": "One?"}]}]
 
 
-def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
+def test_each_fault_is_a_named_error_and_each_oddity_an_answer(
     endpoint: Endpoint, run: Run, out: Path
 ) -> None:
     """In a replay, which asks each prompt once."""
@@ -92,9 +92,7 @@ def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
     assert summary(out)["run"]["complete"] is True
 
 
-def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
-    run: Run, out: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_stops_when_too_many_fail(run: Run, out: Path, endpoint: Endpoint, capsys: Captured) -> None:
     assert run(f"--arm spec={endpoint.url('500')} --requests 24 --max-error-rate 0.2") == 1
     printed = capsys.readouterr()
     assert "spec: 8 of 8 requests failed, more than --max-error-rate 0.2" in printed.err
@@ -104,7 +102,7 @@ def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
     assert "http_500" in printed.out
 
 
-def test_a_server_that_asks_for_a_pause_gets_it_and_the_request_counts_as_failed(
+def test_a_server_gets_the_pause_it_asks(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmark.measure.client._LONGEST_PAUSE_S", 0.3)

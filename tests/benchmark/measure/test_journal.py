@@ -15,9 +15,7 @@ from benchmark.plan import Load
 from tests.benchmark.records import answered, block, failed, raw_run, store
 
 
-def test_records_come_back_as_they_were_written_and_half_a_line_of_a_killed_process_is_cut_off(
-    tmp_path: Path,
-) -> None:
+def test_records_come_back_as_written_and_half_a_line_is_cut_off(tmp_path: Path) -> None:
     written = raw_run(answered(pair=0, text="grün 🙂"), failed(pair=1))
     with Journal(tmp_path) as book:
         assert not exists(tmp_path)
@@ -87,9 +85,7 @@ def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
     ],
     ids=str,
 )
-def test_a_held_run_is_complete_when_every_block_is_there_and_its_first_cell_once_more(
-    changes: dict[str, Any], sets: int
-) -> None:
+def test_a_held_run_is_complete_when_every_block_is_there(changes: dict[str, Any], sets: int) -> None:
     whole = held_run(**changes)
     assert len(whole.blocks) == 2 * sets
     planned, complete = extent(whole)

@@ -19,7 +19,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.measure.schedule import asked_as, measured_turns, replay, warmup_turns
 from benchmark.plan import Load, Plan, from_dict
-from tests.benchmark.conftest import STEADY, Run, plan_content
+from tests.benchmark.conftest import STEADY, Captured, Run, plan_content
 from tests.benchmark.endpoint import MODEL, Endpoint, Seen, served
 from tests.benchmark.measure.test_run import lose, measured, summary
 from tests.benchmark.records import answered
@@ -97,9 +97,7 @@ def test_each_arm_meets_the_arrivals_of_the_file_in_their_order(tmp_path: Path) 
     assert {record.nonce for record in found["plain"]} <= keys[0] & keys[1]
 
 
-def test_a_late_client_adds_to_the_times_that_it_measures(
-    run: Run, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_client_adds_to_its_times(run: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From when a request was to be sent, not from when the client came to it."""
 
     def slow(*args: Any) -> bytes:
@@ -111,9 +109,7 @@ def test_a_late_client_adds_to_the_times_that_it_measures(
     assert all(one["ttft_s"] >= 0.05 + STEADY.first_s for one in measured(out))
 
 
-def test_a_turn_waits_for_the_last_answer_and_both_arms_are_asked_the_same(
-    run: Run, out: Path, endpoint: Endpoint
-) -> None:
+def test_a_turn_waits_for_the_last_answer_alike_in_both_arms(run: Run, out: Path, endpoint: Endpoint) -> None:
     endpoint.arms["spec"] = replace(endpoint.arms["spec"], word="other")
     talk = [*TALK, line("fourth", conversation="talk", **RECORDED)]
     assert run("--warmup 0", **asked(talk)) == 0
@@ -139,9 +135,7 @@ def test_a_turn_waits_for_the_last_answer_and_both_arms_are_asked_the_same(
         assert thought_s >= 0.03 - 0.001, "it thinks"
 
 
-def test_conversations_without_times_are_held_so_many_at_once(
-    run: Run, out: Path, endpoint: Endpoint
-) -> None:
+def test_conversations_without_times_are_held_n_at_once(run: Run, out: Path, endpoint: Endpoint) -> None:
     talks = [line(f"{talk}-{turn}", conversation=talk) for talk in "abcdef" for turn in range(3)]
     assert run("--warmup 0", **asked(talks)) == 0
     steady = [one for one in endpoint.seen if one.arm == "steady"]
@@ -150,9 +144,7 @@ def test_conversations_without_times_are_held_so_many_at_once(
     assert {r.concurrency for r in journal.read(out).requests} == {2}
 
 
-def test_an_interrupted_replay_goes_on_with_the_answers_that_it_had(
-    run: Run, out: Path, endpoint: Endpoint
-) -> None:
+def test_an_interrupted_replay_goes_on_with_its_answers(run: Run, out: Path, endpoint: Endpoint) -> None:
     talk = [line(f"t{turn}", 0.0 if turn == 0 else None, conversation="talk") for turn in range(4)]
     assert run("--warmup 0", **asked(talk)) == 0
     whole = {arm: sorted(content_of(one) for one in endpoint.seen if one.arm == arm) for arm in endpoint.arms}
@@ -175,9 +167,7 @@ def test_no_turn_follows_an_answer_that_never_came(run: Run, out: Path, endpoint
     assert len(endpoint.seen) == 1
 
 
-def test_report_page_and_prediction_say_that_texts_were_made_up(
-    run: Run, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_page_and_prediction_name_made_up_texts(run: Run, out: Path, capsys: Captured) -> None:
     lines = [one | {"made_up": number > 1} for number, one in enumerate(ARRIVALS)]
     assert run("--warmup 0", **asked(lines)) == 0
     said = "6 of 8 prompts have made-up texts with the lengths of recorded ones"

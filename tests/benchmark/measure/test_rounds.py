@@ -14,7 +14,7 @@ from benchmark.measure import journal
 from benchmark.measure.endpoints import counters_in
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import REPEATED
-from tests.benchmark.conftest import Run
+from tests.benchmark.conftest import Captured, Run
 from tests.benchmark.endpoint import Endpoint, Timing
 from tests.benchmark.measure.test_run import summary, together
 
@@ -44,9 +44,7 @@ def carried_out(run: Run, out: Path) -> CarriedOut:
     return carried_out
 
 
-def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
-    carried_out: CarriedOut, out: Path, endpoint: Endpoint
-) -> None:
+def test_rounds_are_begun_until_time_is_over(carried_out: CarriedOut, out: Path, endpoint: Endpoint) -> None:
     raw = carried_out("--duration 3s")
     in_rounds = [block for block in raw.blocks if block.round != REPEATED]
     last = in_rounds[-1].round
@@ -72,9 +70,7 @@ def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
     assert summary(out)["run"]["complete"] is True
 
 
-def test_the_first_cell_is_measured_once_more_at_the_end_behind_all_rounds(
-    carried_out: CarriedOut, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_cell_is_measured_once_more_at_the_end(carried_out: CarriedOut, capsys: Captured) -> None:
     raw = carried_out("--rounds 2 --concurrency 2,1")
     places = [(block.round, block.concurrency) for block in raw.blocks if block.arm == "spec"]
     assert places == [(1, 2)] * 4 + [(1, 1)] * 4 + [(2, 2)] * 4 + [(2, 1)] * 4 + [(REPEATED, 2)] * 2
@@ -127,9 +123,7 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
     assert any(later.began < earlier.ended for earlier, later in pairwise(steady)), "requests overlap"
 
 
-def test_arms_are_loaded_at_once_with_forced_lengths_only_when_asked(
-    carried_out: CarriedOut, endpoint: Endpoint
-) -> None:
+def test_arms_are_loaded_at_once_only_when_asked(carried_out: CarriedOut, endpoint: Endpoint) -> None:
     raw = carried_out("--simultaneous --ignore-eos")
     asked = {arm: [seen for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
     assert any(together(one, other) for one in asked["steady"] for other in asked["spec"])
@@ -153,7 +147,7 @@ def test_a_block_records_the_servers_counters_around_it(carried_out: CarriedOut,
 
 
 def test_a_client_that_comes_late_is_warned_of(
-    carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr("benchmark.measure.progress.LATE_S", -1.0)
     assert all(0 <= block.client_lag_s < 5 for block in carried_out().blocks)

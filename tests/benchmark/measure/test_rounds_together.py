@@ -13,6 +13,7 @@ from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun, read
 from tests.benchmark.analyse.test_decision import BETTER, run_of, two_batches
+from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 
 
@@ -34,7 +35,7 @@ ALONE = tuple([name] for pair in PAIRS for name in pair)
 
 @pytest.mark.parametrize("rounds", [PAIRS, ALONE], ids=["in pairs", "one by one"])
 def test_arms_of_different_rounds_are_compared_and_reported_as_if_they_had_been_in_one(
-    tmp_path: Path, rounds: tuple[list[str], ...], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, rounds: tuple[list[str], ...], capsys: Captured
 ) -> None:
     raw = two_batches(BETTER)
     together = read(stored(raw, tmp_path, *rounds))
@@ -53,9 +54,7 @@ def test_arms_of_different_rounds_are_compared_and_reported_as_if_they_had_been_
     assert not (tmp_path / "requests.jsonl").exists()
 
 
-def test_of_an_arm_in_several_rounds_the_first_counts_and_the_tenth_comes_after_the_second(
-    tmp_path: Path,
-) -> None:
+def test_of_an_arm_in_several_rounds_the_first_counts_and_10_is_after_2(tmp_path: Path) -> None:
     names = [f"spec-k{k}" for k in range(2, 12)]
     raw = run_of({name: {"a": 2.0} for name in names})
     found = read(stored(raw, tmp_path, *(["plain", name] for name in names)))

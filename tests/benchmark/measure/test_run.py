@@ -13,10 +13,8 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.cell_size import SETS, SETS_A_START
 from benchmark.measure.journal import Journal
-from tests.benchmark.conftest import SPEC, Run
+from tests.benchmark.conftest import SPEC, Captured, Run
 from tests.benchmark.endpoint import Endpoint, Seen
-
-Captured = pytest.CaptureFixture[str]
 
 
 def lose(out: Path, requests: int) -> None:
@@ -77,7 +75,7 @@ def together(one: Seen, other: Seen) -> bool:
     return one.began < other.ended and other.began < one.ended
 
 
-def test_a_run_ends_in_raw_records_and_what_comes_from_them_alone(
+def test_a_run_ends_in_raw_records_and_more(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
     for arm, timing in endpoint.arms.items():
@@ -107,9 +105,7 @@ def test_a_run_ends_in_raw_records_and_what_comes_from_them_alone(
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_arms_get_the_same_requests_and_never_at_the_same_time(
-    run: Run, out: Path, endpoint: Endpoint
-) -> None:
+def test_arms_get_the_same_requests_but_never_together(run: Run, out: Path, endpoint: Endpoint) -> None:
     run("--warmup 0")
     asked = {arm: [seen for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
     bodies = [[json.dumps(seen.body) for seen in of_arm] for of_arm in asked.values()]
@@ -126,9 +122,7 @@ def test_arms_get_the_same_requests_and_never_at_the_same_time(
 
 
 @pytest.mark.parametrize("lost", [5, 20])
-def test_the_same_command_measures_sets_that_were_cut_short_again_and_no_other(
-    run: Run, out: Path, endpoint: Endpoint, lost: int
-) -> None:
+def test_the_same_command_goes_on_with_cut_sets(run: Run, out: Path, endpoint: Endpoint, lost: int) -> None:
     run()
     whole = sets(out)
     lose(out, lost)
@@ -153,9 +147,7 @@ def test_the_same_command_measures_sets_that_were_cut_short_again_and_no_other(
 
 
 @pytest.mark.slow
-def test_servers_are_warmed_up_with_as_many_requests_at_once_as_a_rate_keeps_under_way(
-    run: Run, out: Path, endpoint: Endpoint
-) -> None:
+def test_servers_are_warmed_up_with_what_a_rate_keeps_busy(run: Run, out: Path, endpoint: Endpoint) -> None:
     endpoint.arms["spec"] = replace(endpoint.arms["spec"], first_s=0.3)
     assert run("--rate 40 --classes raw --requests 8 --warmup 4") == 0
     warm = [one for one in lines(out) if one["kind"] == "request" and one["phase"] == "warmup"]
@@ -165,9 +157,7 @@ def test_servers_are_warmed_up_with_as_many_requests_at_once_as_a_rate_keeps_und
     assert {one["arm"] for one in largest} == {"steady", "spec"}, "the arms alike"
 
 
-def test_a_run_measured_by_another_version_of_the_client_is_not_continued_and_stays_readable(
-    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
-) -> None:
+def test_another_clients_run_is_only_read(run: Run, out: Path, endpoint: Endpoint, capsys: Captured) -> None:
     assert run("--classes raw") == 0
     lose(out, 5)
     opening, *rest = lines(out)
@@ -186,9 +176,7 @@ def test_a_run_measured_by_another_version_of_the_client_is_not_continued_and_st
 
 
 @pytest.mark.slow
-def test_a_cell_has_at_most_the_minutes_that_it_is_given_and_says_how_long_is_left(
-    run: Run, out: Path, capsys: Captured
-) -> None:
+def test_a_cell_has_its_minutes_and_says_how_long_is_left(run: Run, out: Path, capsys: Captured) -> None:
     for number, minutes in enumerate((0.4, 0.02)):  # of the first, a block has three seconds
         assert run(f"--classes raw --requests 200 --out {out / str(number)}", cell_minutes=minutes) == 0
     many, few = (len(measured(out / str(number))) for number in (0, 1))
@@ -206,7 +194,7 @@ def test_a_cell_has_at_most_the_minutes_that_it_is_given_and_says_how_long_is_le
     assert left[0] > left[11]
 
 
-def test_a_folder_takes_one_plan_of_one_provenance_from_one_writer_at_a_time(
+def test_a_folder_takes_one_plan_of_one_writer(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
     out.write_text("")
@@ -247,9 +235,7 @@ def test_a_run_is_read_again_whatever_the_clock_says(
 
 
 @pytest.mark.parametrize("wrong", ["address", "model"])
-def test_an_arm_that_cannot_answer_ends_the_run_before_it_begins(
-    run: Run, out: Path, capsys: Captured, wrong: str
-) -> None:
+def test_an_arm_that_cannot_answer_ends_the_run(run: Run, out: Path, capsys: Captured, wrong: str) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"

@@ -93,9 +93,7 @@ def test_two_arms_take_turns_in_abba_order_and_each_of_three_comes_first_and_las
 
 
 @pytest.mark.parametrize(("requests", "size"), [(1, 16), (64, 16), (65, 17), (640, 160)])
-def test_a_cell_has_four_blocks_an_arm_each_with_its_share_and_at_least_four_waves(
-    requests: int, size: int
-) -> None:
+def test_a_cell_has_four_blocks_an_arm_each_with_at_least_four_waves(requests: int, size: int) -> None:
     made = plan(requests=requests, concurrency=[4])
     assert set_sizes(made, Load(concurrency=4)) == [size] * SETS
     assert size >= ANSWERS_A_BLOCK * 4
@@ -105,9 +103,7 @@ def test_a_cell_has_four_blocks_an_arm_each_with_its_share_and_at_least_four_wav
         assert sum(len(counted(block)) for block in own) >= requests
 
 
-def test_a_cell_goes_on_with_the_prompts_of_the_block_before_and_a_second_round_with_those_of_the_first() -> (
-    None
-):
+def test_a_block_and_a_round_go_on_with_the_prompts_after_those_before() -> None:
     made = plan(requests=5, concurrency=[1], prompts=plan_content()["prompts"][:6])
     prompts = [pair.prompt.id for round_ in (1, 2) for pair in of_arm(measured_blocks(made, round_), "a")]
     assert len(prompts) == 2 * SETS * ANSWERS_A_BLOCK
@@ -167,9 +163,7 @@ def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_an
     ],
     ids=str,
 )
-def test_the_warm_up_is_at_least_the_largest_load(
-    changes: dict[str, Any], requests: int, at_once: int
-) -> None:
+def test_the_warm_up_has_the_largest_load(changes: dict[str, Any], requests: int, at_once: int) -> None:
     for (block,) in warmup_turns(plan(**changes), 1):
         assert (len(block.pairs), block.load.concurrency) == (requests, at_once)
 
@@ -184,9 +178,7 @@ def test_arrivals_at_a_rate_come_by_chance_in_four_blocks_none_faster_than_the_r
         assert all(pair.gap_s for pair in (*counted(block, more=9), *beside(block))), "also beside them"
 
 
-def test_cells_of_a_search_take_a_quarter_of_all_classes_together_and_begin_with_another_arm_each_time() -> (
-    None
-):
+def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time() -> None:
     made = plan(concurrency=[], requests=48, search={"low": 1, "high": 64})
     assert [made.cell(Load(concurrency=level)).requests for level in (1, 12, 64)] == [12] * 3
     cell = made.cell(Load(concurrency=1))
@@ -201,9 +193,7 @@ def test_cells_of_a_search_take_a_quarter_of_all_classes_together_and_begin_with
 
 @pytest.mark.parametrize("searched", [True, False])
 @pytest.mark.parametrize("load", [Load(concurrency=2), Load(rate_per_s=2.0)], ids=str)
-def test_the_repeated_first_cell_asks_the_same_prompts_anew_at_the_same_times(
-    load: Load, searched: bool
-) -> None:
+def test_the_repeated_first_cell_asks_the_same_anew_at_the_same_times(load: Load, searched: bool) -> None:
     five = plan_content()["prompts"][:5]  # the repeated round would begin with another
     if searched:
         search = {"low": 1, "high": 4, "by": "rate" if load.rate_per_s else "concurrency"}

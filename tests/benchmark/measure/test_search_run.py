@@ -24,7 +24,7 @@ from benchmark.measure.records import REPEATED
 from benchmark.measure.stream import Output
 from benchmark.plan import from_dict
 from tests.benchmark.analyse.searches import DRAFTING, PLAIN
-from tests.benchmark.conftest import plan_content
+from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lose
 
@@ -109,7 +109,7 @@ def address(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Search:
+def search(tmp_path: Path, capsys: Captured) -> Search:
     """What the summary and the printed lines say of a run with these options."""
 
     def search(content: dict[str, Any], *options: str) -> tuple[dict[str, Any], str]:
@@ -131,9 +131,7 @@ def of_all_classes(found: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in found["crossovers"] if one["class"] is None)
 
 
-def test_a_search_ends_with_its_budget_and_goes_on_to_its_crossing_with_a_larger_one(
-    address: str, search: Search, tmp_path: Path
-) -> None:
+def test_a_search_ends_with_its_budget_and_goes_on(address: str, search: Search, tmp_path: Path) -> None:
     content = plan(address, ("plain", "crosses"), 16, warmup=0)
     found, said = search(content, "--search", "4:64", "--search-budget", "cells=2,minutes=30")
     assert (found["search"]["cells"], found["search"]["budget_spent"]) == (2, True)
@@ -178,9 +176,7 @@ def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address:
     assert "the smallest load has 8" in said
 
 
-def test_servers_that_answer_nothing_are_told_so_and_not_asked_again(
-    address: str, search: Search, tmp_path: Path
-) -> None:
+def test_servers_that_answer_nothing_are_asked_once(address: str, search: Search, tmp_path: Path) -> None:
     content = plan(address, ("dead", "breaks"), 8, warmup=0)
     content["arms"][1]["url"] = f"{address}/dead/v1".replace("127.0.0.1", "localhost")  # else it is A/A
     found, said = search(content, "--search", "2:8", "--objective", "tpot_s=0.03")

@@ -13,13 +13,12 @@ from benchmark.measure import journal
 from benchmark.measure.journal import extent
 from benchmark.measure.records import REPEATED
 from benchmark.measure.rounds import earlier
-from tests.benchmark.conftest import SPEC, STEADY, Run
+from tests.benchmark.conftest import SPEC, STEADY, Captured, Run
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lines, lose
 
 ARMS = ("steady", "spec")
 COUNTER = "vllm:generation_tokens_total"
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +96,7 @@ def test_a_second_part_begins_only_when_both_servers_were_started_again(
     assert "start 2 of 2: all servers were started again" in said
 
 
-def test_a_run_that_was_stopped_between_two_starts_waits_for_the_second_as_well(
+def test_a_run_stopped_between_starts_waits(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
     servers = Servers(endpoint, SAYS["both"])

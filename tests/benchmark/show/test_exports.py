@@ -77,9 +77,7 @@ def test_one_answer_and_two_failures_have_llmperfs_keys_in_its_order_then_ours(t
     assert {name: summary[f"results_{name}"] for name in results} == results
 
 
-def test_warm_up_is_in_no_file_and_names_that_no_folder_can_have_stay_apart_and_inside(
-    tmp_path: Path,
-) -> None:
+def test_warm_up_is_in_no_file_and_odd_names_stay_apart_and_inside(tmp_path: Path) -> None:
     assert write_llmperf(raw_run(answered(phase="warmup")), tmp_path) == []
     classes = ("a/b", "a b", "..")
     records = [answered("spec", i, class_=class_) for i, class_ in enumerate(classes)]

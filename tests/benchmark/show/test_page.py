@@ -109,7 +109,7 @@ SECTIONS = {
 }
 
 
-def test_a_page_says_its_answer_first_and_holds_what_its_run_has_and_no_more(
+def test_a_page_says_its_answer_first_and_then_its_run(
     pages: dict[str, str], runs: dict[str, RawRun]
 ) -> None:
     for case, content in pages.items():
@@ -144,9 +144,7 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
         assert not re.search(r"@import|url\(|src:", style)
 
 
-def test_references_have_targets_headings_are_in_order_and_figures_are_told_in_words(
-    pages: dict[str, str],
-) -> None:
+def test_references_have_targets_and_figures_are_told_in_words(pages: dict[str, str]) -> None:
     for case, content in pages.items():
         parts = Parts(content)
         ids = parts.values("id")
@@ -188,9 +186,7 @@ def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_
     assert "half ? a pair" in path.read_text(encoding="utf-8")
 
 
-def test_a_search_says_up_to_which_load_it_pays_and_shows_what_each_arm_delivers(
-    pages: dict[str, str], summaries: Summaries
-) -> None:
+def test_a_search_shows_up_to_which_load_it_pays(pages: dict[str, str], summaries: Summaries) -> None:
     summary, content = summaries["search"], pages["search"]
     (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', content)
     assert bold.startswith("qwen-sd-crowded pays up to ")
@@ -216,9 +212,7 @@ def test_a_search_says_up_to_which_load_it_pays_and_shows_what_each_arm_delivers
     assert "output tokens/s of an arm" in figure(made(searched(("json",), arms=free)), "frontier")
 
 
-def test_the_first_picture_of_a_search_is_the_speed_up_against_the_load_at_its_place(
-    pages: dict[str, str], summaries: Summaries
-) -> None:
+def test_a_search_shows_the_speed_up_against_load_first(pages: dict[str, str], summaries: Summaries) -> None:
     content, drawn = pages["search"], figure(pages["search"], "over-load")
     order = [content.index(part) for part in (drawn, "Speed-up by class, 1 at a time</h2>", "<table")]
     assert order == sorted(order)
@@ -268,9 +262,7 @@ def test_an_axis_has_round_ticks_within_its_ends_and_one_of_ratios_holds_1_and_e
     assert "1×" in [text for _, text in axis.ticks]
 
 
-def test_rows_of_the_answer_are_the_decision_and_why_is_tokens_against_the_cost_of_a_step(
-    summaries: Summaries,
-) -> None:
+def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(summaries: Summaries) -> None:
     at = decide(summaries["reference"]).at
     axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
     found, explained = answer(at, axis), step_costs(at)
@@ -314,7 +306,7 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
         assert "<b>bread" not in render(nonsense, summary), "what a server wrote is text"
 
 
-def test_a_bar_that_passes_the_mark_beside_the_verdict_slower_is_cautioned(
+def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
     runs: dict[str, RawRun], summaries: Summaries
 ) -> None:
     summary = copy.deepcopy(dict(summaries["reference"]))

@@ -93,9 +93,7 @@ def test_promtool_finds_nothing_wrong() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_read_over_http_during_a_run_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus_page, "LAST_LOOK_S", 0.01)
     page, lines, read = Page(clock=lambda: WALL + 1), list[str](), list[str]()
     store(emulated(raw_run(answered("spec"))), tmp_path)

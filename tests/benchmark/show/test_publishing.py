@@ -33,6 +33,7 @@ from benchmark.show.publishing import (
     parcels,
     upload,
 )
+from tests.benchmark.conftest import Captured
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
 
 NAMESPACE, REGION = "Benchmark/Test", "us-east-2"
@@ -60,8 +61,8 @@ def statistics(url: str, namespace: str, name: str, arm: str = "spec") -> dict[s
     return dict(point)
 
 
-def test_what_is_published_can_be_read_back_and_says_its_price(
-    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_is_published_is_read_back_with_its_price(
+    moto_url: str, tmp_path: Path, capsys: Captured
 ) -> None:
     spec = [answered("spec", i, chunk_s=(0.1, 0.145, 0.19), chunk_tokens=(1, 4, 2)) for i in range(3)]
     folder = store(raw_run(*spec, failed("spec", 3)), tmp_path)
@@ -173,9 +174,7 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
 @pytest.mark.parametrize(
     ("load", "told"), [((2, None), "2"), ((None, 2.5), "2.5/s"), ((None, None), "replay")]
 )
-def test_each_datum_has_the_registrys_unit_and_dimensions(
-    load: tuple[int | None, float | None], told: str
-) -> None:
+def test_each_datum_has_its_unit_and_dimensions(load: tuple[int | None, float | None], told: str) -> None:
     request = replace(answered(), concurrency=load[0], rate_per_s=load[1], class_="Erklärung")
     (parcel,) = parcels(raw_run().plan, [request])
     units = {(metric.cloudwatch_name, metric.cloudwatch_unit) for metric in PUBLISHED}
@@ -211,7 +210,7 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
     moto_url: str,
     tmp_path: Path,
     refusals: list[int],
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     codes: list[int],
     attempts: int,
     code: int,
@@ -234,7 +233,7 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
 
 
 def test_a_full_disk_and_an_emulated_run_are_one_line_that_says_what_it_means(
-    moto_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    moto_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     real, made_up = (
         store(raw, tmp_path / name)
@@ -292,9 +291,7 @@ def test_each_request_of_a_run_that_is_on_is_published_once_and_the_end_is_said(
     assert first["Unit"] == "Count"
 
 
-def test_a_run_without_a_request_counts_as_on_after_the_grace_and_what_must_not_be_published_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_run_without_a_request_is_on_after_the_grace_and_another_is_refused(tmp_path: Path) -> None:
     client, times = FakeCloudWatch(), iter([0.0, 0.0, 1.0, GRACE_S, GRACE_S + 60])
     holds(tmp_path, 0)
     followed(tmp_path, client, Minutes(nothing, nothing, nothing), clock=lambda: next(times))
@@ -315,9 +312,7 @@ def s3(moto_url: str) -> Iterator[Any]:
     client.delete_bucket(Bucket="results")
 
 
-def test_what_publish_copies_arrives_under_the_prefix_and_the_run_and_the_ledger_stays(
-    s3: Any, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_copies_arrive_and_the_ledger_stays(s3: Any, moto_url: str, tmp_path: Path, capsys: Captured) -> None:
     folder = store(raw_run(answered()), tmp_path)
     names = ("requests.jsonl", "report.html", "cells.csv", "llmperf/spec/chat-c2/M_9_13_summary.json")
     for name in names[1:]:
@@ -349,7 +344,7 @@ def test_what_publish_copies_arrives_under_the_prefix_and_the_run_and_the_ledger
     ],
 )
 def test_options_that_cannot_work_are_refused(
-    words: str, told: str, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, told: str, moto_url: str, tmp_path: Path, capsys: Captured
 ) -> None:
     folder = store(raw_run(answered()), tmp_path)
     assert main(["publish", str(folder), *words.split(), "--endpoint-url", moto_url]) == 2

@@ -10,6 +10,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal
 from benchmark.plan import load
+from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, failed, raw_run, store
 
 FILES = {
@@ -33,9 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return store(raw_run(*pairs, warmup, failed(pair=7)), tmp_path)
 
 
-def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_same(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_everything_is_made_from_the_raw_file_each_time_the_same(folder: Path, capsys: Captured) -> None:
     made = []
     for _ in range(2):
         assert main(["report", str(folder)]) == 1  # the plan's other class has no answer
@@ -57,9 +56,7 @@ def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_sam
 
 
 @pytest.mark.parametrize("name", ["summary.json", "cells.csv", "report.html"])
-def test_a_full_disk_is_one_line_and_keeps_the_data(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_full_disk_is_one_line_and_keeps_the_data(folder: Path, capsys: Captured, name: str) -> None:
     before = (folder / "requests.jsonl").read_bytes()
     (folder / f"{name}.part").symlink_to("/dev/full")
     assert main(["report", str(folder)]) == 3

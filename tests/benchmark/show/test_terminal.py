@@ -118,9 +118,7 @@ def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
     assert bursts in " ".join(text.split())
 
 
-def test_of_many_warnings_the_first_are_in_the_short_report_and_another_engine_is_among_them(
-    summaries: Summaries,
-) -> None:
+def test_of_many_warnings_the_first_and_another_engine_are_in_the_short_report(summaries: Summaries) -> None:
     odd = {"path": "async_mode", "baseline": True, "this": False}
     engines = {"qwen-sd-vllm": {"compared": True, "declared": 3, "undeclared": [odd]}}
     summary = {**summaries["reference"], "engines": engines}

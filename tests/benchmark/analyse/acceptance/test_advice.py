@@ -20,6 +20,7 @@ from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun, read
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
+from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
@@ -59,9 +60,7 @@ def test_one_run_at_the_largest_window_tells_of_every_smaller_one(engine: Proces
 
 
 @pytest.mark.parametrize("fixed_s", [0.0, 0.3 * PLAIN_S, 0.5 * PLAIN_S])
-def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart_and_a_second_one_does(
-    fixed_s: float,
-) -> None:
+def test_one_timed_window_names_those_it_cannot_tell_apart_and_a_second_decides(fixed_s: float) -> None:
     """A step line through one point: with a fixed part in it the true best window is another, and it is among those named."""
     engine = replace(UPSTREAM, conditional=(0.6, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2), fixed_s=fixed_s, narrow_k=1)
     best, found = max(range(1, 8), key=engine.measured_speed_up), cell(engine.run())
@@ -132,9 +131,7 @@ def measured_in(name: str, folder: Path) -> float:
     return float(next(row["ratio"] for row in rows if row["metric"] == "tpot_s"))
 
 
-def test_one_window_of_a_convex_engine_spans_what_its_smaller_ones_were_measured_to_give(
-    tmp_path: Path,
-) -> None:
+def test_one_window_of_a_convex_engine_spans_what_smaller_ones_were_measured_to_give(tmp_path: Path) -> None:
     # One H200: the first draft costs 5 ms, the next two 9 to 10 each, later ones 10 to 11.
     found = cell(recorded_run("e1-mid", tmp_path))
     rows = {row["k"]: row for row in found["by_k"]}
@@ -170,9 +167,7 @@ def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how:
     assert all_three["recommended_k"] == 1
 
 
-def test_what_cannot_be_used_of_another_run_or_needs_a_word_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_of_another_run_is_named(tmp_path: Path, capsys: Captured) -> None:
     run = recorded_run("e1-mid", tmp_path)
     (note,) = advise(run, AdviceOptions(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
     assert note == "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
@@ -301,16 +296,12 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
     ],
     ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"]
 )  # fmt: skip
-def test_what_cannot_be_advised_is_refused_in_one_line(
-    run: RawRun, wishes: AdviceOptions, message: str
-) -> None:
+def test_what_cannot_be_advised_is_refused(run: RawRun, wishes: AdviceOptions, message: str) -> None:
     with pytest.raises(ResultsError, match=message):
         advise(run, wishes)
 
 
-def test_the_verb_predicts_from_a_run_and_from_its_summary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_predicts_from_a_run_and_from_its_summary(tmp_path: Path, capsys: Captured) -> None:
     store(FUSED.run(), tmp_path)
     assert main(["advise", str(tmp_path), "--k-max", "5", "--mix", "chat=1"]) == 0
     shown = capsys.readouterr().out
@@ -339,9 +330,7 @@ def test_the_verb_predicts_from_a_run_and_from_its_summary(
         ("--acceptance nowhere.json --step-times 0=1,7=2", "nowhere.json: No such file"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_do_not_go_together_are_refused(arguments: str, message: str, capsys: Captured) -> None:
     assert main(["advise", *arguments.split()]) == 2
     assert message in capsys.readouterr().err
 
