@@ -107,8 +107,10 @@ def test_a_terminal_sees_what_is_waited_for_and_the_predicted_rest(shown: Shown)
 def test_a_plain_terminal_and_a_pipe_get_plain_lines(
     shown: Shown, say: Say, four_checks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    assert shown(lambda: main(["preflight"])) == _PLAIN
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert shown(lambda: main(["preflight"])) == _PLAIN
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert say("preflight")[2] == _PLAIN
 
