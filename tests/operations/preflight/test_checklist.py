@@ -49,15 +49,10 @@ BLOCK = {
     "TotalInstanceCount": 1,
     "EndDate": ENDS,
 }
-STACK = {
-    "StackName": "qwen3-32b-cluster",
-    "StackStatusReason": "The following resource(s) failed: [Group]. ",
-    "CreationTime": START,
-}
-IMAGES = [
-    f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}"
-    for kind, date in (("neuron", "20260625"), ("standard", "20260714"))
-]
+REASON = {"StackStatusReason": "The following resource(s) failed: [Group]. "}
+STACK = {"StackName": "qwen3-32b-cluster", "CreationTime": START, **REASON}
+RELEASES = ("neuron-1.35-v20260625", "standard-1.35-v20260714")
+IMAGES = [f"amazon-eks-node-al2023-x86_64-{release}" for release in RELEASES]
 Check = Callable[[Experiment, Aws], Finding]
 Told = tuple[Any, ...]
 """Service, operation, answers."""
@@ -238,12 +233,12 @@ def test_an_image_is_asked_for_as_a_kubelet_would(registry: str, monkeypatch: py
     assert (there.state, "sha256:abc" in there.said()) == (State.FINE, True)
     for absent in ("neuron/vllm:2.0", "neuron/vllm:1.0@sha256:00", "neuron/vllm"):
         assert "no such image" in found(absent).said(), "a digest counts for more than a tag, `latest` is one"
-    for image, why in {
+    strange = dict.fromkeys(("foreign/none:1.0", "foreign/file:1.0"), "names no http address")
+    strange |= {
         "broken/vllm:1.0": "the registry answers HTTP 503",
-        "foreign/none:1.0": "names no http address",
-        "foreign/file:1.0": "names no http address",
         "foreign/endless:1.0": "longer than 1 MiB",
-    }.items():
+    }
+    for image, why in strange.items():
         with pytest.raises(Outside, match=why):
             found(image)
     with pytest.raises(Outside, match="does not answer"):

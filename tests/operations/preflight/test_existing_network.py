@@ -34,12 +34,8 @@ class Built:
         for subnet in self.subnets.values():
             self.ec2.associate_route_table(RouteTableId=self.table, SubnetId=subnet)
         self.route(NatGatewayId=self.nat())
-        self.ec2.create_vpc_endpoint(
-            VpcEndpointType="Gateway",
-            VpcId=self.vpc,
-            ServiceName="com.amazonaws.us-east-2.s3",
-            RouteTableIds=[self.table],
-        )
+        gateway: dict[str, Any] = {"VpcEndpointType": "Gateway", "RouteTableIds": [self.table]}
+        self.ec2.create_vpc_endpoint(VpcId=self.vpc, ServiceName="com.amazonaws.us-east-2.s3", **gateway)
 
     def subnet(self, zone: str, network: str, vpc: str = "") -> str:
         made = self.ec2.create_subnet(VpcId=vpc or self.vpc, CidrBlock=network, AvailabilityZone=zone)

@@ -22,7 +22,7 @@ from operations.cloud.clock import moment, stamp
 from operations.running import state
 from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
-from operations.running.steps import carry_out, remaining, steps
+from operations.running.steps import carry_out, steps
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clock import START
@@ -200,19 +200,6 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
     assert sorted(path.name for path in driver.out.rglob("*.json")) == names
     measured = [key for key in driver.world.stored("results") if key.endswith("summary.json")]
     assert len(measured) == 1  # no round was measured twice
-
-
-def test_only_what_can_vanish_is_made_sure_of_again(experiment: Experiment) -> None:
-    everything = steps(experiment)
-    names = [step.name for step in everything]
-
-    def left(*done: str) -> list[str]:
-        return [step.name for step in remaining(everything, done)]
-
-    assert left("weights", "arguments", "nodes", "verify") == ["nodes", *names[4:]]
-    until = names[: names.index("benchmark-1")]
-    assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
-    assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
 
 
 def test_a_run_whose_process_is_gone_elsewhere_is_taken_up_when_its_lease_is_over(

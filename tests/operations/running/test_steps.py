@@ -200,14 +200,20 @@ def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_basel
         assert not (out / "engines" / f"{own}.json").exists()
 
 
-def test_answers_follow_each_benchmark_and_without_questions_nobody_is_asked(swept: Driver) -> None:
+def test_answers_follow_each_benchmark_and_only_what_can_vanish_is_made_sure_of_again(swept: Driver) -> None:
     experiment = swept.world.experiment
     names = [step.name for step in steps(experiment)]
     rounds = [f"{name}-{number}" for number in (1, 2, 3) for name in ("arms", "benchmark", "quality")]
     assert [name for name in names if name[-1].isdigit()] == rounds
-    done = tuple(names[: names.index("quality-2")])
-    left = [step.name for step in remaining(steps(experiment), done)]
-    assert left[:3] == ["nodes", "arms-2", "quality-2"]
+
+    def left(*done: str) -> list[str]:
+        return [step.name for step in remaining(steps(experiment), done)]
+
+    assert left("weights", "arguments", "nodes", "verify") == ["nodes", *names[4:]]
+    for step in ("benchmark-1", "quality-2"):
+        at = names.index(step)
+        assert left(*names[:at]) == ["nodes", f"arms-{step[-1]}", *names[at:]]
+    assert left(*names[:-1]) == ["report"], "nodes are not started again to make a report"
     with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm.*; run ./trnspec render"):
         restrict(experiment, {"initContainers": [{"name": "check-qwen-vllm"}]}, experiment.arms)
     silent = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
