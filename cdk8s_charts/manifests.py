@@ -85,14 +85,13 @@ def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> lis
     for name in sorted(values.keys() - PLACEHOLDERS.keys()):
         raise Misuse(f"{name} is not a placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
     return [
-        {key: inner if _is_text_of_user(item, key) else filled(inner, values) for key, inner in item.items()}
+        # Data of a ConfigMap is the user's prompts, in which `${HOME}` means itself.
+        {
+            key: inner if (item["kind"], key) == ("ConfigMap", "data") else filled(inner, values)
+            for key, inner in item.items()
+        }
         for item in objects
     ]
-
-
-def _is_text_of_user(item: Mapping[str, Any], key: str) -> bool:
-    """Data of a ConfigMap is the user's prompts, in which `${HOME}` means itself."""
-    return item["kind"] == "ConfigMap" and key == "data"
 
 
 def names_in(value: Any) -> set[str]:

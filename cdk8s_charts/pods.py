@@ -268,13 +268,8 @@ def hold_devices(spec: PodSpec, holder: Container, experiment: Experiment, arm: 
         return
     for part in ("requests", "limits"):
         resources[part][EXTENDED_RESOURCE] = str(arm.serving.devices)
-    if needs_neighbours(arm):
+    if arm.serving.devices < arm.instance.devices:  # all devices of a node need no choice
         spec["schedulerName"] = SCHEDULER
-
-
-def needs_neighbours(arm: Arm) -> bool:
-    """Whether the scheduler extension decides which devices an arm gets: all devices of a node need no choice."""
-    return arm.serving.devices < arm.instance.devices
 
 
 STORES = {"checkpoints": vllm_command.CHECKPOINTS_MOUNT, "artifacts": vllm_command.ARTIFACTS_MOUNT}

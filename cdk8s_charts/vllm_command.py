@@ -275,8 +275,7 @@ def _acceptance(arm: Arm) -> dict[str, Any]:
 
 _NXDI_FILES = ("neuron_config.json", "model.pt")
 """What NxD Inference leaves beside the sharded weights; without them it would compile without saying so. The names in the
-native
-plugin's cache are hashes of graphs, so there the marker alone tells."""
+native plugin's cache are hashes of graphs, so there the marker alone tells."""
 _QUIET = {"enable_log_requests": False}
 _DIALECTS = {
     "nxdi-v0": Dialect(

@@ -1,7 +1,7 @@
 """Weights and compiled artifacts between Hugging Face, S3 and local disks; runs in the Jobs of the cluster.
 
 Everything here is safe to repeat: a file that exists with the same size and hash is left alone, and a marker is
-written last, so that a folder with a marker is whole. Imports nothing else of this project: images hold it alone.
+written last, so that a folder with a marker is whole.
 """
 
 MARKER = "COMPLETE"

@@ -231,19 +231,16 @@ def benchmark_cron_job(
         follow["ports"] = [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}]
     body["initContainers"] = [restore, keep, follow, *before, run]
     pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
-    return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
+    # Far above what a run can take: every answer of full length at the slowest, an hour for the rest and for each further
+    # start of the servers, 2 h at least.
+    answer_s = experiment.longest_answer * SLOWEST_TPOT_S
+    longest_s = loading_s(experiment, experiment.served_arms, answer_s=answer_s, worst=True)
+    deadline_s = max(7200, int(longest_s) + 3600 * experiment.benchmark.starts)
+    return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=deadline_s)
 
 
 def _results(experiment: Experiment) -> str:
     return f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/"
-
-
-def _deadline_s(experiment: Experiment) -> int:
-    """Far above what a run can take: every answer of full length at the slowest, an hour for the rest and for each further start
-    of the servers, 2 h at least."""
-    answer_s = experiment.longest_answer * SLOWEST_TPOT_S
-    longest_s = loading_s(experiment, experiment.served_arms, answer_s=answer_s, worst=True)
-    return max(7200, int(longest_s) + 3600 * experiment.benchmark.starts)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
@@ -307,9 +304,9 @@ def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
     for volume, path in (("results", RESULTS), ("tmp", "/tmp")):
         pods.add_volume(body, volume, path, *checks, writable=True, emptyDir={"sizeLimit": "2Gi"})
     pods.mount(upload, "results", RESULTS)
-    return measuring_cron_job(
-        experiment, naming.LMEVAL_NAME, body, deadline_s=_quality_deadline_s(experiment)
-    )
+    # Every answer of full length at 0.2 s a token, and an hour.
+    deadline_s = int(quality_s(experiment, token_s=SLOWEST_TPOT_S)) + 3600
+    return measuring_cron_job(experiment, naming.LMEVAL_NAME, body, deadline_s=deadline_s)
 
 
 def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
@@ -328,10 +325,7 @@ def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
         "tokenized_requests": False,
         "tokenizer_backend": "none",
     }
-    generation: dict[str, Any] = {
-        "temperature": 0,
-        "max_gen_toks": quality_tokens(arm),
-    }
+    generation: dict[str, Any] = {"temperature": 0, "max_gen_toks": quality_tokens(arm)}
     if chat and arm.target.model.can_think:
         generation["chat_template_kwargs"] = {"enable_thinking": settings.thinking}
     shots = _SHOTS if arm.serving.max_model_len >= _ROOM_FOR_SHOTS else 0
@@ -358,8 +352,3 @@ def _quality_check(experiment: Experiment, arm: Arm) -> pods.Container:
     )
     check["env"] += api_key(experiment, "OPENAI_API_KEY")
     return check
-
-
-def _quality_deadline_s(experiment: Experiment) -> int:
-    """Every answer of full length at 0.2 s a token, and an hour."""
-    return int(quality_s(experiment, token_s=SLOWEST_TPOT_S)) + 3600

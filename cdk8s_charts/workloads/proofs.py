@@ -185,14 +185,9 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
     return config_map(experiment, name, data, naming.labels(experiment, _ARGUMENTS, "offline"))
 
 
-def _arms(experiment: Experiment) -> list[Arm]:
-    """A batch arm is proved by its own Job."""
-    return [arm for arm in experiment.served_arms if arm.serving.devices]
-
-
 def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The program and its CronJobs; neither where no arm stands on devices."""
-    proofs = {proof_name(experiment, arm): arm for arm in _arms(experiment)}
+    """The program and its CronJobs; neither where no arm is served from devices. A batch arm is proved by its own Job."""
+    proofs = {proof_name(experiment, arm): arm for arm in experiment.served_arms if arm.serving.devices}
     if not proofs:
         return []
     program = config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT})

@@ -1,19 +1,121 @@
-"""Fetching and compiling: who does it, where, released by whom, and that a repetition is harmless."""
+"""Fetching and compiling: who does it, where, that a repetition is harmless; scripts as a shell runs them."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cdk8s_charts.parity import options
-from cdk8s_charts.workloads.artifact_jobs import fetching_job
+from cdk8s_charts.pods import marker_check
+from cdk8s_charts.workloads.artifact_jobs import compiling_job, fetching_job
 from experiment import Experiment
+from experiment.catalogue.runtimes import RUNTIMES
+from experiment.compilation import artifact_key
+from experiment.description import as_text
 from experiment.naming import ARTIFACT_KEY
+from store import MARKER, artifact
 from store.__main__ import door
 from tests.cdk8s_charts.objects import Case, Object, Pod, committed, named, pods_of
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
+
+FILES = (artifact.CONFIGURATION, "model.pt")
+WEIGHTS = ("target", "draft")
+Done = subprocess.CompletedProcess[str]
+
+
+def _run(command: list[str]) -> Done:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _check(reference: Experiment, folder: Path) -> Done:
+    shell, flag, script, name, _artifact, key, files, *weights = marker_check(reference.arms[1])["command"]
+    assert len(weights) == len(WEIGHTS)
+    assert files.split() == list(FILES)
+    paths = [str(folder / weight) for weight in WEIGHTS]
+    return _run([shell, flag, script, name, str(folder / "artifact"), key, files, *paths])
+
+
+@pytest.mark.parametrize(
+    ("damaged", "text", "words"),
+    [
+        (f"artifact/{MARKER}", None, "missing or unfinished"),
+        (
+            f"artifact/{MARKER}",
+            artifact.marker_of("0123456789abcdef"),
+            'made for {"key": "0123456789abcdef"}',
+        ),
+        (f"artifact/{MARKER}", "", "was made for ;"),
+        *((f"artifact/{name}", None, f"{name} is missing although marked complete") for name in FILES),
+        *((f"{name}/{MARKER}", None, "needs weights that are missing or unfinished") for name in WEIGHTS),
+    ],
+)
+def test_all_but_complete_weights_and_the_arms_own_artifact_end_the_pod_with_one_line(
+    reference: Experiment, tmp_path: Path, damaged: str, text: str | None, words: str
+) -> None:
+    key = artifact_key(reference.arms[1])
+    for name in ("artifact", *WEIGHTS):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MARKER).write_text('{"files": []}\n')
+    for name in FILES:
+        (tmp_path / "artifact" / name).write_text("x")
+    (tmp_path / "artifact" / MARKER).write_text(artifact.marker_of(key))
+    done = _check(reference, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / damaged).unlink()
+    if text is not None:
+        (tmp_path / damaged).write_text(text)
+    done = _check(reference, tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert key in line
+
+
+def test_a_compilation_begins_afresh_leaves_files_that_the_copy_may_read_and_is_not_repeated(
+    reference: Experiment, tmp_path: Path
+) -> None:
+    container = Pod(compiling_job(reference, reference.arms[1])).container("compile")
+    shell, flag, script, name, path, *_ = container["command"]
+    script, path = (text.replace("/scratch", str(tmp_path)) for text in (script, path))
+
+    def compiled(command: str) -> Done:
+        return _run([shell, flag, script, name, path, "/bin/sh", "-c", command])
+
+    folder = tmp_path / "artifacts" / artifact_key(reference.arms[1])
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_text("half of an earlier one")
+    inner = folder / "inner"
+    done = compiled(f"ls {folder}; umask 077; mkdir {inner}; touch {inner}/graph.neff")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert inner.stat().st_mode & 0o050 == 0o050
+    assert (inner / "graph.neff").stat().st_mode & 0o040
+    assert compiled("false").returncode == 1
+    (tmp_path / "already-complete").touch()
+    assert compiled("false").returncode == 0
+
+
+def test_a_digest_in_the_catalogue_is_what_every_pod_of_the_image_runs_and_what_the_artifact_is_named_after(
+    reference: Experiment,
+) -> None:
+    """One place: a digest from elsewhere would make what runs another thing than the manifests that were reviewed."""
+    known = RUNTIMES["nxdi-vllm-0.9.1"]
+    image = f"{known.image}@sha256:{'0' * 64}"
+    runtime = replace(known, image=image)
+    pinned = replace(reference, arms=tuple(replace(arm, runtime=runtime) for arm in reference.arms))
+    text, before = (json.dumps(rendered(one)) for one in (pinned, reference))
+    assert text.count(image) == before.count(known.image) == text.count(known.image)
+    for arm, unpinned in zip(pinned.arms, reference.arms, strict=True):
+        assert artifact_key(arm) in text
+        assert artifact_key(unpinned) in before
+        assert artifact_key(unpinned) not in text
+    assert "digest of" in as_text(reference)
+    assert "digest of" not in as_text(pinned)
 
 
 def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(reference: Experiment) -> None:
