@@ -37,24 +37,7 @@ KEY = "arn:aws:kms:us-east-2:111122223333:key/0a1b2c3d-0000-4000-8000-0000000000
 DESTINATION = "arn:aws:logs:us-east-2:444455556666:destination:central"
 RESERVATION = "cr-0123456789abcdef0"
 TEAM = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
-DEPLOYED = {
-    "opened": TEAM.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"}),
-    "rented": Lasting(workloads="gitops"),
-    "small": Lasting(),
-    "within": Lasting(
-        admins=(ADMIN,),
-        build_images="codebuild",
-        kms_key=KEY,
-        log_days=365,
-        log_destination=DESTINATION,
-        tags={"cost-center": "4711"},
-    ),
-    "joined": TEAM,
-    "beside": TEAM,
-    "sharing": TEAM,
-    "later": Lasting(admins=(SECOND_ADMIN, ADMIN)),
-}
-"""With which settings each variant is deployed."""
+Variants = dict[str, tuple[Experiment, Lasting]]
 
 
 @pytest.fixture(scope="session")
@@ -69,10 +52,12 @@ def changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
 
 
 @pytest.fixture(scope="session")
-def opened(experiment: Experiment) -> Experiment:
-    """The reference with nodes to start, room for two, a public endpoint, AWS reached inside the network."""
+def variants(experiment: Experiment) -> Variants:
+    """What is deployed beside the reference, and with which settings."""
+    found: Variants = {}
+    # Nodes to start, room for two, a public endpoint, AWS reached inside the network.
     settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
-    return changed(
+    opened = changed(
         replace(experiment, benchmark=settings),
         "opened",
         admin_cidrs=("203.0.113.7/32",),
@@ -81,12 +66,9 @@ def opened(experiment: Experiment) -> Experiment:
         kubernetes="1.36",
         network=Network(nat_gateways=2, interface_endpoints=True),
     )
-
-
-@pytest.fixture(scope="session")
-def rented(experiment: Experiment) -> Experiment:
-    """The same on a capacity block in the second zone, devices by the device plugin, weights from another
-    bucket, an arm promoted that scales."""
+    mailed = TEAM.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"})
+    found["opened"] = opened, mailed
+    # A capacity block in the second zone, the device plugin, weights from another bucket, an arm promoted that scales.
     block = Capacity(
         kind="capacity-block",
         reservation_id=RESERVATION,
@@ -98,14 +80,29 @@ def rented(experiment: Experiment) -> Experiment:
     target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     promoted = replace(experiment, arms=arms, serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2))
-    return changed(promoted, "rented", off_at_utc="23:45", capacity=block)
-
-
-@pytest.fixture(scope="session")
-def later(experiment: Experiment) -> Experiment:
-    """The reference, changed under what is deployed: another first zone, a reservation there, and whatever else may
-    move."""
-    return changed(
+    rented = changed(promoted, "rented", off_at_utc="23:45", capacity=block)
+    found["rented"] = rented, Lasting(workloads="gitops")
+    # The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin.
+    found["small"] = load(ROOT / "experiments" / "llama-medusa-batch.yaml"), Lasting()
+    # In an existing VPC of an account that has wishes, with a subnet in the zone that would be the third.
+    subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
+    network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
+    within = changed(experiment, "within", network=network, availability_zones=tuple(subnets))
+    wishes: dict[str, Any] = {
+        "kms_key": KEY,
+        "log_days": 365,
+        "log_destination": DESTINATION,
+        "tags": {"cost-center": "4711"},
+    }
+    found["within"] = within, Lasting(admins=(ADMIN,), build_images="codebuild", **wishes)
+    # In an existing cluster that has nothing; in it again, when it has nearly everything; and on the nodes of the first.
+    joined = changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
+    there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
+    beside = changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"))
+    sharing = changed(joined, "sharing", nodes_of="joined")
+    found |= {one.name: (one, TEAM) for one in (joined, beside, sharing)}
+    # What may become of the reference: another first zone, a reservation there, and whatever else may move.
+    later = changed(
         experiment,
         experiment.name,
         kubernetes="1.36",
@@ -117,43 +114,12 @@ def later(experiment: Experiment) -> Experiment:
         network=Network(nat_gateways=3, interface_endpoints=True),
         off_at_utc="05:00",
     )
+    found["later"] = later, Lasting(admins=(SECOND_ADMIN, ADMIN))
+    return found
 
 
 @pytest.fixture(scope="session")
-def within(experiment: Experiment) -> Experiment:
-    """The reference in an existing VPC of an account that has wishes, with a subnet in the zone that would be the third."""
-    subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
-    network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
-    return changed(experiment, "within", network=network, availability_zones=tuple(subnets))
-
-
-@pytest.fixture(scope="session")
-def joined(within: Experiment) -> Experiment:
-    """The reference in an existing cluster that has nothing of what it needs."""
-    return changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
-
-
-@pytest.fixture(scope="session")
-def beside(joined: Experiment) -> Experiment:
-    """Another in the same cluster, which has nearly everything by now, on Trn2 nodes of its own."""
-    there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
-    return changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"))
-
-
-@pytest.fixture(scope="session")
-def sharing(joined: Experiment) -> Experiment:
-    """A third, on the nodes of the first."""
-    return changed(joined, "sharing", nodes_of="joined")
-
-
-@pytest.fixture(scope="session")
-def small() -> Experiment:
-    """The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin."""
-    return load(ROOT / "experiments" / "llama-medusa-batch.yaml")
-
-
-@pytest.fixture(scope="session")
-def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]:
+def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
         app = app_of(configure({}), outdir=outdir, validation=False)
@@ -163,8 +129,7 @@ def _synthesized(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Rules]]
         from infra.deployment import add_stacks
         from infra.nag import Rules
 
-        for name, lasting in DEPLOYED.items():
-            one = request.getfixturevalue(name)
+        for name, (one, lasting) in variants.items():
             add_stacks(cdk.Stage(app, name), experiment=one, files=render(one), lasting=lasting)
         rules = Rules(app)
         cdk.Validations.of(app).add_plugins(rules)
@@ -186,10 +151,10 @@ def rules(_synthesized: tuple[Path, Rules]) -> Rules:
 
 
 @pytest.fixture(scope="session")
-def made(assembly: Path) -> Deployments:
+def made(assembly: Path, variants: Variants) -> Deployments:
     """What the experiments deploy."""
-    variants = {name: Deployment.read(assembly / f"assembly-{name}") for name in DEPLOYED}
-    return Deployments(reference=Deployment.read(assembly), **variants)
+    found = {name: Deployment.read(assembly / f"assembly-{name}") for name in variants}
+    return Deployments(reference=Deployment.read(assembly), **found)
 
 
 @pytest.fixture(scope="session")

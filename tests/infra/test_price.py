@@ -9,6 +9,7 @@ import pytest
 
 from experiment import Experiment
 from experiment.cost import idle, running
+from tests.infra.conftest import Variants
 from tests.infra.templates import Deployment, Deployments, resolved
 
 
@@ -81,8 +82,10 @@ def metrics_of_alarms(alarms: list[dict[str, Any]]) -> int:
 
 
 @pytest.mark.parametrize("name", Deployments._fields)
-def test_what_bills_is_what_is_counted(name: str, made: Deployments, request: pytest.FixtureRequest) -> None:
-    experiment: Experiment = request.getfixturevalue("experiment" if name == "reference" else name)
+def test_what_bills_is_what_is_counted(
+    name: str, made: Deployments, variants: Variants, experiment: Experiment
+) -> None:
+    experiment = variants[name][0] if name in variants else experiment
     wanted = deployed(getattr(made, name))
     if name == "within":  # a key of the account's own, which is none of ours to pay for
         assert wanted.get("KMS key") is None

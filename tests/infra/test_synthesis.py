@@ -266,22 +266,17 @@ def test_cloudformation_validation_has_no_finding_and_two_synths_give_the_same_b
     assert ours == others
 
 
-UNACKNOWLEDGED = """
-import sys
-from infra.stacks import cluster
-cluster.acknowledge = lambda *_: None
-sys.argv = ["app.py"]
-exec(open("app.py", encoding="utf-8").read())
-"""
-
-
 @pytest.mark.slow
 def test_a_finding_of_cdk_nag_that_nobody_acknowledged_fails_the_synth_with_its_rule_and_its_place(
     tmp_path: Path,
 ) -> None:
     """Of `cdk synth`, as a user runs it, and of the app alone; `cdk synth --no-validation` leaves it out."""
     app = tmp_path / "app.py"
-    app.write_text(UNACKNOWLEDGED, encoding="utf-8")
+    lines = (
+        "import sys; from infra.stacks import cluster; cluster.acknowledge = lambda *_: None",
+        'sys.argv = ["app.py"]; exec(open("app.py", encoding="utf-8").read())',
+    )
+    app.write_text("\n".join(lines), encoding="utf-8")
     python = [sys.executable, str(app)]
     cdk = [str(ROOT / "node_modules/.bin/cdk"), "synth", "--quiet", "--no-notices", "--app", " ".join(python)]
     # Inside pytest the CDK would raise the report instead of printing it.

@@ -10,6 +10,7 @@ from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
 from experiment.model import SearchedLoad, Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
+from tests.infra.conftest import Variants
 from tests.infra.templates import Deployments, resolved
 
 SCHEDULER_METRICS = {
@@ -62,7 +63,8 @@ def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
     assert (nodes.namespace, nodes.name) == ("ContainerInsights", "cluster_node_count")
 
 
-def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(opened: Experiment) -> None:
+def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(variants: Variants) -> None:
+    opened, _ = variants["opened"]
     concurrency = (1, 2, 4, 8)
     many = replace(opened, benchmark=opened.benchmark.model_copy(update={"concurrency": concurrency}))
     slow = [one for one in alarms(many) if isinstance(one, MetricAlarm) and "p99-tpot" in one.name]

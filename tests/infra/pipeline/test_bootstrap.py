@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.infra.pipeline.iam import Request, allows, committed, filled_in, temp
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
 
 Context = dict[str, str | None]
+Statements = list[dict[str, Any]]
 DELIVERY = "999988887777"
 """The pipeline's account."""
 IAM = f"arn:aws:iam::{ACCOUNT}"
@@ -42,20 +44,16 @@ def statements(name: str) -> list[dict[str, Any]]:
     return committed(BOOTSTRAP, name, PipelineAccount=DELIVERY)
 
 
-def deployer(action: str, resource: str, **context: str | None) -> bool:
-    """Whether CloudFormation may, with the execution policy inside the boundary."""
-    asked = Request(action, resource, _known(EXECUTOR, context))
-    return allows(asked, statements("Execution"), boundary=statements("Boundary"))
+def may(principal: str, policy: Statements, action: str, resource: str, **context: str | None) -> bool:
+    """Whether a principal may, with this policy inside the boundary."""
+    known = {"aws:PrincipalArn": principal, **{key.replace("__", ":"): one for key, one in context.items()}}
+    return allows(Request(action, resource, known), policy, boundary=statements("Boundary"))
 
 
-def made_role(action: str, resource: str, **context: str | None) -> bool:
-    """Whether a role that a stack made may, were its own policy to allow everything."""
-    asked = Request(action, resource, _known(OWN, context))
-    return allows(asked, EVERYTHING, boundary=statements("Boundary"))
-
-
-def _known(principal: str, context: Context) -> Context:
-    return {"aws:PrincipalArn": principal, **{key.replace("__", ":"): one for key, one in context.items()}}
+deployer = partial(may, EXECUTOR, statements("Execution"))
+"""CloudFormation, with the execution policy."""
+made_role = partial(may, OWN, EVERYTHING)
+"""A role that a stack made, were its own policy to allow everything."""
 
 
 PLACES = {
@@ -226,17 +224,14 @@ def test_the_role_that_deletes_empty_stacks_can_do_that_to_stacks_of_experiments
     (policy,) = role["Policies"]
     stacks = f"arn:aws:cloudformation:us-east-2:{ACCOUNT}:stack"
 
-    def may(action: str, resource: str) -> bool:
-        own = policy["PolicyDocument"]["Statement"]
-        return allows(Request(action, resource), own, boundary=statements("Boundary"))
-
+    clearing = partial(may, "x", policy["PolicyDocument"]["Statement"])
     for action in ("cloudformation:DescribeStacks", "cloudformation:DeleteStack"):
-        assert may(action, f"{stacks}/qwen3-32b-network/0a1b")
-        assert not may(action, f"{stacks}/CDKToolkit/0a1b")
-        assert not may(action, f"{stacks}/speculation-policies/0a1b")
+        assert clearing(action, f"{stacks}/qwen3-32b-network/0a1b")
+        assert not clearing(action, f"{stacks}/CDKToolkit/0a1b")
+        assert not clearing(action, f"{stacks}/speculation-policies/0a1b")
     for action in ("CreateChangeSet", "ExecuteChangeSet", "UpdateStack", "UpdateTerminationProtection"):
-        assert not may(f"cloudformation:{action}", f"{stacks}/qwen3-32b-network/0a1b")
-    assert not may("s3:DeleteObject", "arn:aws:s3:::qwen3-32b-results/x")
+        assert not clearing(f"cloudformation:{action}", f"{stacks}/qwen3-32b-network/0a1b")
+    assert not clearing("s3:DeleteObject", "arn:aws:s3:::qwen3-32b-results/x")
     assert role["PermissionsBoundary"] == BOUNDARY_ARN
     (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trusted["Principal"] == {"AWS": f"arn:aws:iam::{DELIVERY}:root"}

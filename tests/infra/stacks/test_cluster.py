@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 
 from cdk8s_charts.render import render
-from experiment import Experiment
 from experiment.catalogue.node_images import NODE_IMAGES
 from infra.pins import ADDON_VERSIONS
 from infra.stacks.software import AFTER_NODES, BEFORE_NODES
-from tests.infra.conftest import ADMIN, PIPELINE
+from tests.infra.conftest import ADMIN, PIPELINE, Variants
 from tests.infra.templates import Deployment, Deployments, resolved
 
 
@@ -26,7 +25,7 @@ def test_secrets_have_the_clusters_own_key_and_logs_a_group_that_exists_before(m
 
 
 def test_only_named_principals_enter_and_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
-    made: Deployments, opened: Experiment
+    made: Deployments, variants: Variants
 ) -> None:
     assert made.reference.resources("AWS::EKS::AccessEntry", "cluster") == []
     entries = made.opened.properties("AWS::EKS::AccessEntry", "cluster")
@@ -36,7 +35,7 @@ def test_only_named_principals_enter_and_the_pipeline_sees_nodes_and_devices_bey
     assert resolved(admin["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
     assert resolved(pipeline["PolicyArn"]).endswith("/AmazonEKSEditPolicy")
     assert pipeline["AccessScope"] == {"Type": "namespace", "Namespaces": ["opened"]}
-    objects = [one for file in render(opened) for one in file.objects]
+    objects = [one for file in render(variants["opened"][0]) for one in file.objects]
     (binding,) = (one for one in objects if one["kind"] == "ClusterRoleBinding")
     (role,) = (one for one in objects if one["kind"] == "ClusterRole")
     assert given[PIPELINE][1] == [one["name"] for one in binding["subjects"]]

@@ -17,7 +17,7 @@ from infra.deployment_file import Lasting
 from infra.stacks.software import AFTER_NODES, BEFORE_NODES
 from infra.stacks.workloads import WorkloadsStack
 from infra.synthesis import cdk_app
-from tests.infra.conftest import PIPELINE
+from tests.infra.conftest import PIPELINE, Variants
 from tests.infra.templates import STACKS, Deployment, Deployments, Properties, json_of, resolved
 
 RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
@@ -37,9 +37,9 @@ def _labels(*deployments: Deployment) -> list[dict[str, str]]:
 
 
 def test_in_a_vpc_that_exists_everything_is_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(
-    made: Deployments, within: Experiment, assembly: Path
+    made: Deployments, variants: Variants, assembly: Path
 ) -> None:
-    network, found = within.cluster.network, made.within
+    network, found = variants["within"][0].cluster.network, made.within
     assert {*found.templates} == {*STACKS} - {"network"}
     types = {one.type for one in found.resources() if one.type.startswith("AWS::EC2::")}
     assert types == {*RULES, "AWS::EC2::SecurityGroup", "AWS::EC2::LaunchTemplate"}
@@ -57,9 +57,9 @@ def test_in_a_vpc_that_exists_everything_is_in_its_named_subnets_and_nothing_of_
 
 
 def test_what_is_made_in_the_cluster_names_it_and_changes_nothing_of_it(
-    made: Deployments, joined: Experiment
+    made: Deployments, variants: Variants
 ) -> None:
-    found, group = made.joined, joined.cluster.security_group
+    found, group = made.joined, variants["joined"][0].cluster.security_group
     assert {*found.templates} == {*STACKS} - {"network", "cluster"}
     there = [one for kind in OF_CLUSTER for one in found.properties(f"AWS::EKS::{kind}")]
     assert len(there) > 10
@@ -117,12 +117,12 @@ def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(made: D
 
 
 def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_ours_rights_in_it(
-    beside: Experiment, tmp_path: Path
+    variants: Variants, tmp_path: Path
 ) -> None:
     app, gitops = cdk_app({}, outdir=str(tmp_path), validation=False), Lasting(workloads="gitops")
-    stack = WorkloadsStack(
-        app, experiment=beside, lasting=gitops, files=render(beside), cluster=None, made=None
-    )
+    beside, _ = variants["beside"]
+    files = render(beside)
+    stack = WorkloadsStack(app, experiment=beside, lasting=gitops, files=files, cluster=None, made=None)
     made = Template.from_stack(stack).to_json()
     assert {one["Type"] for one in made["Resources"].values()} == {"AWS::CloudFormation::WaitConditionHandle"}
     assert made["Outputs"]
@@ -140,7 +140,7 @@ def _values(value: Any, key: str) -> set[str]:
 
 
 def test_pods_find_the_nodes_of_their_own_experiment_and_those_of_another_where_they_are_the_same(
-    made: Deployments, joined: Experiment, sharing: Experiment, experiment: Experiment
+    made: Deployments, variants: Variants, experiment: Experiment
 ) -> None:
     roles = {labels[NODE_ROLE_LABEL] for labels in _labels(made.joined, made.beside)}
     assert roles == {"joined-neuron", "joined-system", "beside-neuron"}
@@ -150,7 +150,8 @@ def test_pods_find_the_nodes_of_their_own_experiment_and_those_of_another_where_
         (made.sharing, {"joined-neuron", "joined-system"}),
     ):
         assert _values(_objects(found), NODE_ROLE_LABEL) == wanted
-    assert neuron_nodegroup(sharing) == neuron_nodegroup(joined) != neuron_nodegroup(experiment)
+    first, third = (neuron_nodegroup(variants[name][0]) for name in ("joined", "sharing"))
+    assert first == third != neuron_nodegroup(experiment)
 
 
 def test_names_of_experiments_in_one_cluster_do_not_collide(made: Deployments) -> None:

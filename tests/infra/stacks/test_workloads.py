@@ -15,6 +15,7 @@ from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, output_of, tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.stacks.images import IMAGES, Image, images_in
+from tests.infra.conftest import Variants
 from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, Resource, resolved
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
@@ -50,7 +51,7 @@ def _of_codebuild(deployment: Deployment) -> dict[str, Resource]:
 
 
 def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
-    made: Deployments, experiment: Experiment, opened: Experiment
+    made: Deployments, experiment: Experiment, variants: Variants
 ) -> None:
     images = _of_codebuild(made.opened)
     tags = {name: found.properties["Tag"] for name, found in images.items()}
@@ -58,7 +59,7 @@ def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
     by_docker = _built_by_docker(made.reference)
     for found, example, values in (
         (made.reference, experiment, with_tags(by_docker)),
-        (made.opened, opened, built),
+        (made.opened, variants["opened"][0], built),
     ):
         files = render(example)
         filled = dict.fromkeys(PLACEHOLDERS, "") | values | {"AWS_ACCOUNT": ACCOUNT}
