@@ -80,10 +80,8 @@ def test_a_run_whose_arms_were_lowered_under_load_fails_and_can_be_gone_on_with(
 
 
 def test_a_run_whose_arms_are_lowered_while_they_load_does_not_wait_for_them(driver: Driver) -> None:
-    begun = driver.clock.now()
-    _lower(
-        driver, lambda _: all(one["spec"]["replicas"] for one in driver.world.api.of("deployments")), job=""
-    )
+    begun, arms = driver.clock.now(), driver.world.api.of("deployments")
+    _lower(driver, lambda _: all(arm["spec"]["replicas"] for arm in arms), job="")
     assert "has 0 replicas, and this run set 1" in driver.line()
     assert "stopped at arms-1" in driver.said[-1]
     assert (driver.clock.now() - begun).total_seconds() < 1800

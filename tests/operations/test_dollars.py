@@ -69,6 +69,7 @@ def test_a_mixture_lies_between_the_ceiling_and_what_cannot_pay(
 
 def test_step_times_beside_the_arms_own_leave_a_range_and_none_are_guessed(reference: Experiment) -> None:
     steps = measured({0: 0.0126, 3: 0.02}, 7)
+    assert steps.origin == "step times as given; k = 7 was not timed, so a range"
     assert steps.fast.step_s(7) == pytest.approx(0.02)
     assert steps.likely.step_s(7) == pytest.approx(0.0126 + 7 / 3 * 0.0074)
     assert steps.slow.step_s(7) == pytest.approx(0.0126 + (7 / 3) ** 2 * 0.0074), (

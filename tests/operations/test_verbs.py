@@ -339,12 +339,12 @@ def test_an_edited_file_is_named_and_nothing_is_written(say: Say, out: Path) -> 
 
 
 def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(say: Say, world: World, out: Path) -> None:
-    told: list[tuple[dict[str, str] | None, str]] = [
-        (None, "stack qwen3-32b-workloads: none in account 123456789012, us-east-2; run ./trnspec deploy"),
+    absent = "stack qwen3-32b-workloads: none in account 123456789012, us-east-2; run ./trnspec deploy"
+    for outputs, line in (
+        (None, absent),
         ({}, "has no output BenchmarkImageAddress, LmevalImageAddress, so it applies the manifests itself"),
         ({"BenchmarkImageAddress": "a.example/b:1"}, "has no output LmevalImageAddress, "),
-    ]
-    for outputs, line in told:
+    ):
         if outputs is not None:
             world.client("cloudformation").delete_stack(StackName="qwen3-32b-workloads")
             make_stacks("qwen3-32b", "workloads", outputs=outputs)

@@ -116,12 +116,8 @@ def of_block(**changes: Any) -> Check:
     return lambda experiment, aws: checks.reserved(with_block(experiment, **changes), aws, now=START)
 
 
-def system_quota(_experiment: Experiment, aws: Aws) -> Finding:
-    return checks.system_quota(aws)
-
-
-def bootstrap(_experiment: Experiment, aws: Aws) -> Finding:
-    return checks.bootstrap(aws)
+def of_account(check: Callable[[Aws], Finding]) -> Check:
+    return lambda _experiment, aws: check(aws)
 
 
 def bootstrapped(version: str) -> Told:
@@ -138,7 +134,7 @@ ACTIVE = "active until 2026-04-01T17:00:00Z, 5.0 hours from now"
 FOUND: list[tuple[Check, Told, str, str]] = [
     (checks.quota, quota(192), "192 vCPUs", ""),
     (lambda one, aws: checks.quota(with_block(one), aws), quota(0), "does not count against", ""),
-    (bootstrap, bootstrapped("28"), "version 28", ""),
+    (of_account(checks.bootstrap), bootstrapped("28"), "version 28", ""),
     (checks.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
     (checks.addons, addons(), "all pinned versions are offered for 1.35", ""),
     (checks.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
@@ -147,8 +143,8 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
     (checks.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
     (checks.quota, NO_QUOTA, "0 vCPUs", "192"),
-    (system_quota, quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
-    (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://111122223333/us"),
+    (of_account(checks.system_quota), quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
+    (of_account(checks.bootstrap), bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://1"),
     (checks.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
     (checks.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
     (checks.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
