@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from subprocess import PIPE, Popen
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any, Self
 
 from aiohttp import web
@@ -144,6 +144,14 @@ class Endpoint:
         await response.prepare(request)
         await _stream(response, self.arms[arm], seen)
         return response
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """For what takes a second on an idle machine, and two minutes at most."""
+    limit = monotonic() + 120
+    while not holds():
+        assert monotonic() < limit
+        sleep(0.01)
 
 
 KNOWN = {"steady": (1,), "bursts": tuple(range(1, 9))}

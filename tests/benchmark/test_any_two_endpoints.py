@@ -9,7 +9,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from benchmark.__main__ import main
 from benchmark.measure import journal
 from tests.benchmark.conftest import Captured
 from tests.benchmark.endpoint import MODEL, Endpoint
+from tests.benchmark.measure.test_run import summary
 from tests.conftest import ROOT
 
 PROMPTS = [
@@ -46,10 +46,6 @@ def run(endpoint: Endpoint, prompts: Path, mine: Path) -> Run:
     return lambda options="": main(
         ["run", *f"{arms} {rest} --requests 2 --warmup 1 --no-sense-check {options}".split()]
     )
-
-
-def summary(mine: Path) -> Any:
-    return json.loads((mine / "summary.json").read_text())
 
 
 def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(run: Run, mine: Path) -> None:

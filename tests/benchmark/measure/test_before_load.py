@@ -15,6 +15,7 @@ from benchmark.measure import journal, sense
 from benchmark.measure.sense import QUESTIONS, Answer
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
+from tests.benchmark.measure.test_run import summary
 
 RIGHT = {one.text: f"The answer is **{one.accepted[0].title()}**." for one in QUESTIONS}
 LOOP = "Paris is the capital. " * 8
@@ -36,10 +37,6 @@ def checked(write_plan: WritePlan, out: Path) -> Callable[..., int]:
     return lambda *options, **changes: main(
         ["run", "--plan", str(write_plan(**changes)), "--out", str(out), *options]
     )
-
-
-def summary(out: Path) -> Any:
-    return json.loads((out / "summary.json").read_text())
 
 
 def with_wrong(count: int) -> dict[str, str]:

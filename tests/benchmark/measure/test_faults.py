@@ -5,18 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Any
 
 import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
 from tests.benchmark.conftest import STEADY, Captured, Run, WritePlan
-from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing
+from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing, wait_until
 from tests.benchmark.measure.test_run import lose, measured, nothing_is_lost_or_there_twice, sets, summary
 from tests.conftest import ROOT
 
@@ -70,7 +68,7 @@ def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
     with subprocess.Popen(
         [*BENCHMARK, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        _until(lambda: len([seen for seen in endpoint.seen if seen.arm == "spec"]) > 24)
+        wait_until(lambda: len([seen for seen in endpoint.seen if seen.arm == "spec"]) > 24)
         process.send_signal(sent)
         printed, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, told
@@ -111,13 +109,6 @@ def test_a_server_gets_the_pause_it_asks(
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]
     assert len(began) == 1 + 4, "one builds the load up"
     assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3
-
-
-def _until(holds: Any) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 @pytest.mark.slow

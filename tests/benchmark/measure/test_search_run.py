@@ -1,5 +1,5 @@
 """`run --search` against arms whose times follow from the number of requests under way, and so from no clock: one arm crosses the
-baseline at a known load, one never pays, one always does.
+baseline at a known load, one fails above a load, one always does.
 """
 
 from __future__ import annotations
@@ -30,16 +30,12 @@ from tests.benchmark.measure.test_run import lose
 
 TOKENS = 37
 """The first, and then chunks of 1 to 8."""
-SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "never", "always", "breaks", "dead"), tuple(range(1, 9)))}
-CROSSES = DRAFTING["from 20"]
-_MEAN = 4.5
+SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "breaks", "dead"), tuple(range(1, 9)))}
 BREAKS_AT = 24
 STEP_S: dict[str, Callable[[int], float]] = {
     "plain": PLAIN.step_s,
-    "crosses": CROSSES.step_s,
-    "never": lambda n: _MEAN * (0.024 + 0.0003 * n),
-    "always": lambda n: _MEAN * (0.012 + 0.00005 * n),
-    "breaks": lambda n: _MEAN * (0.012 + 0.0001 * n),
+    "crosses": DRAFTING["from 20"].step_s,
+    "breaks": lambda n: 4.5 * (0.012 + 0.0001 * n),
     "dead": lambda n: 0.0,
 }
 """By arm, seconds of a decode step with n requests under way: `crosses` meets `plain` at 16, `breaks` answers 503 from
@@ -61,13 +57,10 @@ def chunks(arm: str) -> Iterator[tuple[int, int]]:
 
 def plan(address: str, arms: tuple[str, ...], requests: int, **more: Any) -> dict[str, Any]:
     """A plan of these arms, the first of them the baseline."""
-    each = [
-        {
-            **{"name": arm, "url": f"{address}/{arm}/v1", "usd_per_hour": 10.0},
-            **{"speculative_tokens": max(SIZES[arm]) - 1, "max_tokens_per_step": max(SIZES[arm])},
-        }
-        for arm in arms
-    ]
+    each = []
+    for arm in arms:
+        steps = {"speculative_tokens": max(SIZES[arm]) - 1, "max_tokens_per_step": max(SIZES[arm])}
+        each.append({"name": arm, "url": f"{address}/{arm}/v1", "usd_per_hour": 10.0, **steps})
     prompts = [{"id": f"p{i}", "class": "chat", "prompt": f"prompt {i}"} for i in range(8)]
     known = {"experiment": "known", "baseline": arms[0], "arms": each, "prompts": prompts}
     sizes = {"concurrency": [1], "requests": requests, "warmup": 2, "max_tokens": TOKENS}
@@ -85,9 +78,7 @@ def address(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> str:
         sizes = tuple(size for _, size in chunks(arm))
         mine = body + arm.encode()
         under_way[arm] |= {mine: 0}
-        for one, most in under_way[
-            arm
-        ].items():  # of two that end in one moment, neither has sent the next one yet
+        for one, most in under_way[arm].items():  # of two that end at once, neither has sent the next one
             under_way[arm][one] = max(most, len(under_way[arm]))
         await asyncio.sleep(TIME * len(sizes) * STEP_S[arm](len(under_way[arm])))
         step_s = STEP_S[arm](under_way[arm].pop(mine)) * random.Random(body).uniform(0.98, 1.02)
@@ -201,7 +192,7 @@ def test_servers_that_answer_nothing_are_asked_once(address: str, search: Search
     ],
 )
 def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], told: str) -> None:
-    content = plan("http://a", ("plain", "always"), 8) | {"concurrency": [], "search": {"low": 1, "high": 8}}
+    content = plan("http://a", ("plain", "crosses"), 8) | {"concurrency": [], "search": {"low": 1, "high": 8}}
     assert from_dict(content).search is not None
     with pytest.raises(PlanError, match=told):
         from_dict(content | changes)

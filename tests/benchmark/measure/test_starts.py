@@ -14,7 +14,7 @@ from benchmark.measure.journal import extent
 from benchmark.measure.records import REPEATED
 from benchmark.measure.rounds import earlier
 from tests.benchmark.conftest import SPEC, STEADY, Captured, Run
-from tests.benchmark.endpoint import Endpoint
+from tests.benchmark.endpoint import Endpoint, wait_until
 from tests.benchmark.measure.test_run import lines, lose
 
 ARMS = ("steady", "spec")
@@ -44,7 +44,7 @@ class Servers:
 
     def started_again_once_waited_for(self, until: Callable[[], bool]) -> threading.Thread:
         def wait() -> None:
-            _until(until)
+            wait_until(until)
             time.sleep(0.2)  # the client looks at servers that were not started again, and goes on waiting
             self.again()
 
@@ -140,7 +140,7 @@ def test_servers_without_metrics_are_seen_to_be_gone_and_back(run: Run, out: Pat
     asked: list[int] = []
 
     def restart() -> None:
-        _until(lambda: blocks_of_start(out, 1) == 4)
+        wait_until(lambda: blocks_of_start(out, 1) == 4)
         time.sleep(0.2)
         asked.append(len(first.seen))
         first.__exit__()
@@ -156,10 +156,3 @@ def test_servers_without_metrics_are_seen_to_be_gone_and_back(run: Run, out: Pat
     raw = journal.read(out)
     assert [sum(r.start == start for r in raw.requests) for start in (1, 2)] == [asked[0], len(second.seen)]
     assert extent(raw)[1]
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
