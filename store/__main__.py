@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -49,11 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return carried_out(door, arguments, prog="python -m store")
 
 
-def report(line: str) -> None:
-    """Progress."""
-    print(line, file=sys.stderr, flush=True)
-
-
 @door.command("fetch")
 @click.option("--model", required=True, metavar="ORG/NAME")
 @click.option("--revision", metavar="COMMIT", help="Default: the newest, resolved and recorded.")
@@ -85,7 +80,6 @@ def fetch_verb(
         expected=expect,
         target=bucket.BucketFolder(to, region=region),
         scratch=scratch,
-        report=report,
     )
     print(f"{model}: complete at {commit}")
 
@@ -129,7 +123,6 @@ def push_verb(
         required=require,
         baseline=bucket.BucketFolder(baseline, region=region) if baseline else None,
         declared=[name for name in declared.split(",") if name],
-        report=report,
     )
     print(f"artifact {key}: complete")
 
@@ -142,7 +135,7 @@ def push_verb(
 def pull_verb(address: str, key: str | None, to: Path, region: str | None) -> None:
     """A finished folder onto this disk."""
     os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
-    pull(source(address, region=region), to, key=key, report=report)
+    pull(source(address, region=region), to, key=key)
     print(f"{to}: complete")
 
 
@@ -159,7 +152,7 @@ def check_verb(address: str, key: str | None, note: Path | None, region: str | N
     except bucket.Incomplete as error:
         if note is None:
             raise
-        report(str(error))
+        bucket.report(str(error))
         return
     if note is not None:
         note.write_text("complete\n", encoding="utf-8")
@@ -180,33 +173,26 @@ def keep_verb(folder: Path, to: str, every_s: float, once: bool, region: str | N
         stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    keep(folder, bucket.BucketFolder(to, region=region), every_s=every_s, stop=stop, report=report)
+    keep(folder, bucket.BucketFolder(to, region=region), every_s=every_s, stop=stop)
 
 
-def keep(
-    folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Event, report: Callable[[str], None]
-) -> None:
+def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Event) -> None:
     """Store what changes until `stop`, and once more at the end. What S3 refuses is tried again in the next turn."""
     known: dict[str, bucket.StoredFile] = {}
     while True:
         last = stop.is_set()
         try:
-            keep_once(folder, target, known, report)
+            keep_once(folder, target, known)
         except bucket.Unreachable as error:
             if last:
                 raise
-            report(str(error))
+            bucket.report(str(error))
         if last:
             return
         stop.wait(every_s)
 
 
-def keep_once(
-    folder: Path,
-    target: bucket.BucketFolder,
-    known: dict[str, bucket.StoredFile],
-    report: Callable[[str], None],
-) -> None:
+def keep_once(folder: Path, target: bucket.BucketFolder, known: dict[str, bucket.StoredFile]) -> None:
     """Store what changed since `known`, which is brought up to date."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:
@@ -214,7 +200,7 @@ def keep_once(
             if known.get(file.path) != file:
                 target.upload(path, file)
                 known[file.path] = file
-                report(f"{file.path}: kept, {count(file.size, 'byte')}")
+                bucket.report(f"{file.path}: kept, {count(file.size, 'byte')}")
         except FileNotFoundError:
             continue  # a temporary file of the benchmark that was renamed in between
 
@@ -241,18 +227,18 @@ def get_verb(address: str, digest: str, to: Path, region: str | None) -> None:
 @region_option
 def restore_verb(address: str, to: Path, region: str | None) -> None:
     """Bring back what `keep` stored."""
-    files = restore(bucket.BucketFolder(address, region=region), to, report)
+    files = restore(bucket.BucketFolder(address, region=region), to)
     print(f"{to}: {count(files, 'file') + ' brought back' if files else 'nothing to bring back'}")
 
 
-def restore(source: bucket.BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
+def restore(source: bucket.BucketFolder, folder: Path) -> int:
     """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: bucket.inside(folder, name, source.address) for name in sorted(source.sizes())}
     missing = {name: path for name, path in paths.items() if not path.exists()}
     for name, path in missing.items():
         source.download(name, path)
-        report(f"{name}: brought back")
+        bucket.report(f"{name}: brought back")
     return len(missing)
 
 

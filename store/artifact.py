@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ def push(
     required: Collection[str],
     baseline: bucket.BucketFolder | None,
     declared: Collection[str],
-    report: Callable[[str], None],
 ) -> None:
     """Copy what was compiled; raises Incomplete when `folder` is not a whole artifact or `target` belongs to another arm."""
     if (found := target.text(MARKER)) is not None:
@@ -43,7 +42,7 @@ def push(
             raise bucket.Incomplete(
                 f"{target.address}/{MARKER}: says {found.strip()}, not key {key}; delete it"
             )
-        report(f"artifact {key}: complete already")
+        bucket.report(f"artifact {key}: complete already")
         return
     for name in required:
         if not (folder / name).is_file() or not (folder / name).stat().st_size:
@@ -57,7 +56,7 @@ def push(
     for file in files:
         if not target.has(file):
             target.upload(folder / file.path, file)
-            report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
+            bucket.report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
     target.put_text(INPUTS, inputs)
     content = inputs.encode()
     files.append(bucket.StoredFile(INPUTS, len(content), hashlib.sha256(content).hexdigest()))
@@ -203,12 +202,12 @@ def check(folder: ArtifactFolder, *, key: str | None) -> list[bucket.StoredFile]
     return files
 
 
-def pull(folder: ArtifactFolder, target: Path, *, key: str | None, report: Callable[[str], None]) -> None:
+def pull(folder: ArtifactFolder, target: Path, *, key: str | None) -> None:
     """Copy a finished folder to `target`, the marker last; what is whole already is left alone."""
     files = check(folder, key=key)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for line in pool.map(lambda file: _copy(folder, file, target), files):
-            report(line)
+            bucket.report(line)
     for name in (FILES, MARKER):
         if (text := folder.text(name)) is not None:
             write_whole(target / name, text)

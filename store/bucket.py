@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -37,6 +38,11 @@ class Unreachable(StoreError):
     """Hugging Face, S3 or the disk failed; repeating the command continues where this one stopped."""
 
     exit_code = 3
+
+
+def report(line: str) -> None:
+    """Progress of a transfer, on stderr."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def one_line(error: BaseException) -> str:

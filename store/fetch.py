@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -152,7 +152,6 @@ def fetch(
     hub: Hub | Folder,
     target: bucket.BucketFolder,
     scratch: Path,
-    report: Callable[[str], None],
     expected: Mapping[str, Any] | None = None,
 ) -> str:
     """Fill `target` with the model and mark it complete; returns the commit.
@@ -178,7 +177,7 @@ def fetch(
     for file in commit.files:
         one, said = _one(commit, file, hub, target, scratch)
         stored.append(one)
-        report(said)
+        bucket.report(said)
     content = {"model": model, "revision": commit.revision, "files": bucket.to_json(stored)}
     target.put_text(MARKER, json.dumps(content, sort_keys=True) + "\n")
     return commit.revision

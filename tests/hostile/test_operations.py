@@ -152,8 +152,8 @@ def test_no_name_of_a_file_leads_out_of_a_folder(folder: Any, s3: Any, tmp_path:
     prefix = kept.address.removeprefix("s3://store/")
     s3.put_object(Bucket="store", Key=f"{prefix}/../escaped", Body=b"{}")
     with pytest.raises(Incomplete, match="is not the name of a file"):
-        restore(kept, target, lambda _: None)
+        restore(kept, target)
     s3.put_object(Bucket="store", Key=f"{prefix}/COMPLETE", Body=json.dumps(listed).encode())
     with pytest.raises(Incomplete, match="is not the name of a file"):
-        pull(kept, target, key=None, report=lambda _: None)
+        pull(kept, target, key=None)
     assert not list(tmp_path.rglob("escaped"))

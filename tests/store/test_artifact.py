@@ -37,14 +37,10 @@ def compiled(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(compiled: Path) -> Callable[..., None]:
     def start(target: BucketFolder, *, key: str = KEY, baseline: BucketFolder | None = None) -> None:
-        words: dict[str, Any] = {"inputs": '{"image": "x"}', "required": REQUIRED, "report": _quiet}
+        words: dict[str, Any] = {"inputs": '{"image": "x"}', "required": REQUIRED}
         push(compiled, target, key=key, baseline=baseline, declared=("speculation_length",), **words)
 
     return start
-
-
-def _quiet(line: str) -> None:
-    """Nobody reads the progress."""
 
 
 @pytest.mark.parametrize("mounted", [False, True])
@@ -58,10 +54,10 @@ def test_an_artifact_is_stored_whole_with_its_key_and_comes_back_as_it_was(
     stored = check(target, key=KEY)
     assert {file.path for file in stored} == {*REQUIRED, SHARD, "artifact_inputs.json"}
     if mounted:
-        pull(target, tmp_path / "mount", key=KEY, report=_quiet)
+        pull(target, tmp_path / "mount", key=KEY)
         target = MountedFolder(tmp_path / "mount")
     down = tmp_path / "down"
-    pull(target, down, key=KEY, report=_quiet)
+    pull(target, down, key=KEY)
     assert check(MountedFolder(down), key=KEY) == stored
     for name in (*REQUIRED, SHARD):
         assert (down / name).read_bytes() == (compiled / name).read_bytes()
@@ -80,7 +76,7 @@ def test_an_interrupted_upload_is_safe_to_repeat_and_a_finished_one_is_never_wri
         check(target, key=KEY)
     (compiled / "model.pt").write_bytes(b"GRAPH" * 1000)  # the same size; compilers are not deterministic
     store(target)
-    pull(target, down, key=KEY, report=_quiet)
+    pull(target, down, key=KEY)
     assert (down / "model.pt").read_bytes() == b"GRAPH" * 1000
     store(Interrupted(target, 0))
     with pytest.raises(Incomplete, match="not key ffff"):
@@ -141,14 +137,14 @@ def test_check_finds_what_is_wrong_and_a_damaged_copy_never_gets_a_marker(
     target, down = folder(), tmp_path / "down"
     store(target)
     for name, content, words in DAMAGED:
-        pull(target, down, key=KEY, report=_quiet)
+        pull(target, down, key=KEY)
         (down / name).unlink() if content is None else (down / name).write_text(content)
         with pytest.raises(Incomplete, match=words):
             check(MountedFolder(down), key=KEY)
     bucket, prefix = target.address.removeprefix("s3://").split("/", 1)
     s3.put_object(Bucket=bucket, Key=f"{prefix}/model.pt", Body=b"GRAPH" * 1000)
     with pytest.raises(Incomplete, match=r"model.pt: content differs"):
-        pull(target, tmp_path / "copy", key=KEY, report=_quiet)
+        pull(target, tmp_path / "copy", key=KEY)
     assert not (tmp_path / "copy" / MARKER).exists()
 
 

@@ -44,13 +44,9 @@ def run(hub: StandInHub, tmp_path: Path) -> Callable[..., str]:
             ("org/mine", Folder(source)) if source else ("org/model", Hub(endpoint=hub.url, token=token))
         )
         scratch = tmp_path / "scratch"
-        return fetch(model, revision, hub=place, target=target, scratch=scratch, report=_quiet, **more)
+        return fetch(model, revision, hub=place, target=target, scratch=scratch, **more)
 
     return start
-
-
-def _quiet(line: str) -> None:
-    """Nobody reads the progress."""
 
 
 def test_what_a_server_reads_is_stored_once_with_its_commit_and_hashes(
