@@ -113,6 +113,7 @@ STATES = [
     ("run-is-on", (0,), "ALARM", "OK"),
     ("run-is-on", (None,), "ALARM", "ALARM"),  # a run that vanished without a word counts as on
     ("no-requests", (None, None, 12), "OK", "OK"),
+    ("no-requests", (12, None, None), "OK", "OK"),
     ("paid-nodes", (3.0,) * HOUR, "OK", "ALARM"),
     ("paid-nodes", (float(SYSTEM_NODES),) * HOUR, "OK", "OK"),  # system nodes alone
     ("no-requests-for-long", (*(None,) * (HOUR - 1), 4), "OK", "OK"),

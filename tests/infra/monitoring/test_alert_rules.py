@@ -51,7 +51,7 @@ STORIES = {
     ),
     "tokens were slow for one period": Story({**STEADY, P99: "0.05x32 0.21x4 0.05x30"}, 42, set()),
     "a run hangs": Story({**ON, **STOPPED}, 35, {"no-data"}),
-    "a run hung for two periods only": Story({**ON, REQUESTS: "0+10x22 220x12 230x30"}, 34, set()),
+    "a run hung for two periods only": Story({**ON, REQUESTS: "0+10x22 220x14 230x30"}, 36, set()),
     "a run has ended": Story({ACTIVE: "1x10 0x50", **STOPPED}, 35, set()),
     "a pod vanished": Story({ACTIVE: "1x10 stale", REQUESTS: "0+10x10 stale"}, 35, {"no-data"}),
     "a pod vanished long ago": Story({ACTIVE: "1x10 stale", REQUESTS: "0+10x10 stale"}, 90, set()),

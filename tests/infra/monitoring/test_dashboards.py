@@ -126,6 +126,9 @@ def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_i
     assert found == {f'MetricName="{name}" Arm="{arm}" Class="{label}"' for name, arm, label in cells}
     assert not any("better than" in graph["title"] or "USD" in graph["title"] for graph in graphs(searched))
     assert "a graph has a line for each that was measured" in words(searched)
+    prompts = tuple(replace(one, class_name="Erklärung") for one in searched.prompts)
+    (first, *_) = titled(graphs(replace(searched, prompts=prompts)), "TimePerOutputToken p50")
+    assert ' Class="Erkl%C3%A4rung"\'' in first["metrics"][0][-1]["expression"]
 
 
 def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm() -> None:
