@@ -184,3 +184,25 @@ def test_the_native_plugin_finds_what_was_compiled(arm: Arm) -> None:
     assert options(serve_argv(arm))["--num-gpu-blocks-override"] == str(blocks)
     assert json.loads(compile_argv(arm)[-1])["num_gpu_blocks_override"] == blocks
     assert compilation.artifact_inputs(arm)["cache_blocks"] == blocks
+
+
+@pytest.mark.parametrize("arm", SERVED)
+def test_an_arm_that_drafts_tells_acceptance_of_each_answer_where_its_vllm_can(arm: Arm) -> None:
+    option = "--per-request-spec-decode-metrics"
+    tells = arm.speculation is not None and option in _known_options(arm)
+    assert options(serve_argv(arm)).get(option) == ("summary" if tells else None)
+
+
+@pytest.mark.parametrize(
+    "arm", [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
+)
+def test_the_native_plugin_is_given_what_it_takes_and_fails_rather_than_compile(arm: Arm) -> None:
+    """Host sampling and DFlash are synchronous. `test_in_image.py` asks of buckets."""
+    config, served = compile_config(arm), options(serve_argv(arm))
+    assert serve_environment(arm)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
+    assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(arm)
+    dflash = arm.speculation is not None and arm.speculation.mode == "dflash"
+    alone = config["on_device_sampling_config"] is None or dflash or arm.scheduler == "synchronous"
+    assert served.get("--no-async-scheduling", False) == alone
+    assert served["--no-enable-chunked-prefill"]
+    assert served["--no-enable-prefix-caching"]
