@@ -13,7 +13,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.cell_size import SETS, SETS_A_START
 from benchmark.measure.journal import Journal
-from tests.benchmark.conftest import SPEC, Captured, Run
+from tests.benchmark.conftest import SPEC, STEADY, Captured, Run
 from tests.benchmark.endpoint import Endpoint, Seen
 
 
@@ -117,6 +117,8 @@ def test_arms_get_the_same_requests_but_never_together(run: Run, out: Path, endp
     assert max(in_flight) == 2
     phases = {line["phase"] for line in lines(out) if line["kind"] == "request"}
     assert phases == {"ramp", "measured", "drain"}
+    for one in (line for line in lines(out) if line["kind"] == "block"):
+        assert 4 * STEADY.first_s <= one["steady_until_s"] - one["steady_from_s"] < one["duration_s"]
     planned = summary(out)["run"]["requests_planned"]
     assert planned == 2 * 8 * SETS_OF_RUN, "what counts, at least; no ramp and no drain"
 
