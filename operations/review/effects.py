@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ State = Mapping[str, Any]
 """What `snapshot.py` prints, or the part of it that is about one experiment."""
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
 MOST_SHOWN = 3
-"""Fields of an arm that its row names, and prompts of a class that are quoted; the diffs have all of them."""
+"""Fields of an arm that its row names; the diffs have all of them."""
 _REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 _OWNERS = {
     "gitops": "deploying deletes every object that the workloads stack applied, running pods too, until GitOps applies them",
@@ -227,19 +226,13 @@ def _cost(old: State, new: State) -> Iterator[Note]:
         if ends[0] != ends[1]:
             texts = ["nothing known" if end is None else f"${end:.2f}" for end in ends]
             yield Note("cost", f"an hour {when}: {texts[0]} -> {texts[1]} (list prices)")
-    for key, which in (
-        ("cluster.nodes", "that a deploy starts"),
-        ("cluster.max_nodes", "that may run at once"),
-    ):
-        nodes = [fact.get(key, 0) for fact in facts]
-        if nodes[0] == nodes[1] or (not old and key == "cluster.max_nodes"):
-            continue
-        bills = [
-            f"${number * cost['node']:.2f}" if cost.get("node") or not number else "an unknown price"
-            for number, cost in zip(nodes, [costs[0] or {"node": 0}, costs[1]], strict=True)
-        ]
-        bill = f"{bills[0]} -> {bills[1]} an hour (on-demand list price)"
-        yield Note("cost", f"Trn2 nodes {which}: {nodes[0]} -> {nodes[1]}; while they run, {bill}")
+    for key in ("cluster.nodes", "cluster.max_nodes") if old else ("cluster.nodes",):
+        before, after = (fact.get(key, 0) for fact in facts)
+        if before != after:
+            price = f"${costs[1]['node']:.2f}" if costs[1].get("node") else "an unknown price"
+            yield Note(
+                "cost", f"{key} {before} -> {after}; a Trn2 node is {price} an hour (on-demand list price)"
+            )
 
 
 def _moved(name: str, old: State, new: State) -> Iterator[Note]:
@@ -299,15 +292,15 @@ def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iterator[Note]:
-    """The prompts that are asked differently, in their own words; `_facts` says what that does to a comparison."""
+    """How many prompts are asked differently; `_facts` says what that does to a comparison."""
     for class_name, after in new.items():
         before = old.get(class_name, after)
-        gone, came = ([one for one in a if one not in b] for a, b in ((before, after), (after, before)))
-        pairs = [*itertools.zip_longest(gone, came)]
-        for one, other in pairs[:MOST_SHOWN]:
-            yield Note("comparability", f"prompt of {class_name}: {objects.between(one, other)}")
-        if (more := len(pairs) - MOST_SHOWN) > 0:
-            yield Note("comparability", f"and {count(more, 'more prompt')} of {class_name}")
+        changed = max(
+            len([one for one in those if one not in others])
+            for those, others in ((before, after), (after, before))
+        )
+        if changed:
+            yield Note("comparability", f"{count(changed, 'prompt')} of {class_name} changed")
 
 
 def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
@@ -353,12 +346,8 @@ def _resources(name: str, before: State, after: State, *, names: Collection[str]
 
 
 def _diffs(base: State, head: State) -> Iterator[Diff]:
-    """The diffs of prompts (a line each, with their own line ends escaped), manifests and templates."""
+    """The diffs of manifests and templates."""
     sides, texts = (base, head), []
-    for name in sorted(base["experiments"].keys() & head["experiments"].keys()):
-        texts.append(
-            (f"prompts of {name}", [_prompt_lines(side["experiments"][name]["prompts"]) for side in sides])
-        )
     for name in dict.fromkeys((*base["objects"], *head["objects"])):
         files = [side["objects"].get(name, {}) for side in sides]
         for file in sorted(files[0].keys() | files[1].keys()):
@@ -372,11 +361,3 @@ def _diffs(base: State, head: State) -> Iterator[Diff]:
         if old != new:
             lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
             yield Diff(title, "\n".join(list(lines)[2:]))
-
-
-def _prompt_lines(prompts: Mapping[str, list[str]]) -> str:
-    return "\n".join(
-        f"{class_name}: {json.dumps(prompt, ensure_ascii=False)}"
-        for class_name, found in prompts.items()
-        for prompt in found
-    )

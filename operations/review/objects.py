@@ -16,24 +16,6 @@ Object = dict[str, Any]
 Key = tuple[str, str, str]
 """Kind, namespace, name."""
 
-_LABELS = {
-    "target.model.name": "target",
-    "speculation.draft.model.name": "draft",
-    "runtime.name": "runtime",
-    "speculation.num_speculative_tokens": "k",
-    "speculation.mode": "speculation mode",
-    "speculation.draft.revision": "draft revision",
-    "speculation.draft_max_model_len": "longest sequence of the draft",
-    "target.revision": "target revision",
-    "runtime.image": "image",
-    "serving.devices": "devices",
-    "serving.logical_nc_config": "logical cores (LNC)",
-    "serving.tensor_parallel": "tensor parallelism",
-    "serving.max_num_seqs": "batch",
-    "serving.max_model_len": "longest sequence",
-    "serving.allocation": "allocation of devices",
-}
-"""An arm's facts in the words of the experiment file's reader, in the order of a row."""
 _IMMUTABLE = {
     "Job": r"spec\.(template|selector|completions)\b.*",
     "Deployment": r"spec\.selector\b.*",
@@ -84,10 +66,7 @@ def arm_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if ("speculation" in old) != ("speculation" in new):  # an absent one is one `None`
         texts = [f"speculation {speculation(old)} -> {speculation(new)}"]
         by_path = {path: change for path, change in by_path.items() if path.split(".")[0] != "speculation"}
-    ordered = [path for path in _LABELS if path in by_path] + [
-        path for path in by_path if path not in _LABELS
-    ]
-    return texts + [worded(by_path[path], _LABELS.get(path)) for path in ordered]
+    return texts + [worded(change) for change in by_path.values()]
 
 
 def speculation(facts: Mapping[str, Any]) -> str:
@@ -96,20 +75,14 @@ def speculation(facts: Mapping[str, Any]) -> str:
     return f"{mode} with {draft}, k {facts.get('speculation.num_speculative_tokens')}" if mode else "none"
 
 
-def worded(change: Difference, label: str | None = None) -> str:
-    """`k 7 -> 5`."""
-    return f"{label or change.path} {between(change.old, change.new)}"
+def worded(change: Difference) -> str:
+    """`serving.devices 8 -> 4`."""
+    return f"{change.path} {between(change.old, change.new)}"
 
 
 def between(old: Any, new: Any) -> str:
-    """Two values in a sentence; of two long ones, the places where they part."""
-    texts = [_words(value) for value in (old, new)]
-    if max(map(len, texts)) > LONGEST_VALUE:
-        pairs = enumerate(zip(*texts, strict=False))
-        parting = next((place for place, (one, other) in pairs if one != other), min(map(len, texts)))
-        start = max(0, parting - LONGEST_VALUE // 3)
-        texts = [f"...{text[start:]}" if start else text for text in texts]
-    return " -> ".join(shortened(text, LONGEST_VALUE) for text in texts)
+    """Two values in a sentence."""
+    return " -> ".join(shortened(_words(value), LONGEST_VALUE) for value in (old, new))
 
 
 def _words(value: Any) -> str:
@@ -136,7 +109,7 @@ def field_changes(old: Object, new: Object) -> tuple[list[str], tuple[str, ...]]
     }
     restarting = ("spec.template", "spec.replicas")
     return (
-        [worded(change, field) for field, change in fields.items()],
+        [f"{field} {between(change.old, change.new)}" for field, change in fields.items()],
         tuple(field for field, change in fields.items() if change.path.startswith(restarting)),
     )
 

@@ -35,11 +35,16 @@ _RULES = {
     "RoleBinding": "subjects",
     "ClusterRoleBinding": "subjects",
 }
-_HOST = {
-    "hostNetwork": "use the network of their node",
-    "hostPID": "see the processes of their node",
-    "hostIPC": "share memory with their node",
+_HARDENED: Mapping[str, Any] = {
+    "privileged": False,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "readOnlyRootFilesystem": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
 }
+"""What a hardened container's security context says
+(https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
 
 
 def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
@@ -123,32 +128,19 @@ def _pod_rights(item: Object) -> Iterator[str]:
     if not (spec := pod_spec(item)):
         return
     yield f"run as service account {spec.get('serviceAccountName', 'default')}"
-    yield from (words for flag, words in _HOST.items() if spec.get(flag))
+    yield from (f"have {flag}" for flag in ("hostNetwork", "hostPID", "hostIPC") if spec.get(flag))
     if spec.get("automountServiceAccountToken") is not False:
         yield "hold a token of the API server"
     for volume in spec.get("volumes", ()):
         if "hostPath" in volume:
             yield f"mount {volume['hostPath'].get('path')} of their node"
     for container in pod_containers(item):
-        security = {**spec.get("securityContext", {}), **container.get("securityContext", {})}
-        yield from (f"{right} (container {container['name']})" for right in _beyond_hardened(security))
-
-
-def _beyond_hardened(security: Mapping[str, Any]) -> Iterator[str]:
-    """What a container may do that a hardened one may not
-    (https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
-    capabilities = security.get("capabilities", {})
-    loose = {
-        "are privileged": security.get("privileged"),
-        "may gain privileges": security.get("allowPrivilegeEscalation") is not False,
-        "keep the container runtime's capabilities": "ALL" not in capabilities.get("drop", ()),
-        "may run as root": security.get("runAsNonRoot") is not True and not security.get("runAsUser"),
-        "may write their root file system": security.get("readOnlyRootFilesystem") is not True,
-        "have no seccomp profile": security.get("seccompProfile", {}).get("type", "Unconfined")
-        == "Unconfined",
-    }
-    yield from (right for right, given in loose.items() if given)
-    yield from (f"have capability {one}" for one in capabilities.get("add", ()))
+        security = (
+            {"privileged": False} | spec.get("securityContext", {}) | container.get("securityContext", {})
+        )
+        for field, hardened in _HARDENED.items():
+            if (value := security.get(field)) != hardened:
+                yield f"have securityContext.{field} {_short(value)} (container {container['name']})"
 
 
 def _short(value: Any) -> str:

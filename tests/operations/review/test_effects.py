@@ -78,7 +78,7 @@ def described(state: State) -> dict[str, Any]:
 def test_k_and_its_page(base: State, edited: Edited) -> None:
     head = edited(with_k(5))
     experiment = only(base, head)
-    assert rows(experiment) == {PLAIN: [], SPEC: ["k 7 -> 5"]}
+    assert rows(experiment) == {PLAIN: [], SPEC: ["speculation.num_speculative_tokens 7 -> 5"]}
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == {SPEC}
     assert not kinds(experiment) & {"fairness", "comparability", "cost"}
     assert markdown(compare(base, base), base="main").endswith("Nothing changes in what is deployed.\n")
@@ -96,7 +96,9 @@ def test_k_and_its_page(base: State, edited: Edited) -> None:
         "|---|---|---|---|",
         f"| `{PLAIN}` | nothing | no | no |",
     ]
-    assert shown[9].startswith(f"| `{SPEC}` | k 7 -> 5 | **yes**, key {keys[0]} -> {keys[1]} | **yes**: ")
+    assert shown[9].startswith(
+        f"| `{SPEC}` | speculation.num_speculative_tokens 7 -> 5 | **yes**, key {keys[0]} -> {keys[1]} | **yes**: "
+    )
     assert page.count("<details>") == page.count("</details>") > 0
     assert re.search(r'^-.*"speculation_length": 7', page, re.MULTILINE)
     assert re.search(r'^\+.*"speculation_length": 5', page, re.MULTILINE)
@@ -137,7 +139,10 @@ def test_a_grant_needs_a_human_and_one_that_is_reworded_does_not(base: State, he
     assert "<details><summary>40 x new</summary>" in page
     assert "- gone `qwen3-32b-identity: <ServingRole>: Allow s3:GetObject on <B>/*`" in page
     vllm(base)["securityContext"]["privileged"] = True  # what an arm may do beyond the others
-    assert "qwen3-32b: servers are privileged (container vllm)" in compare(base, head).withdrawn
+    assert (
+        "qwen3-32b: servers have securityContext.privileged true (container vllm)"
+        in compare(base, head).withdrawn
+    )
 
 
 def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, head: State) -> None:
@@ -233,24 +238,14 @@ def test_a_change_of_the_pipeline_needs_a_human_and_a_new_one_opens_access(base:
     assert compare(base, head).granted == ("pipeline: <ServingRole>: Allow s3:GetObject on <B>/*",)
 
 
-def test_other_prompts_are_incomparable_and_are_quoted(base: State, head: State, edited: Edited) -> None:
+def test_other_prompts_are_incomparable_and_are_counted(base: State, head: State, edited: Edited) -> None:
     bat = "Repeat after me: the bat sat on the hat."
     otherwise = edited(lambda data: data["prompts"]["classes"]["repetition"].__setitem__(0, bat))
     whole, prompt = notes(base, otherwise)
     assert "prompts.repetition 8 prompts" in whole
-    assert (prompt.startswith("prompt of repetition: "), prompt.endswith(f" -> user: {bat}")) == (True, True)
-
-    def asking(before: list[str], after: list[str]) -> list[str]:
-        described(base)["prompts"], described(head)["prompts"] = {"code": before}, {"code": after}
-        return notes(base, head)
-
-    assert asking(["one", "two"], ["zero", "one", "two"]) == ["prompt of code: none -> zero"]
-    assert asking(["one"], [str(number) for number in range(9)])[-1] == "and 6 more prompts of code"
-    (text,) = asking(*(["x " * 300 + animal + "\n" + "y " * 300] for animal in ("cat", "bat")))
-    assert re.fullmatch(r"prompt of code: \.\.\.[x ]+ cat [y ]+\.\.\. -> \.\.\.[x ]+ bat [y ]+\.\.\.", text)
-    (diff,) = compare(base, head).diffs
-    assert diff.title == "prompts of qwen3-32b"
-    assert sum(line.startswith(("-code", "+code")) for line in diff.text.splitlines()) == 2, "a line each"
+    assert prompt == "1 prompt of repetition changed"
+    described(base)["prompts"], described(head)["prompts"] = {"code": ["one", "two"]}, {"code": ["zero"] * 3}
+    assert notes(base, head) == ["3 prompts of code changed"]
     experiment = only(base, head)
     assert (rows(experiment), kinds(experiment)) == ({PLAIN: [], SPEC: []}, {"comparability"})
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()
@@ -260,7 +255,7 @@ def test_a_restart_names_the_rendered_field_or_option(base: State, head: State, 
     """Room for weights is the same in all arms."""
     drafting = edited(lambda data: spec(data)["draft"].update(model="Qwen/Qwen3-0.6B"))
     plain, treated = only(base, drafting).arms
-    assert treated.changes[0] == "draft Qwen/Qwen3-1.7B -> Qwen/Qwen3-0.6B"
+    assert treated.changes[0] == "speculation.draft.model.name Qwen/Qwen3-1.7B -> Qwen/Qwen3-0.6B"
     assert (treated.compiles is None, plain.compiles is None) == (False, True)
     fields = [f"containers[vllm].resources.{part}.ephemeral-storage" for part in ("limits", "requests")]
     assert plain.restarts_for == (*fields,)
@@ -280,15 +275,14 @@ def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State,
     described(head)["arms"][SPEC]["facts"]["runtime.name"] = "another"
     described(head)["arms"][SPEC]["key"] = "0" * 16
     experiment = only(base, head)
-    assert rows(experiment)[SPEC] == ["runtime nxdi-vllm-0.9.1 -> another"]
+    assert rows(experiment)[SPEC] == ["runtime.name nxdi-vllm-0.9.1 -> another"]
     assert marks(experiment, "compiles") == {SPEC}
     assert kinds(experiment) == {"fairness"}
 
 
 def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited: Edited) -> None:
-    listed = "an hour (on-demand list price)"
-    starts = f"Trn2 nodes that a deploy starts: 0 -> 1; while they run, $0.00 -> ${NODE_USD:.2f} {listed}"
-    may = f"Trn2 nodes that may run at once: 1 -> 2; while they run, ${NODE_USD:.2f} -> ${2 * NODE_USD:.2f} {listed}"
+    each = f"a Trn2 node is ${NODE_USD:.2f} an hour (on-demand list price)"
+    starts, may = f"cluster.nodes 0 -> 1; {each}", f"cluster.max_nodes 1 -> 2; {each}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
         head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))  # type: ignore[misc]
         assert text in notes(base, head)

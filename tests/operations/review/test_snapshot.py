@@ -92,7 +92,7 @@ def test_a_change_of_k_and_of_a_setting_is_told_from_yaml_to_template(edited: Ed
     rendered(edited(FILE, *K))
     code, out, err = review("HEAD")
     assert code == 1, err
-    assert "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in out
+    assert "| `qwen-sd-vllm` | speculation.num_speculative_tokens 7 -> 5 | **yes**" in out
     assert "| `qwen-vllm` | nothing | no | no |" in out
     assert "template qwen3-32b-workloads" in out
     assert "### Access" not in out
@@ -194,7 +194,11 @@ def test_an_experiment_that_git_does_not_track_is_named_and_the_rest_is_compared
     finally:
         git(repository, "reset", "--quiet", str(mine))
         mine.unlink()
-    assert (code, "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in out, "mine" in out) == (1, True, False), err
+    assert (
+        code,
+        "| `qwen-sd-vllm` | speculation.num_speculative_tokens 7 -> 5 | **yes**" in out,
+        "mine" in out,
+    ) == (1, True, False), err
     assert (
         "trnspec review: experiments/mine.yaml: not compared, because git does not track it; git add" in err
     )
