@@ -111,7 +111,7 @@ class Load:
 
 
 class Search(Part):
-    """Cells chosen one after the other between two loads, instead of listed ones (`benchmark/analyse/search.py`)."""
+    """Cells chosen one after the other between two loads, instead of listed ones (`benchmark/analyse/load_search.py`)."""
 
     low: Annotated[int | float, _SEARCHED]
     high: Annotated[int | float, _SEARCHED]

@@ -2,7 +2,7 @@
 GitOps tool applies.
 
 What is deployed is read from the files, so it is what was reviewed; a fingerprint beside them tells whether they were
-rendered from the experiment at hand. Values of a deployment stand there as a closed list of placeholders. Pure: reading
+rendered from the experiment at hand. Values of a deployment are in them as a closed list of placeholders. Pure: reading
 needs no jsii.
 """
 
@@ -54,7 +54,7 @@ def tags(value: Any) -> str:
     images = sorted(name for name in names_in(value) if name.endswith("_IMAGE"))
     for name in images:
         if f"{name}{TAG}" not in PLACEHOLDERS:
-            raise Misuse(f"{name} stands in an immutable object; list {name}{TAG} as a placeholder")
+            raise Misuse(f"{name} is in an immutable object; list {name}{TAG} as a placeholder")
     return "".join(f"-${{{name}{TAG}}}" for name in images)
 
 
@@ -95,7 +95,7 @@ def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> lis
 
 
 def names_in(value: Any) -> set[str]:
-    """Every placeholder that stands in `value`."""
+    """Every placeholder in `value`."""
     if isinstance(value, str):
         return set(_PATTERN.findall(value))
     if isinstance(value, dict):
@@ -121,7 +121,7 @@ def _value(name: str, values: Mapping[str, str]) -> str:
         return values[name]
     if name in PLACEHOLDERS:
         raise Misuse(f"placeholder {name} has no value; it is the {PLACEHOLDERS[name]}")
-    raise Misuse(f"${{{name}}} stands in a rendered object and is not a placeholder; write it another way")
+    raise Misuse(f"${{{name}}} is in a rendered object and is not a placeholder; write it another way")
 
 
 FINGERPRINT = "rendered.sha256"
@@ -134,7 +134,7 @@ _HEADER = "# Rendered by `./trnspec render`; edit the experiment, never this fil
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """One chart as a file; placeholders stand as `${NAME}`."""
+    """One chart as a file; placeholders are written `${NAME}`."""
 
     name: str
     objects: tuple[dict[str, Any], ...]
@@ -292,7 +292,7 @@ def _in_wave(file: str, item: dict[str, Any]) -> dict[str, Any]:
 def application(experiment: Experiment, *, repository: str, path: str) -> dict[str, Any]:
     """Syncs each commit once and takes back nothing that is done in the cluster: `run` releases Jobs and raises arms.
 
-    A sync applies what stands in Git also to fields whose difference is ignored, unless it is told to respect that; and it
+    A sync applies what is in Git also to fields whose difference is ignored, unless it is told to respect that; and it
     prunes nothing by default (docs/user-guide/sync-options.md, auto_sync.md), as a deployment deletes no Job. The names of Jobs
     carry a hash of their content, so none has to be replaced by force. The finalizer makes deleting the Application delete its
     objects, the last wave first (docs/user-guide/app_deletion.md). With its path (pkg/apis/application/v1alpha1/

@@ -33,7 +33,7 @@ DECLARED = (
     _SERVER + r"command\.--per-request-spec-decode-metrics",
     rf"{_CONFIG}({'|'.join(TREATED_KEYS)})",
 )
-"""Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it; on the native plugin
+"""Where arms may differ: their names, when they run, the speculation, the artifact that follows from it; on the native plugin
 also what follows from synchronous scheduling and from a DFlash head."""
 _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"
 OF_A_RUNTIME = (

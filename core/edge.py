@@ -48,7 +48,7 @@ class Escaping:
 
 
 class _Output(Escaping):
-    """Standard output: that it cannot be written is told from every other `OSError`."""
+    """Standard output, whose write errors are distinguished from every other `OSError`."""
 
     def write(self, text: str) -> int:
         try:

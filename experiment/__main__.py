@@ -16,7 +16,7 @@ from core.command_line import SETTINGS, carried_out
 from core.console import print_text
 from core.findings import Misuse
 from core.words import count
-from experiment import InvalidExperiment, decoding, expected, load
+from experiment import InvalidExperiment, expected, load, step_time
 from experiment.description import as_json, as_text
 from experiment.prompts import counter
 
@@ -62,9 +62,9 @@ def checked(file: Path, machine: bool) -> int:
 def published(machine: bool) -> None:
     """Print published results of decoding on Trainium2, and what forecasts make of them."""
     if machine:
-        print(json.dumps(decoding.ledger(), indent=2))
+        print(json.dumps(step_time.ledger(), indent=2))
     else:
-        print_text(*decoding.ledger_lines())
+        print_text(*step_time.ledger_lines())
 
 
 @door.command()
@@ -89,7 +89,7 @@ def published(machine: bool) -> None:
     help="Context compiled into a step.",
 )
 @click.option(
-    "--handicap", type=click.Choice(sorted(decoding.BEYOND)), help="What is known to slow the engine down."
+    "--handicap", type=click.Choice(sorted(step_time.BEYOND)), help="What is known to slow the engine down."
 )
 @click.option(
     "--mode", type=click.Choice(["fused", "eagle", "eagle3", "medusa", "dflash"]), help="How it drafts."
@@ -103,7 +103,7 @@ def published(machine: bool) -> None:
     help="Tokens drafted a step (default 7).",
 )
 @click.option(
-    "--at-once", type=click.IntRange(1, 4096), default=1, metavar="N", help="Requests under way (default 1)."
+    "--at-once", type=click.IntRange(1, 4096), default=1, metavar="N", help="Concurrent requests (default 1)."
 )
 @_json
 def step(
@@ -121,7 +121,7 @@ def step(
         raise Misuse(f"--at-once {drafting['at_once']}: a step of --batch {batch} takes no more than that")
     if drafting["mode"] == "fused" and draft is None:
         raise Misuse("--mode fused: needs --draft, whose passes are part of a step")
-    own = decoding.PlainEngine(
+    own = step_time.PlainEngine(
         shape=expected.shape_of(model, "--model"),
         chips=tensor_parallel * logical_nc_config / 8,
         batch=batch,

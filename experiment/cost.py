@@ -106,7 +106,7 @@ def of_others(experiment: Experiment) -> str:
 
 
 def running(experiment: Experiment) -> tuple[Item, ...]:
-    """What is billed while the largest batch of arms stands."""
+    """What is billed while the largest batch of arms runs."""
     if not experiment.instance.neuron:
         return idle(experiment)
     nodes = nodes_needed(experiment)

@@ -17,7 +17,10 @@ from experiment.catalogue.models import MODELS, Shape
 from experiment.catalogue.published import DRAFTED, NOT_DENSE, PLAIN, Handicap, Plain, figure
 from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
-from experiment.decoding import (
+from experiment.model_config import read_config
+from experiment.model_config import shape_of as shape_of_config
+from experiment.prompts import expected_tokens
+from experiment.step_time import (
     LONGEST_CONTEXT,
     DraftedStep,
     PlainEngine,
@@ -25,9 +28,6 @@ from experiment.decoding import (
     of_row,
     published_forecaster,
 )
-from experiment.model_config import read_config
-from experiment.model_config import shape_of as shape_of_config
-from experiment.prompts import expected_tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,7 +255,7 @@ ROLE = "speculation.trn2/workload"
 STEP = "speculation.trn2/step"
 """On Jobs that one actor releases: `arguments`, `fetch`, `compile` or `batch`."""
 BATCH = "speculation.trn2/batch"
-"""Arms of one number stand at once."""
+"""Arms with the same number run at the same time."""
 
 ARTIFACT_KEY = "speculation.trn2/artifact-key"
 """Annotation of a server's pods."""

@@ -26,7 +26,7 @@ class Rules(cdk_nag.AwsSolutionsChecks):
         self._found: dict[str, list[str]] = {}
 
     def validate(self, context: cdk.IPolicyValidationContext) -> cdk.PolicyValidationPluginReport:
-        """What is left of the pack's report."""
+        """Findings of the pack that nobody acknowledged."""
         left = []
         for violation in self.validate_scope(self._app).violations:
             resources = [

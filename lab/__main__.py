@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Results (default: results/demo-<time>).",
 )
-@click.option("--json", "as_json", is_flag=True, help="The answer for a machine.")
-@click.option("--verbose", is_flag=True, help="Also what became of each stack in the rehearsal.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--verbose", is_flag=True, help="Also list the result of each stack of the rehearsal.")
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
@@ -99,7 +99,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
 
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     """The answer for a person; with an `inventory` of the rehearsed stacks before it."""
-    from benchmark.show.text import render
+    from benchmark.show.templating import render
     from lab.rehearse import account_lines
 
     if inventory:

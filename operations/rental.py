@@ -1,4 +1,4 @@
-"""Whether renting a Trn2 node pays: for which classes of prompts, what it costs, and when that is earned back."""
+"""Whether renting a Trn2 node pays: for which classes of prompts, what it costs, and when it has paid for itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Prediction:
         return "pays" if self.low > 1 else "does not pay" if self.high < 1 else "open"
 
     def repaid_after_million_tokens(self, rental_usd: float) -> float | None:
-        """Million output tokens after which a rental is earned back by what they then cost less; None when never."""
+        """Million output tokens after which a rental has paid for itself, because they then cost less; None when never."""
         saved = self.baseline_usd_per_million - self.usd_per_million
         return rental_usd / saved if saved > 0 else None
 

@@ -1,4 +1,4 @@
-"""`teardown`: everything of an experiment away, the dearest first, and what stays or bills is named."""
+"""`teardown`: deletes what an experiment has on AWS, the most expensive first, and lists what remains and what is billed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A folder in S3: whole files with their hash in the metadata. Nothing is appended, renamed or deleted.
 
-What stops a transfer is one line: where, value, why, remedy.
+An error that stops a transfer is one line: where, value, why, remedy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from core.findings import Misuse
 
 
 class StoreError(Misuse):
-    """Wrong usage or configuration; base of the errors of this room."""
+    """Wrong usage or configuration; base of the errors of this package."""
 
 
 class Incomplete(StoreError):

@@ -48,7 +48,7 @@ VERDICT_WORDS: Mapping[str, str] = {
 MIN_PROMPTS = 6
 """Below this a t interval over prompts says more about luck than about the arms."""
 EQUIVALENT = (0.95, 1.05)
-"""What nobody would feel: an interval inside this range is no difference that matters, one wholly beyond it is a difference."""
+"""Differences within this range do not matter in practice: an interval inside it is no difference that matters, one wholly beyond it is a difference."""
 BAND = (math.log(EQUIVALENT[0]), math.log(EQUIVALENT[1]))
 """The same of log ratios."""
 SIGNIFICANT = 0.05

@@ -6,7 +6,7 @@ t is above r does it pay, whatever the share of accepted drafts: the speed-up to
 Both are means over the same steps of the same answers, so that the mean pause over tokens a step is the time per token, and t / r is
 the ratio of the two arms' times per token, whatever the pauses look like (`pooled_speed_up`).
 
-In a closed loop an arm's tokens per second at a given concurrency are what its cost goes by, so the ratio of the
+In a closed loop an arm's tokens per second at a given concurrency determine its cost, so the ratio of the
 arms' costs is the ratio of their prices over the paired ratio of `output_tokens_per_s`, with that one's interval.
 """
 

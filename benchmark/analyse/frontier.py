@@ -47,7 +47,7 @@ from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Load, Plan, PlannedArm
 
 if TYPE_CHECKING:
-    from benchmark.analyse.search import Cell, Edge, ObjectiveAt, Range
+    from benchmark.analyse.load_search import Cell, Edge, ObjectiveAt, Range
 
 _MOST_FAILED = 0.1
 _MOST_A_PROMPT = 2
@@ -57,7 +57,7 @@ _MOST_A_PROMPT = 2
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
     """The load up to which each treatment has the lower time per token, for each class and (class null) for the mix. Where it
     lies between two listed loads is unknown."""
-    from benchmark.analyse.search import edge
+    from benchmark.analyse.load_search import edge
 
     cells, rows = _in_whole_starts(sort_out(raw)), []
     if len(cells.plan.loads) < (1 if raw.plan.search else 3):
@@ -119,7 +119,7 @@ def _fails(cells: Cells, arm: PlannedArm, load: Load) -> bool:
 
 def _speed_up(cells: Cells, arm: PlannedArm, class_: str | None) -> list[Cell]:
     """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
-    from benchmark.analyse.search import Cell
+    from benchmark.analyse.load_search import Cell
 
     base, visited, curve = cells.baseline_of(arm), _visited(cells), []
     strata = {
@@ -145,7 +145,7 @@ def _visited(cells: Cells) -> dict[Load, int]:
 
 
 def _range(plan: Plan) -> Range:
-    from benchmark.analyse.search import Range
+    from benchmark.analyse.load_search import Range
 
     if plan.search:
         return Range(low=plan.search.low, high=plan.search.high, whole=plan.search.by == "concurrency")
@@ -220,7 +220,7 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
 
 def _standings(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
     """Whether an arm meets the objective, by load."""
-    from benchmark.analyse.search import ObjectiveAt
+    from benchmark.analyse.load_search import ObjectiveAt
 
     signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
     rows = []
@@ -346,7 +346,7 @@ def _over_budget(raw: RawRun) -> bool:
 
 def _unsettled(raw: RawRun) -> Load | None:
     """The load that the search would measure next, whatever its budget."""
-    from benchmark.analyse.search import next_load, next_of_objective
+    from benchmark.analyse.load_search import next_load, next_of_objective
 
     cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
     assert search
@@ -360,7 +360,7 @@ def _unsettled(raw: RawRun) -> Load | None:
 def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
     """Up to which load an arm meets the objective, what it delivers at each measured load, and where among those that meet it
     its tokens are cheapest."""
-    from benchmark.analyse.search import edge_of_objective
+    from benchmark.analyse.load_search import edge_of_objective
 
     points = []
     for load in cells.plan.loads:

@@ -1,6 +1,6 @@
 """`summary.json`: everything that the tables and plots show, made from the raw records alone.
 
-A value that is not known is null, never zero; every number is a JSON number. A cell is met by its arm, its
+A value that is not known is null, never zero; every number is a JSON number. A cell is identified by its arm, its
 class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_per_s` for an open one
 (`concurrency` null).
 
@@ -42,7 +42,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   more than a tenth of an arm's requests failed; failed: [{arm, failed, asked, errors: [names]}] there; signs: [[load below
   that, 1: it pays | -1: it costs | 0: neither is sure]]; same: of the loads with 0 those where there is surely no difference that matters;
   near_low, near_high: from which load to which the ratio runs from 0.95 to 1.05, null where it is not known; one_start: it
-  is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
+  is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/load_search.py`)
 - `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is met (signs: 1: met | -1: missed | 0: cannot tell), points: [{load, tpot_s, output_tokens_per_s,
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, objective: "met" | "missed" |

@@ -69,7 +69,7 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
 
 def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
     """Print what the summary says to do, or `everything`; 1 where a cell has no answer at all."""
-    from benchmark.show.text import render, render_all
+    from benchmark.show.templating import render, render_all
 
     text = render_all if everything else render
     print(json_text(summary, indent=1) if as_json else text(summary))
@@ -303,6 +303,6 @@ def _timed(
 
 
 def _print(content: Mapping[str, Any], template: str, *, as_json: bool) -> None:
-    from benchmark.show.text import filled
+    from benchmark.show.templating import filled
 
     print(json_text(content, indent=1) if as_json else filled(template, **content))

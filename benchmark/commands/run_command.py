@@ -137,7 +137,7 @@ _READ = {
     "[required, or --plan]",
     Path,
 )
-@cli.option("--out DIR", "Results; an earlier run goes on.", Path, required=True)
+@cli.option("--out DIR", "Folder of results; a run that is already there is continued.", Path, required=True)
 @cli.option("--timeout S", "Per request (default 300).", cli.seconds, default=300.0)
 @cli.option(
     "--max-error-rate X",
@@ -204,7 +204,7 @@ def command(**given: Any) -> int:
     if journal.exists(out):
         show(summarised(out), as_json=given["json"])
     who = click.get_current_context().command_path.removeprefix("python -m ")
-    print(f"{who}: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
+    print(f"{who}: stopped by {signal.name}; repeat the command to continue", file=sys.stderr)
     return 128 + signal
 
 

@@ -1,4 +1,4 @@
-"""`report.html`: the whole answer on one page that needs no network, on a screen and on paper."""
+"""`report.html`: the whole answer on one self-contained page, for screen and print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmark.metrics import METRICS
 from benchmark.plan import Load, PlannedPrompt
 from benchmark.show import figures, pictures, tables
 from benchmark.show.drawing import looks, ratio_axis
-from benchmark.show.text import filled
+from benchmark.show.templating import filled
 from core.words import listed
 
 FILE_NAME = "report.html"

@@ -21,7 +21,7 @@ from core.findings import Misuse, Outside
 from lab.command import PATH
 from lab.emulator.endpoint import H200, TRN2, EmulatedEndpoint
 from lab.emulator.h200 import MID, started
-from lab.emulator.openai_api import parse_argv
+from lab.emulator.payloads import parse_argv
 from lab.emulator.texts import PromptClasses, load_classes
 from lab.emulator.timings import read
 

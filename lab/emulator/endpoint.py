@@ -14,7 +14,7 @@ from aiohttp import web
 
 from lab.emulator.engine import Engine
 from lab.emulator.h200 import Start
-from lab.emulator.openai_api import (
+from lab.emulator.payloads import (
     DONE,
     Payload,
     PayloadFormat,

@@ -39,8 +39,8 @@ from experiment.catalogue.published import (
     TENSOR_PARALLEL,
     WINDOW,
 )
-from experiment.decoding import of_row
 from experiment.expected import configuration, expected_of, handicap
+from experiment.step_time import of_row
 
 UNKNOWN_CLASS = "open-ended"
 """The class of a prompt that the table was not fitted to: the one that promises least."""

@@ -11,9 +11,9 @@ from experiment import Experiment, load
 from experiment.catalogue.published import DRAFTED
 from experiment.catalogue.published import REFERENCE as PUBLISHED
 from experiment.cost import COMPILE_H, idle, per_hour, run_price, running
-from experiment.decoding import of_row, published_forecaster
 from experiment.expected import expected_of
 from experiment.starter import compose
+from experiment.step_time import of_row, published_forecaster
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between, command_blocks
 from tests.docs.programs import run

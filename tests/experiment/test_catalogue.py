@@ -24,10 +24,10 @@ from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.catalogue.published import DRAFTED, PLAIN
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
 from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
-from experiment.decoding import of_row
 from experiment.description import as_text
 from experiment.expected import configuration
 from experiment.placement import pod_share
+from experiment.step_time import of_row
 from tests.conftest import ROOT
 from tests.experiment.edits import NATIVE, Edit, Variation, both, combined, put
 

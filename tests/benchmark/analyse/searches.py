@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, product
 
-from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.analyse.load_search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import Source, mean_of
 from benchmark.cell_size import SETS_A_START
 from benchmark.measure.schedule import set_sizes

@@ -20,7 +20,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show.page import render as render_page
 from benchmark.show.pictures import forecast
-from benchmark.show.text import render, render_all, sentence
+from benchmark.show.templating import render, render_all, sentence
 from store.artifact import comparison
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, emulated, raw_run, store

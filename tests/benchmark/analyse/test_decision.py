@@ -20,7 +20,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
 from benchmark.show.tables import UNKNOWN
-from benchmark.show.text import render
+from benchmark.show.templating import render
 from tests.benchmark.records import answered, block, emulated, failed, held, raw_run
 from tests.benchmark.show.runs import PLAIN, searched
 

@@ -14,15 +14,15 @@ import pytest
 
 from benchmark.analyse.cells import sort_out
 from benchmark.analyse.frontier import outcome
-from benchmark.analyse.search import ObjectiveAt, edge_of_objective, next_of_objective
+from benchmark.analyse.load_search import ObjectiveAt, edge_of_objective, next_of_objective
 from benchmark.analyse.stats import clopper_pearson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import from_dict
 from benchmark.show import exports, page, tables
-from benchmark.show.text import render, render_all
-from tests.benchmark.analyse.test_search import CLOSED
+from benchmark.show.templating import render, render_all
+from tests.benchmark.analyse.test_load_search import CLOSED
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run
 

@@ -248,7 +248,7 @@ def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path,
     assert run(server, out, rounds=8) == 0
     said = capsys.readouterr().err
     assert "connect_refused" in said
-    assert "the same command goes on from here" in said
+    assert "repeat the command to continue" in said
     assert told(out)["treatments"][0]["reasons"] == {"not asked": 8}
 
 

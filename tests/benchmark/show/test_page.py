@@ -24,7 +24,7 @@ from benchmark.show.figures import against_windows
 from benchmark.show.page import predictions, render
 from benchmark.show.pictures import answer, by_other_metrics, step_costs, treatments
 from benchmark.show.tables import Table, lean
-from benchmark.show.text import render_all, sentence
+from benchmark.show.templating import render_all, sentence
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, run_of, searched
 

@@ -20,7 +20,7 @@ from core.findings import Misuse
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import EmulatedEndpoint
-from lab.emulator.openai_api import parse_argv
+from lab.emulator.payloads import parse_argv
 from lab.emulator.texts import PromptClasses
 from tests.lab.emulator.arms import BASELINE, MODEL, REPETITION, SPECULATIVE
 

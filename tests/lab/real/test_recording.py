@@ -10,7 +10,7 @@ import pytest
 from benchmark.measure.endpoints import OF_DRAFTS, counters_in
 from benchmark.measure.stream import Output, StreamTally
 from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.openai_api import PayloadFormat, event, usage
+from lab.emulator.payloads import PayloadFormat, event, usage
 from tests.conftest import ROOT
 
 DRAFTS, DRAFTED, ACCEPTED = OF_DRAFTS

@@ -19,7 +19,7 @@ from experiment.catalogue.published import (
     Drafted,
     Plain,
 )
-from experiment.decoding import (
+from experiment.step_time import (
     LARGEST_BATCH,
     LONGEST_CONTEXT,
     DraftedStep,

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.analyse.load_search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.sentences import in_words
 from benchmark.analyse.stats import Source
 from tests.benchmark.analyse.noise import log_normal

@@ -331,7 +331,7 @@ def _everywhere(signs: Iterable[tuple[float, int]]) -> Found:
 
 
 def _crossing(curve: Curve, left: int, right: int, rising: bool) -> tuple[float, float, float]:
-    """Where the curve crosses 0 between two cells, and the loads around it that are not told from that."""
+    """Where the curve crosses 0 between two cells, and the loads around it that are statistically equal to it."""
     sign = -1.0 if rising else 1.0
     grid = _grid(curve.loads[left], curve.loads[right], _STEPS)
     heights = [(sign * value, half) for value, half in map(curve.at, grid)]
