@@ -184,11 +184,6 @@ def test_a_model_with_the_shape_of_llama_has_plain_arms_where_a_runtime_serves_i
         assert any(said in line for line in caught.value.lines), caught.value.lines
 
 
-def test_a_path_that_is_empty_is_refused(variation: Variation) -> None:
-    with pytest.raises(InvalidExperiment, match=r"target\.config = '': "):
-        load(variation(put("target", {"model": "my-org/mine", "config": ""})))
-
-
 def test_a_file_that_is_not_a_configuration_or_is_not_understood_is_one_line(
     variation: Variation, tmp_path: Path
 ) -> None:
@@ -203,3 +198,5 @@ def test_a_file_that_is_not_a_configuration_or_is_not_understood_is_one_line(
         (line,) = caught.value.lines
         assert "target.config = 'mine.json': " in line
         assert words in line
+    with pytest.raises(InvalidExperiment, match=r"target\.config = '': "):
+        load(variation(put("target", {"model": "my-org/mine", "config": ""})))

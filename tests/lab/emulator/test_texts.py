@@ -9,7 +9,6 @@ from lab.emulator.texts import (
     NATURAL_LENGTH_TOKENS,
     PromptClasses,
     load_classes,
-    prompt_tokens,
     write_answer,
 )
 from tests.conftest import ROOT
@@ -62,10 +61,3 @@ def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_tol
         forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
         assert (len(forced.pieces), forced.finish_reason) == (natural + 1, "length")
         assert forced.pieces[:natural] == answer.pieces, "more tokens continue the same text"
-
-
-def test_a_text_follows_from_its_prompt_and_a_prompt_token_is_four_bytes() -> None:
-    assert write_answer("p", "open-ended", max_tokens=20) != write_answer("q", "open-ended", max_tokens=20)
-    pieces = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4).pieces
-    assert "".join(pieces) == "to be\nto be"
-    assert [prompt_tokens(text) for text in ("", "a", "abcd", "abcde", "ä" * 4)] == [1, 1, 1, 2, 2]
