@@ -61,3 +61,6 @@ def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_tol
         forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
         assert (len(forced.pieces), forced.finish_reason) == (natural + 1, "length")
         assert forced.pieces[:natural] == answer.pieces, "more tokens continue the same text"
+    assert write_answer("q", "open-ended", max_tokens=20) != write_answer("p", "open-ended", max_tokens=20)
+    echoed = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4)
+    assert "".join(echoed.pieces) == "to be\nto be"
