@@ -275,7 +275,7 @@ class Journal:
             with suppress(OSError):
                 self._cut_partial_line()
             raise StorageError(
-                f"{self.path}: {error.strerror}; what is there is kept, the same command goes on from it"
+                f"{self.path}: {error.strerror}; what is there is kept, repeat the command to continue"
             ) from error
 
     def _cut_partial_line(self) -> None:

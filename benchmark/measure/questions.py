@@ -140,7 +140,7 @@ async def look_closer(
     progress.tell(
         f"answers differ in {count(len(differing), 'pair')}; looking at them for {limit_s:.0f} s at most"
     )
-    again = "the same command goes on from here"
+    again = "repeat the command to continue"
     try:
         with Journal(out, divergence.FILE_NAME) as book:
             async with asyncio.timeout(limit_s), session(timeout_s) as http:

@@ -160,7 +160,7 @@ def gallery() -> Iterator[str]:
 def contexts() -> Iterator[str]:
     """What the reference takes with a longer context, as `check` says it."""
     data = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
-    yield "| `max_model_len` | HBM of the plain arm, GiB | of the drafting arm, GiB | there are, GiB | plain step, ms |"
+    yield "| `max_model_len` | HBM of the plain arm, GiB | of the drafting arm, GiB | available HBM, GiB | plain step, ms |"
     yield "|---:|---:|---:|---:|---|"
     for tokens in (1024, 4096, 12800, 32768):
         data["serving"]["max_model_len"] = tokens
