@@ -18,17 +18,6 @@ from tests.conftest import NODE_PRICE, REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, QWEN_DFLASH, SPECULATION, Variation, both, combined, put
 
 
-def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
-    baseline, treatment = reference.arms
-    assert (baseline.name, treatment.name) == ("qwen-vllm", "qwen-sd-vllm")
-    assert baseline.speculation is None
-    assert treatment.speculation is not None
-    assert treatment.speculation.draft.model.name == "Qwen/Qwen3-1.7B"
-    assert treatment.speculation.num_speculative_tokens == 7
-    assert baseline.serving.tensor_parallel == 32
-    assert [arm.tokens_per_step for arm in reference.arms] == [1, 7], "k tokens at most, not one more"
-
-
 @pytest.mark.parametrize(
     "spellings",
     [
