@@ -9,6 +9,7 @@ from lab.emulator.texts import (
     NATURAL_LENGTH_TOKENS,
     PromptClasses,
     load_classes,
+    prompt_tokens,
     write_answer,
 )
 from tests.conftest import ROOT
@@ -64,3 +65,7 @@ def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_tol
     assert write_answer("q", "open-ended", max_tokens=20) != write_answer("p", "open-ended", max_tokens=20)
     echoed = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4)
     assert "".join(echoed.pieces) == "to be\nto be"
+
+
+def test_a_prompt_has_a_token_for_each_four_bytes_begun_and_one_at_least() -> None:
+    assert [prompt_tokens(text) for text in ("", "a", "abcd", "abcde", "ä" * 4)] == [1, 1, 1, 2, 2]
