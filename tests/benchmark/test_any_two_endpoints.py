@@ -78,6 +78,7 @@ def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path,
     assert "above 0; line 2 of prompts.jsonl: " in error
 
 
+@pytest.mark.slow
 def test_the_sequence_works_as_it_is_printed(
     endpoint: Endpoint, prompts: Path, mine: Path, capsys: Captured
 ) -> None:

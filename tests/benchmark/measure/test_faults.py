@@ -58,7 +58,12 @@ def test_each_fault_is_a_named_error_and_each_oddity_an_answer(
 
 
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("sent", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
+    ],
 )
 def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
     write_plan: WritePlan, out: Path, endpoint: Endpoint, sent: signal.Signals, code: int

@@ -122,6 +122,7 @@ def of_all_classes(found: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in found["crossovers"] if one["class"] is None)
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_its_budget_and_goes_on(address: str, search: Search, tmp_path: Path) -> None:
     content = plan(address, ("plain", "crosses"), 16, warmup=0)
     found, said = search(content, "--search", "4:64", "--search-budget", "cells=2,minutes=30")

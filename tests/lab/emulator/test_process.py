@@ -123,6 +123,7 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
     assert "code, 4 at a time, drafted: left out, the emulator does not know how many" in advice
 
 
+@pytest.mark.slow
 def test_the_engine_of_an_h200_says_so_and_each_start_has_a_speed_of_its_own(tmp_path: Path) -> None:
     """Answers are those of the other engine; two clients share its steps, and chunks are as large as steps are."""
 

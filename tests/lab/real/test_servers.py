@@ -117,6 +117,7 @@ def test_servers_are_up_when_their_probes_succeeded_start_again_at_their_address
     assert all(_gone(pid) for pid in second)
 
 
+@pytest.mark.slow
 def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_path: Path) -> None:
     script = "raise SystemExit('the completion is empty')"
     refusing = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"), startup_s=4)
