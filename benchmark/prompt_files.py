@@ -141,7 +141,7 @@ def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, str]]]:
 
 
 def entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Each entry as JSON, and where it is: in a list, or on a line of its own. Raises `Unusable` where there is none."""
+    """Each entry as JSON, and where it is: in a list, or on a line of its own. Raises `Unusable` for a file without entries."""
     begins, number = _SPACE.match(text).end(), 0  # type: ignore[union-attr]  # it matches nothing, too
     entries = _in_list(text, begins + 1, name) if text[begins : begins + 1] == "[" else _on_lines(text, name)
     for number, entry in enumerate(entries, start=1):  # noqa: B007

@@ -104,7 +104,7 @@ class AtLoad:
 
     @property
     def of_one_start(self) -> str:
-        """What to beware of in verdicts near 1; empty where there is none."""
+        """A caution about verdicts near 1, or an empty text."""
         low, high = STARTS_DIFFER
         shown = any(gain.one_start for gain in (*self.by_window, *self.by_arm, *self.by_own))
         return f"Verdicts from {low:.2f} to {high:.2f} are about this start of the servers." if shown else ""

@@ -96,7 +96,7 @@ def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
 
 
 def _drawn(table: Any, indent: str = "") -> str:
-    """A table, or that of a picture; empty where there is none."""
+    """A table, or the table of a picture; empty text without one."""
     table = getattr(table, "table", table)
     return "\n".join(tables.lines_of(table, indent=indent)) if table and table.rows else ""
 

@@ -51,7 +51,7 @@ class MetricAlarm:
     message: str
     """What it means and what to do, for the person who gets the mail."""
     sources: tuple[CloudWatchMetric, ...] = ()
-    """What `expression` is made from; where there is none, the one metric that is watched."""
+    """The metrics of `expression`; without an expression, the one metric that is watched."""
     statistic: str = ""
     """The statistic of the sources."""
     expression: str = ""

@@ -50,7 +50,7 @@ def to_deploy(name: str, account: str) -> str:
     try:
         stages = parse(PIPELINE)["stages"].values()
         delivered = {(stage["account"], _name_in(ROOT / stage["experiment"])) for stage in stages}
-    except (Misuse, AttributeError, KeyError, TypeError):  # there is none, or it is being written
+    except (Misuse, AttributeError, KeyError, TypeError):  # the file does not exist, or is being written
         delivered = set()
     if (account, name) in delivered:
         return "merge the change: the pipeline deletes an empty stack, then deploys (docs/pipeline.md)"
