@@ -146,7 +146,7 @@ def _beside_eks(experiment: Experiment, aws: Aws, by: StackResources) -> Iterato
 
 
 def used_by_others(experiment: Experiment, aws: Aws) -> str:
-    """Why experiments that use this one's cluster or its nodes must go first, or an empty list.
+    """Why experiments that use this one's cluster or its nodes must go first, or an empty text.
 
     They are known by their files here, and by the namespaces to whose pods EKS gives roles: the identity stack of each
     experiment says so of its own. What this one installed in an existing cluster is there once: others use it that do not bring
