@@ -1,26 +1,26 @@
-"""Two snapshots compared: everything that a reviewer reads, before it is laid out. Pure."""
+"""Two snapshots compared: what a reviewer reads, before it is laid out. Pure."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.parity import as_read
+from core.differences import ABSENT, Difference, differences
+from core.edge import shortened
 from core.words import count
 from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal
-from operations.review import objects
-from operations.review.objects import Key, Object
-from operations.review.rights import object_grants, template_grants
+from operations.review.rights import Key, Object, lasting_name, object_grants, template_grants
 
 State = Mapping[str, Any]
 """What `snapshot.py` prints, or the part of it that is about one experiment."""
-Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
-MOST_SHOWN = 3
-"""Fields of an arm that its row names; the diffs have all of them."""
+_LONGEST_VALUE = 120
 _REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 _OWNERS = {
     "gitops": "deploying deletes every object that the workloads stack applied, running pods too, until GitOps applies them",
@@ -32,6 +32,17 @@ _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
 """Properties of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
 changed without touching a node."""
+_IMMUTABLE = {
+    "Job": r"spec\.(template|selector|completions)\b.*",
+    "Deployment": r"spec\.selector\b.*",
+    "PersistentVolume": r"spec\.(csi|nfs|local)\b.*",
+    "PersistentVolumeClaim": r"spec\.(?!resources).*",
+    "ResourceClaimTemplate": r"spec\b.*",
+    "StorageClass": r"(provisioner|parameters|volumeBindingMode)\b.*",
+}
+"""What the API server refuses to change
+(https://kubernetes.io/docs/concepts/workloads/controllers/job/, .../deployment/#label-selector-updates,
+https://kubernetes.io/docs/concepts/storage/persistent-volumes/)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,7 @@ class ArmReview:
 
     name: str
     changes: tuple[str, ...]
+    """What the file says differently, and the price; the diffs have the rest."""
     compiles: str | None = None
     """Why there is something to compile; `None`: the artifact that there is serves on."""
     reuses: str | None = None
@@ -58,14 +70,14 @@ class ArmReview:
 class Note:
     """Something about a whole experiment."""
 
-    kind: Kind
+    kind: Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
     text: str
     needs_human: bool = True
 
 
 @dataclass(frozen=True)
 class ExperimentReview:
-    """One experiment that differs in anything."""
+    """One experiment that differs in anything but what diffs show."""
 
     name: str
     arms: tuple[ArmReview, ...]
@@ -103,11 +115,7 @@ def compare(base: State, head: State) -> Review:
     """What `head` does to somebody who deployed `base`; both are snapshots without problems."""
     before, after = _grants(base), _grants(head)
     return Review(
-        experiments=(
-            *_applier_changes(base, head),
-            *_experiments(base, head),
-            *_pipeline_changes(base, head),
-        ),
+        experiments=tuple(_experiments(base, head)),
         granted=tuple(sorted(after - before)),
         withdrawn=tuple(sorted(before - after)),
         diffs=tuple(_diffs(base, head)),
@@ -115,53 +123,30 @@ def compare(base: State, head: State) -> Review:
 
 
 def _grants(state: State) -> set[str]:
-    rendered = [objects.by_key(files) for files in state["objects"].values()]
     grants = template_grants(state["templates"]) | template_grants(state["delivery"])
-    return grants.union(*map(object_grants, rendered))
-
-
-def _applier(state: State) -> str:
-    """Who applies the objects; the stacks or GitOps."""
-    return str(state.get("workloads", "stack"))
-
-
-def _applier_changes(base: State, head: State) -> Iterator[ExperimentReview]:
-    before, after = _applier(base), _applier(head)
-    if before != after:
-        note = Note("apply", f"workloads: {before} -> {after}: {_OWNERS[after]}")
-        yield ExperimentReview("deployment.yaml", (), (note,))
-
-
-def _pipeline_changes(base: State, head: State) -> Iterator[ExperimentReview]:
-    """Whoever changes the pipeline changes what happens before anybody approves it."""
-    notes, sides = [], (base["delivery"], head["delivery"])
-    for name in sorted(sides[0].keys() | sides[1].keys()):
-        places = [change.path for change in objects.changes(*(side.get(name, {}) for side in sides))]
-        if places:
-            more = f" and {count(len(places) - 1, 'more place')}" if len(places) > 1 else ""
-            notes.append(Note("delivery", f"{name} changes: {places[0]}{more}"))
-    if notes:
-        yield ExperimentReview("pipeline", (), tuple(notes))
+    return grants.union(*(object_grants(_by_key(files)) for files in state["objects"].values()))
 
 
 def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
+    was, now = (str(state.get("workloads", "stack")) for state in (base, head))  # who applies the objects
+    if was != now:
+        yield ExperimentReview(
+            "deployment.yaml", (), (Note("apply", f"workloads: {was} -> {now}: {_OWNERS[now]}"),)
+        )
     names = base["experiments"].keys() | head["experiments"].keys()
     for name, new in head["experiments"].items():
         old = base["experiments"].get(name)
         files = [state["objects"].get(name, {}) for state in (base, head)]
-        before, after = map(objects.by_key, files)
-        arms = tuple(_arms(old["arms"] if old else {}, new["arms"], before, after))
+        arms = tuple(_arms(old["arms"] if old else {}, new["arms"], *map(_by_key, files)))
         if old is None:
             notes = (Note("arms", f"new experiment: {', '.join(new['arms'])}"), *_cost({}, new))
         else:
             notes = (
                 *_cost(old, new),
-                *_moved(name, old, new),
                 *_fairness(old, new),
-                *_facts(old["facts"], new["facts"]),
+                *_facts(name, old, new),
                 *_prompts(old["prompts"], new["prompts"]),
-                *(Note("apply", text) for text in sorted(objects.refused(before, after))),
-                *_came_and_went({row.name for row in arms}, *files, gitops=_applier(head) == "gitops"),
+                *_unsettled({row.name for row in arms}, *files, gitops=now == "gitops"),
                 *_resources(name, base["templates"], head["templates"], names=names),
             )
         if notes or any(row.changes or row.needs_human for row in arms):
@@ -169,6 +154,13 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
     for name in sorted(base["experiments"].keys() - head["experiments"].keys()):
         text = f"experiment removed or renamed: {_left_behind(name, base['experiments'][name])}"
         yield ExperimentReview(name, (), (Note("cost", text),))
+    changed = {
+        name: [change.path for change in _changes(*(one["delivery"].get(name, {}) for one in (base, head)))]
+        for name in sorted(base["delivery"].keys() | head["delivery"].keys())
+    }
+    notes = tuple(Note("delivery", f"{name} changes: {paths[0]}") for name, paths in changed.items() if paths)
+    if notes:
+        yield ExperimentReview("pipeline", (), notes)
 
 
 def _arms(
@@ -178,44 +170,49 @@ def _arms(
     known = {arm["key"]: name for name, arm in old.items()}
     for name, arm in new.items():
         key, was = arm["key"], old[name]["key"] if name in old else None
-        compiles = None if key in known else f"{was} -> {key}" if was else f"new: {key}"
-        one, other = _deployment(before, name), _deployment(after, name)
         yield ArmReview(
             name=name,
-            changes=tuple(_changed(old[name], arm, one, other)) if name in old else (_added(arm),),
-            compiles=compiles,
+            changes=tuple(_changed(old[name], arm) if name in old else [_added(arm)]),
+            compiles=None if key in known else f"{was} -> {key}" if was else f"new: {key}",
             reuses=known[key] if key != was and key in known else None,
-            restarts_for=objects.field_changes(one, other)[1] if name in old and one and other else (),
+            restarts_for=tuple(_restarting(before, after, name)) if name in old else (),
         )
-    for name in old:
-        if name not in new:
-            yield ArmReview(name=name, changes=(_REMOVED,), removed=True)
+    yield from (ArmReview(name=name, changes=(_REMOVED,), removed=True) for name in old if name not in new)
 
 
-def _deployment(rendered: Mapping[Key, Object], name: str) -> Object | None:
-    """An arm's; one that no server can run has none."""
-    return next((item for key, item in rendered.items() if (key[0], key[2]) == ("Deployment", name)), None)
+def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: str) -> Iterator[str]:
+    """Fields of an arm's Deployment whose change replaces pods; an arm that no server can run has none."""
+    for key in before.keys() & after.keys():
+        if (key[0], key[2]) == ("Deployment", arm):
+            for change in _changes(before[key], after[key]):
+                if change.path.startswith(("spec.template", "spec.replicas")):
+                    yield change.path.removeprefix("spec.template.spec.").removeprefix("spec.")
 
 
-def _changed(old: State, new: State, before: Object | None, after: Object | None) -> list[str]:
-    """Facts of an arm and its share of a node's list price; fields of its Deployment where neither explains them."""
-    texts = objects.arm_changes(old["facts"], new["facts"])
+def _changed(old: State, new: State) -> list[str]:
+    """What an arm's facts say differently, and its share of a node's list price."""
+    changes, texts = _fact_changes(old["facts"], new["facts"]), []
+    if ("speculation" in old["facts"]) != ("speculation" in new["facts"]):  # an absent one is one `None`
+        texts = [f"speculation {_speculation(old['facts'])} -> {_speculation(new['facts'])}"]
+        changes = [change for change in changes if change.path.split(".")[0] != "speculation"]
+    texts += map(_worded, changes)
     prices = [side["usd_per_hour"] for side in (old, new)]
     if None not in prices and round(prices[0], 2) != round(prices[1], 2):
         texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} an hour")
-    if texts or before is None or after is None:
-        return texts
-    fields, _ = objects.field_changes(before, after)
-    more = len(fields) - MOST_SHOWN
-    return fields[:MOST_SHOWN] + ([f"and {count(more, 'more field')}"] if more > 0 else [])
+    return texts
 
 
 def _added(arm: State) -> str:
     facts = arm["facts"]
-    treatment = objects.speculation(facts)
+    treatment = _speculation(facts)
     what = f"{facts.get('target.model.name')} without speculation" if treatment == "none" else treatment
     costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} an hour while it runs"
     return f"added: {what}{costs}"
+
+
+def _speculation(facts: State) -> str:
+    mode, draft = facts.get("speculation.mode"), facts.get("speculation.draft.model.name")
+    return f"{mode} with {draft}, k {facts.get('speculation.num_speculative_tokens')}" if mode else "none"
 
 
 def _cost(old: State, new: State) -> Iterator[Note]:
@@ -230,15 +227,8 @@ def _cost(old: State, new: State) -> Iterator[Note]:
         before, after = (fact.get(key, 0) for fact in facts)
         if before != after:
             price = f"${costs[1]['node']:.2f}" if costs[1].get("node") else "an unknown price"
-            yield Note(
-                "cost", f"{key} {before} -> {after}; a Trn2 node is {price} an hour (on-demand list price)"
-            )
-
-
-def _moved(name: str, old: State, new: State) -> Iterator[Note]:
-    """A deployment into another region leaves the first one standing."""
-    if old["facts"].get("cluster.region") != new["facts"].get("cluster.region"):
-        yield Note("cost", f"another region: {_left_behind(name, old)}")
+            text = f"{key} {before} -> {after}; a Trn2 node is {price} an hour (on-demand list price)"
+            yield Note("cost", text)
 
 
 def _left_behind(name: str, old: State) -> str:
@@ -253,76 +243,65 @@ def _left_behind(name: str, old: State) -> str:
 def _fairness(old: State, new: State) -> Iterator[Note]:
     """Whether arms still differ in their treatment and in nothing else."""
     for arm, paths in new["undeclared"].items():
-        extra = [path for path in paths if path not in old["undeclared"].get(arm, [])]
-        if extra:
-            yield Note(
-                "fairness", f"{arm} differs from the baseline beyond its treatment: {'; '.join(extra)}"
-            )
-    if old["facts"]["baseline"] != new["facts"]["baseline"]:
-        yield Note("fairness", f"another baseline: {old['facts']['baseline']} -> {new['facts']['baseline']}")
-    before, after = (
-        {str(arm["facts"].get("runtime.name")) for arm in side["arms"].values()} for side in (old, new)
-    )
-    if len(after) > 1 and before != after:
-        yield Note(
-            "fairness",
-            f"arms of different runtimes ({', '.join(sorted(after))}): a difference between them is the "
-            "runtime's as much as the speculation's",
-        )
+        if extra := [path for path in paths if path not in old["undeclared"].get(arm, [])]:
+            text = f"{arm} differs from the baseline beyond its treatment: {'; '.join(extra)}"
+            yield Note("fairness", text)
+    before, after = (side["facts"]["baseline"] for side in (old, new))
+    if before != after:
+        yield Note("fairness", f"another baseline: {before} -> {after}")
 
 
-def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
+def _facts(name: str, old: State, new: State) -> Iterator[Note]:
     """What the file says of benchmark, prompts and cluster."""
     measured = []
-    for change in objects.fact_changes(old, new):
-        path = change.path
+    for change in _fact_changes(old["facts"], new["facts"]):
+        path, text = change.path, _worded(change)
         if path.startswith(("benchmark.", "prompts.")):
-            measured.append(objects.worded(change))
+            measured.append(text)
         elif path in ("cluster.network.vpc", "cluster.existing"):
-            remedy = "a cluster does not move between networks, nor objects between clusters: tear down before, deploy after"
-            yield Note("cluster", f"{objects.worded(change)}: {remedy}")
+            why = "a cluster does not move between networks, nor objects between clusters"
+            yield Note("cluster", f"{text}: {why}: tear down before, deploy after")
+        elif path == "cluster.region":
+            yield Note("cost", f"another region, {text}: {_left_behind(name, old)}")
         elif path not in _IN_OTHER_NOTES and not path.startswith("cluster.instance."):
             of_cluster = path.startswith(("cluster.", "serve", "token_secret"))
             needs_human = of_cluster and path != "cluster.off_at_utc"
-            yield Note("cluster" if of_cluster else "other", objects.worded(change), needs_human=needs_human)
+            yield Note("cluster" if of_cluster else "other", text, needs_human=needs_human)
     if measured:
-        yield Note(
-            "comparability", f"runs of before and after answer different questions: {'; '.join(measured)}"
-        )
+        text = f"runs of before and after answer different questions: {'; '.join(measured)}"
+        yield Note("comparability", text)
 
 
 def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iterator[Note]:
     """How many prompts are asked differently; `_facts` says what that does to a comparison."""
-    for class_name, after in new.items():
-        before = old.get(class_name, after)
-        changed = max(
-            len([one for one in those if one not in others])
-            for those, others in ((before, after), (after, before))
-        )
-        if changed:
-            yield Note("comparability", f"{count(changed, 'prompt')} of {class_name} changed")
+    for name, after in new.items():
+        sides = (before := old.get(name, after), after), (after, before)
+        if changed := max(sum(prompt not in others for prompt in those) for those, others in sides):
+            yield Note("comparability", f"{count(changed, 'prompt')} of {name} changed")
 
 
-def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
-    """Objects by file that no row speaks of; what an arm brings or leaves is in its row.
+def _unsettled(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
+    """Objects whose change the API server refuses, and those that are no longer rendered and stay.
 
     A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. With
-    `gitops` all stay until somebody prunes.
+    `gitops` all stay until somebody prunes. What an arm leaves is in its row.
     """
-    old, new = objects.by_key(before), objects.by_key(after)
-    with_file = objects.by_key({file: items for file, items in before.items() if file not in after})
-    came, gone = objects.named(new.keys() - old.keys(), new), objects.named(old.keys() - new.keys(), old)
-    left = objects.named(old.keys() - new.keys() - with_file.keys(), old)
-    for kind, name in sorted(came ^ gone):
+    old, new = _by_key(before), _by_key(after)
+    for key in sorted(old.keys() & new.keys()):
+        pattern = _IMMUTABLE.get(key[0], r"(?!)")
+        paths = (one.path for one in _changes(old[key], new[key]) if re.fullmatch(pattern, one.path))
+        if path := next(paths, None):
+            remedy = "cannot be changed in place; delete the object before applying"
+            yield Note("apply", f"{key[0]} {key[2]}: {path} {remedy}")
+    left = _named(_by_key({file: items for file, items in before.items() if file in after}))
+    for kind, name in sorted(_named(old) - _named(new)):
         of_an_arm = kind == "Job" or name.removeprefix(PROFILE) in rows
-        if name in rows or (of_an_arm and (kind, name) in gone - left):
-            continue  # it goes with the arm's file, and the arm's row says so
-        if (kind, name) in came:
-            yield Note("apply", f"{kind} {name}: new", needs_human=False)
-        elif gitops or (kind, name) in left:
+        if name not in rows and ((kind, name) in left or (gitops and not of_an_arm)):
             yield Note("apply", f"{kind} {name}: no longer rendered, and not deleted by applying")
-        else:
-            yield Note("apply", f"{kind} {name}: deleted with its file")
+
+
+def _named(objects: Mapping[Key, Object]) -> set[tuple[str, str]]:
+    return {(key[0], lasting_name(key, item)) for key, item in objects.items()}
 
 
 def _resources(name: str, before: State, after: State, *, names: Collection[str]) -> Iterator[Note]:
@@ -335,11 +314,10 @@ def _resources(name: str, before: State, after: State, *, names: Collection[str]
         for logical_id, old in was.items():
             new = now.get(logical_id)
             if new is None and old["Type"] in _STATEFUL:
-                yield Note(
-                    "apply", f"{stack} no longer has {old['Type']} {logical_id}: its content may be lost"
-                )
+                text = f"{stack} no longer has {old['Type']} {logical_id}: its content may be lost"
+                yield Note("apply", text)
             elif new is not None and new != old and old["Type"] in _NODES:
-                paths = [change.path for change in objects.changes(old, new)]
+                paths = [change.path for change in _changes(old, new)]
                 kept = all(path.startswith(_IN_PLACE) for path in paths)
                 effect = "nodes that run are kept" if kept else "its nodes are replaced"
                 yield Note("cluster", f"{stack}: {logical_id} changes ({', '.join(paths[:3])}); {effect}")
@@ -361,3 +339,52 @@ def _diffs(base: State, head: State) -> Iterator[Diff]:
         if old != new:
             lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
             yield Diff(title, "\n".join(list(lines)[2:]))
+
+
+def _by_key(files: Mapping[str, Sequence[Object]]) -> dict[Key, Object]:
+    """Every object of a render, by what identifies it for the API server."""
+    items = (item for items in files.values() for item in items)
+    return {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in items
+    }
+
+
+def _changes(old: Any, new: Any) -> Iterator[Difference]:
+    """Every leaf that differs; a server's argv by option, other lists as a whole but for those of named things."""
+    return differences(old, new, read=_as_compared)
+
+
+def _as_compared(path: str, value: Any) -> Any:
+    if not isinstance(value, list) or all(isinstance(item, Mapping) and "name" in item for item in value):
+        return value
+    read = as_read(path, value)
+    return tuple(value) if read is value else read
+
+
+def _fact_changes(old: State, new: State) -> list[Difference]:
+    """Facts that differ. A fact that the other state's code does not know at all is not a change of the experiment:
+    only what came or went inside of something optional, or in a list by name, is."""
+
+    def unknown(change: Difference, side: Any, facts: State) -> bool:
+        parts = change.path.split(".")
+        above = {".".join(parts[:length]) for length in range(1, len(parts))}
+        return side is ABSENT and not (above & facts.keys() or parts[0] == "prompts")
+
+    return [
+        change
+        for change in differences(old, new)
+        if _words(change.old) != _words(change.new)
+        and not unknown(change, change.old, old)
+        and not unknown(change, change.new, new)
+    ]
+
+
+def _worded(change: Difference) -> str:
+    """`serving.devices 8 -> 4`."""
+    return f"{change.path} " + " -> ".join(_words(value) for value in (change.old, change.new))
+
+
+def _words(value: Any) -> str:
+    if value is ABSENT or value is None or value == "":
+        return "none"
+    return shortened(" ".join((value if isinstance(value, str) else repr(value)).split()), _LONGEST_VALUE)

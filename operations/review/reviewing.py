@@ -24,7 +24,6 @@ from operations.review.effects import Diff, Review, compare
 
 _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
-_INDEX = ".review-index"
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
 MOST_LINES = 400
@@ -62,7 +61,8 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
         tree = Path(folder).resolve()
         commit = _check_out(base, tree)
         warn(f"{commit} against the working tree")
-        untracked = _untracked()
+        names = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
+        untracked = sorted(os.fsdecode(names).split("\0")[:-1])
         for file in untracked:
             warn(f"{file}: not compared, because git does not track it; git add it to compare it")
         trees = {base: tree, "this tree": ROOT}
@@ -81,35 +81,25 @@ def _check_out(base: str, into: Path) -> str:
     """Put the files of the commit that `base` names into a folder; its short hash."""
     commit = git(ROOT, "rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
     if commit is None:
-        raise Misuse(
-            f"{base}: not a commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
-        )
+        remedy = "fetch it (git fetch origin), or name another, e.g. origin/main"
+        raise Misuse(f"{base}: not a commit of this repository; {remedy}")
     name = commit.decode().strip()
     # git itself writes the files, none outside of `into`. It has an index of its own, so that neither what is staged nor a
     # sparse checkout nor a hook changes them.
     files = git(ROOT, "rev-parse", "--verify", "--quiet", f"{name}:./") or b""
     update = ("read-tree", "--no-sparse-checkout", "--reset", "-u", files.decode().strip())
-    written = git(ROOT, f"--work-tree={into}", *update, index=into / _INDEX)
-    if written is None:
-        raise Misuse(
-            f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
-        )
+    if git(ROOT, f"--work-tree={into}", *update, index=into / ".review-index") is None:
+        remedy = "fetch them (git fetch --unshallow), then run this again"
+        raise Misuse(f"{base}: git cannot read its files; {remedy}")
     return name
-
-
-def _untracked() -> list[str]:
-    """Experiment files of the working tree that are in no commit."""
-    names = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
-    return sorted(os.fsdecode(names).split("\0")[:-1])
 
 
 def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | None:
     """What git says in a folder; nothing when it refuses. Raises `Outside` when it cannot be run."""
     env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        ended = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, check=False, env=env
-        )
+        ended = subprocess.run(command, capture_output=True, check=False, env=env)
     except OSError as error:
         raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
     return None if ended.returncode else ended.stdout
@@ -120,12 +110,11 @@ def _snapshots(
 ) -> list[dict[str, Any]]:
     """Those of trees by what they are called, each made by its own `snapshot.py` in a process of its own, at once: most of the time is
     starting."""
-    running = []
+    running: list[subprocess.Popen[str]] = []
     for name, tree in trees.items():
         if not (tree / _SNAPSHOT).is_file():
-            raise Misuse(
-                f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
-            )
+            why = f"has no {_SNAPSHOT}, by which a state describes itself"
+            raise Misuse(f"{name}: {why}; compare with a later commit")
     for tree in trees.values():
         # -P: the folder of the program must not be on the path
         command = [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)]
@@ -145,32 +134,25 @@ def _snapshots(
 def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
     if failed:
         last = (err.strip().splitlines() or ["it said nothing"])[-1]
-        raise Misuse(
-            f"{name}: its code does not run with the packages installed here ({last}); run scripts/setup, or compare "
-            "with a later commit"
-        )
+        why = f"its code does not run with the packages installed here ({last})"
+        raise Misuse(f"{name}: {why}; run scripts/setup, or compare with a later commit")
     state: dict[str, Any] = json.loads(out)
-    missing = [part for part in _PARTS if part not in state]
     experiments = state.get("experiments", {}).values()
+    missing = [part for part in _PARTS if part not in state]
     missing += [part for part in _OF_AN_EXPERIMENT if any(part not in one for one in experiments)]
     if missing:
-        raise Misuse(
-            f"{name}: its {_SNAPSHOT} does not report {', '.join(missing)}; compare with a later commit, or rebase this "
-            f"tree if {name} is newer"
-        )
+        why = f"its {_SNAPSHOT} does not report {', '.join(missing)}"
+        raise Misuse(f"{name}: {why}; compare with a later commit, or rebase this tree if {name} is newer")
     return state
 
 
 def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
     """Where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
-    lines = [f"{side}: {problem}" for side, found in problems.items() for problem in found]
-    if lines:
-        sides = [side for side, found in problems.items() if found]
+    if sides := [side for side, those in problems.items() if those]:
+        lines = [f"{side}: {problem}" for side in sides for problem in problems[side]]
         or_else = ", or name another BASE" if sides[0] == next(iter(problems)) else ""
-        lines.append(
-            f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what is named above{or_else}"
-        )
-        raise Misuse(*lines)
+        why = f"{' and '.join(sides)} could not be read in full"
+        raise Misuse(*lines, f"nothing was compared, because {why}: fix what is named above{or_else}")
 
 
 def markdown(review: Review, *, base: str) -> str:
@@ -181,7 +163,7 @@ def markdown(review: Review, *, base: str) -> str:
         lstrip_blocks=True,
         autoescape=False,  # it is not HTML: `cell` and `code` keep a table whole
     )
-    environment.filters |= {"cell": _cell, "code": _code}
+    environment.filters |= {"cell": _cell, "code": lambda text: f"`{text.replace('`', chr(39))}`"}
     page = environment.get_template("review.md.jinja").render(
         review=review, base=base, reasons=[*_reasons(review)], most_lines=MOST_LINES
     )
@@ -191,14 +173,13 @@ def markdown(review: Review, *, base: str) -> str:
 
 def _reasons(review: Review) -> Iterator[str]:
     rows = [row for experiment in review.experiments for row in experiment.arms]
-    compiling = sum(row.compiles is not None for row in rows)
-    restarting = sum(bool(row.restarts_for) for row in rows)
-    removed = sum(row.removed for row in rows)
-    for number, what in ((compiling, "to compile"), (restarting, "restarted"), (removed, "removed")):
-        if number:
-            yield f"{count(number, 'arm')} {what}"
-    if not compiling and not restarting and any(row.reuses for row in rows):
-        yield "an arm takes another artifact"
+    counted = {
+        "to compile": sum(row.compiles is not None for row in rows),
+        "restarted": sum(bool(row.restarts_for) for row in rows),
+        "removed": sum(row.removed for row in rows),
+        "with another artifact": sum(bool(row.reuses) for row in rows),
+    }
+    yield from (f"{count(number, 'arm')} {what}" for what, number in counted.items() if number)
     kinds = {note.kind for one in review.experiments for note in one.notes if note.needs_human}
     yield from (text for kind, text in _REASONS.items() if kind in kinds)
     if review.granted or review.withdrawn:
@@ -225,7 +206,3 @@ def _folded(diffs: Sequence[Diff], *, room: int) -> str:
 def _cell(text: str) -> str:
     """Text for a table: somebody's prompt must not break out of it."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _code(text: str) -> str:
-    return f"`{text.replace('`', chr(39))}`"

@@ -2,9 +2,8 @@
 difference.
 
 `cdk diff --security-only` compares two templates offline as well, but as a drawn table, a second for each stack, and without
-Pod Identity, access entries and the cluster's endpoint. Of a pod only what goes beyond a hardened one is a right, so a lost
-restriction shows as a new right. The servers of all arms are one subject, and so are their profiles: another arm with the same
-rights opens nothing.
+Pod Identity, access entries and the cluster's endpoint. What a pod may do to its node is in the diff of its manifest, and
+`scripts/policy` refuses what is not hardened.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiment.naming import PROFILE, ROLE
-from operations.cloud.kubernetes import pod_containers, pod_spec
-from operations.review.objects import Key, Object, lasting_name
+from experiment.naming import NAME, STEP
 
+Object = dict[str, Any]
+Key = tuple[str, str, str]
+"""Kind, namespace, name."""
 _WHOLE = re.compile(
     r"AWS::(EKS::(AccessEntry|PodIdentityAssociation)|Lambda::Permission|EC2::SecurityGroup(In|E)gress"
     r"|IAM::(InstanceProfile|User|Group|AccessKey|OIDCProvider))"
@@ -35,16 +35,6 @@ _RULES = {
     "RoleBinding": "subjects",
     "ClusterRoleBinding": "subjects",
 }
-_HARDENED: Mapping[str, Any] = {
-    "privileged": False,
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "readOnlyRootFilesystem": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-"""What a hardened container's security context says
-(https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
 
 
 def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
@@ -80,13 +70,13 @@ def _statements(holder: str, document: Mapping[str, Any]) -> Iterator[str]:
         actions = _list(statement.get("Action", [])) or [
             f"everything but {_short(statement.get('NotAction'))}"
         ]
-        resources = [f" on {_short(resource)}" for resource in _list(statement.get("Resource", []))] or [""]
+        named = [f" on {_short(one)}" for one in _list(statement.get("Resource", []))]
         if "NotResource" in statement:
-            resources = [f" on everything but {_short(statement['NotResource'])}"]
+            named = [f" on everything but {_short(statement['NotResource'])}"]
         who = f" by {_short(statement['Principal'])}" if "Principal" in statement else ""
         when = f" when {_short(statement['Condition'])}" if statement.get("Condition") else ""
         for action in actions:
-            for resource in resources:
+            for resource in named or [""]:
                 yield f"{holder}: {statement['Effect']} {_short(action)}{resource}{who}{when}"
 
 
@@ -95,20 +85,12 @@ def _list(value: Any) -> list[Any]:
 
 
 def object_grants(objects: Mapping[Key, Object]) -> set[str]:
-    """One line for each thing that roles and network policies let through in the cluster, or that pods may do to their node."""
+    """One line for each thing that roles and network policies let through in the cluster, or that a pod gets a token for."""
     return {
-        f"{key[1] or 'cluster'}: {_subject(key, item)} {right}"
+        f"{key[1] or 'cluster'}: {key[0]} {lasting_name(key, item)} {right}"
         for key, item in objects.items()
-        for right in (*_rules(item), *_pod_rights(item))
+        for right in _rules(item)
     }
-
-
-def _subject(key: Key, item: Object) -> str:
-    if key[0] == "Deployment" and item["metadata"].get("labels", {}).get(ROLE) == "server":
-        return "servers"
-    if key[0] == "CronJob" and item["metadata"]["name"].startswith(PROFILE):
-        return "profiles"
-    return f"{key[0]} {lasting_name(key, item)}"
 
 
 def _rules(item: Object) -> Iterator[str]:
@@ -124,23 +106,11 @@ def _rules(item: Object) -> Iterator[str]:
         yield "gives its token to its pods"
 
 
-def _pod_rights(item: Object) -> Iterator[str]:
-    if not (spec := pod_spec(item)):
-        return
-    yield f"run as service account {spec.get('serviceAccountName', 'default')}"
-    yield from (f"have {flag}" for flag in ("hostNetwork", "hostPID", "hostIPC") if spec.get(flag))
-    if spec.get("automountServiceAccountToken") is not False:
-        yield "hold a token of the API server"
-    for volume in spec.get("volumes", ()):
-        if "hostPath" in volume:
-            yield f"mount {volume['hostPath'].get('path')} of their node"
-    for container in pod_containers(item):
-        security = (
-            {"privileged": False} | spec.get("securityContext", {}) | container.get("securityContext", {})
-        )
-        for field, hardened in _HARDENED.items():
-            if (value := security.get(field)) != hardened:
-                yield f"have securityContext.{field} {_short(value)} (container {container['name']})"
+def lasting_name(key: Key, item: Object) -> str:
+    """What an object is called through all its versions: without the hash of its content. Jobs of a step change their
+    whole name with what they do."""
+    labels = item["metadata"].get("labels", {})
+    return str(labels[NAME]) if STEP in labels else re.sub(r"-[0-9a-f]{8}$", "", key[2])
 
 
 def _short(value: Any) -> str:

@@ -61,26 +61,22 @@ def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
         state["problems"] += error.lines
     for path in sorted({*Path("experiments").glob("*.yaml")} - {*map(Path, without)}):
         try:
-            _add_experiment(state, path, templates=templates)
+            experiment = load(path)
+            files = read(experiment, Path("manifests"))
         except Refusal as error:
             state["problems"] += error.lines
+            continue
+        objects = {file.name: [item for item in file.objects if item] for file in files}
+        state["objects"][experiment.name] = objects
+        state["experiments"][experiment.name] = described(experiment, objects)
+        if templates and not experiment.lab_only:
+            try:
+                state["templates"] |= _synthesized(path)
+            except Exception as error:  # of whatever kind: a stack may fail in any way
+                state["problems"].append(f"{path.name}: no templates ({_first_line(error)})")
     if templates and not state["problems"]:  # which the pipeline would only repeat
         _add_delivery(state)
     return state
-
-
-def _add_experiment(state: State, path: Path, *, templates: bool) -> None:
-    """Raises `Refusal` where it cannot be read."""
-    experiment = load(path)
-    files = read(experiment, Path("manifests"))
-    objects = {file.name: [item for item in file.objects if item] for file in files}
-    state["objects"][experiment.name] = objects
-    state["experiments"][experiment.name] = described(experiment, objects)
-    if templates and not experiment.lab_only:
-        try:
-            state["templates"] |= _synthesized(path)
-        except Exception as error:  # of whatever kind: a stack may fail in any way
-            state["problems"].append(f"{path.name}: no templates ({_first_line(error)})")
 
 
 def _first_line(error: Exception) -> str:
@@ -93,16 +89,18 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
     lab = experiment.lab_only
     node = TRN2_ON_DEMAND.get(experiment.instance.name)
     sections = ("description", "benchmark", "cluster", "token_secret", "serve")
-    prompts = {
-        name: [one for one in experiment.prompts if one.class_name == name] for name in experiment.classes
+    prompts: dict[str, list[Any]] = {name: [] for name in experiment.classes}
+    for prompt in experiment.prompts:
+        prompts[prompt.class_name].append(prompt)
+    digests = {
+        f"prompts.{name}": f"{count(len(those), 'prompt')} ({_digest(those)})"
+        for name, those in prompts.items()
     }
+    costs = {} if lab else {"idle": cost.idle(experiment), "running": cost.running(experiment)}
     return {
         "facts": {
             **flat({name: getattr(experiment, name) for name in sections}),
-            **{
-                f"prompts.{name}": f"{count(len(those), 'prompt')} ({_digest(those)})"
-                for name, those in prompts.items()
-            },
+            **digests,
             "baseline": experiment.arms[0].name,
         },
         "prompts": {name: [_text(one) for one in those] for name, those in prompts.items()},
@@ -114,13 +112,8 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
             }
             for arm in experiment.arms
         },
-        "cost": {}
-        if lab
-        else {
-            "node": node.usd_per_hour if node else 0.0,
-            "idle": cost.per_hour(cost.idle(experiment)),
-            "running": cost.per_hour(cost.running(experiment)),
-        },
+        "cost": {name: cost.per_hour(items) for name, items in costs.items()}
+        | ({} if lab else {"node": node.usd_per_hour if node else 0.0}),
         "undeclared": _undeclared(experiment, objects),
     }
 

@@ -105,15 +105,15 @@ def test_k_and_its_page(base: State, edited: Edited) -> None:
 
 
 def test_limits_compile_nothing_and_of_one_arm_alone_are_unfair(base: State, head: State) -> None:
-    before = vllm(base)["resources"]["limits"]["cpu"]
     for arm in (PLAIN, SPEC):
         vllm(head, arm)["resources"]["limits"]["cpu"] = "64"
     deployment(head)["spec"]["replicas"] = 1
     experiment, field = only(base, head), "containers[vllm].resources.limits.cpu"
-    assert rows(experiment)[SPEC] == ["replicas 0 -> 1", f"{field} {before} -> 64"]
-    assert (marks(experiment, "restarts_for"), marks(experiment, "compiles")) == ({PLAIN, SPEC}, set())
-    assert experiment.arms[0].restarts_for == (field,)
-    assert "fairness" not in kinds(experiment)
+    assert rows(experiment) == {PLAIN: [], SPEC: []}, "the diff has them"
+    assert [row.restarts_for for row in experiment.arms] == [(field,), ("replicas", field)]
+    assert (marks(experiment, "compiles"), "fairness" in kinds(experiment)) == (set(), False)
+    page = markdown(compare(base, head), base="main")
+    assert f"| `{PLAIN}` | rendered fields alone | no | **yes**: `{field}` |" in page
     path = f"spec.template.spec.{field}"
     described(head)["undeclared"][SPEC] = [path]  # as the snapshot finds it; see test_snapshot
     (note,) = [note for note in only(base, head).notes if note.kind == "fairness"]
@@ -138,18 +138,12 @@ def test_a_grant_needs_a_human_and_one_that_is_reworded_does_not(base: State, he
     page = markdown(compare(base, head), base="main")
     assert "<details><summary>40 x new</summary>" in page
     assert "- gone `qwen3-32b-identity: <ServingRole>: Allow s3:GetObject on <B>/*`" in page
-    vllm(base)["securityContext"]["privileged"] = True  # what an arm may do beyond the others
-    assert (
-        "qwen3-32b: servers have securityContext.privileged true (container vllm)"
-        in compare(base, head).withdrawn
-    )
 
 
 def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, head: State) -> None:
     changed = deployment(head)
     changed["metadata"]["labels"]["team"] = "inference"
     review = compare(base, head)
-    assert rows(only(base, head))[SPEC] == ["metadata.labels.team none -> inference"]
     assert not review.needs_human
     assert [diff.title for diff in review.diffs] == ["manifests/qwen3-32b/30-qwen-sd-vllm.yaml"]
     changed["spec"]["template"]["metadata"]["labels"]["team"] = "inference"
@@ -158,8 +152,6 @@ def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, 
     (text,) = notes(base, head)
     assert text.startswith("Deployment qwen-sd-vllm: spec.selector")
     assert text.endswith("cannot be changed in place; delete the object before applying")
-    changed["metadata"]["labels"] |= {"a": "1", "b": "2"}
-    assert rows(only(base, head))[SPEC][3:] == ["and 2 more fields"], "of five"
 
 
 def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, edited: Edited) -> None:
@@ -190,7 +182,7 @@ def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not_b
     files["05-network.yaml"] = files["05-network.yaml"][1:]
     del files["50-verify.yaml"]
     texts = notes(base, head)
-    assert "CronJob verify-8-lnc2: deleted with its file" in texts
+    assert not [text for text in texts if text.startswith("CronJob")], "the diff shows that its file goes"
     assert [text for text in texts if text.startswith("NetworkPolicy") and "not deleted by applying" in text]
     head["workloads"] = base["workloads"] = "gitops"  # which leaves it until somebody prunes
     assert "CronJob verify-8-lnc2: no longer rendered, and not deleted by applying" in notes(base, head)
@@ -263,21 +255,10 @@ def test_a_restart_names_the_rendered_field_or_option(base: State, head: State, 
     command = vllm(head, PLAIN)["command"]
     at = command.index("--port")
     command[at + 1] = "8001"
-    row = only(base, head).arms[0]
-    assert row.restarts_for == ("containers[vllm].command.--port",)
-    assert row.changes == ("containers[vllm].command.--port 8000 -> 8001",)
+    assert only(base, head).arms[0].restarts_for == ("containers[vllm].command.--port",)
     command[at + 1] = "8000"
     command[at : at + 2], command[3:3] = [], command[at : at + 2]
     assert only(base, head).arms[0].restarts_for == ("containers[vllm].command",), "another order"
-
-
-def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State, head: State) -> None:
-    described(head)["arms"][SPEC]["facts"]["runtime.name"] = "another"
-    described(head)["arms"][SPEC]["key"] = "0" * 16
-    experiment = only(base, head)
-    assert rows(experiment)[SPEC] == ["runtime.name nxdi-vllm-0.9.1 -> another"]
-    assert marks(experiment, "compiles") == {SPEC}
-    assert kinds(experiment) == {"fairness"}
 
 
 def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited: Edited) -> None:
