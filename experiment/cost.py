@@ -1,17 +1,17 @@
-"""What an experiment costs, an hour and a run, from dated list prices."""
+"""What an experiment costs: an hour, a run, and an answer by each way of buying its nodes, from dated prices."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchmark.cell_size import SETS_A_START, block_s, cell_requests, search_cells, set_size, sets_in_all
 from benchmark.objectives import need
 from core.words import count
 from experiment.arms import Arm, Experiment
-from experiment.catalogue.instances import ZONES
-from experiment.catalogue.prices import PRICES, TRN2_ON_DEMAND, UNKNOWN, Price
+from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
 from experiment.prompts import fewest_prompts, replayed
@@ -115,20 +115,47 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
 
 
 def node_price(experiment: Experiment) -> Price:
-    """The price of a Trn2 node. In a region whose price was not read it is unknown: it names the region whose price counts instead."""
-    known, region = TRN2_ON_DEMAND[experiment.instance.name], experiment.cluster.region
-    if region in ZONES:
-        return known
-    kind, _, elsewhere = known.item.rpartition(", ")
-    return replace(known, item=f"{kind}, {region}", as_of=f"{UNKNOWN}; that of {elsewhere}, {known.as_of}")
+    """The price of a Trn2 node that counts in sums, for the way of buying it that the file names. Its note says where that is the rate
+    of a Capacity Block because nobody published another."""
+    name, region, kind = experiment.instance.name, experiment.cluster.region, experiment.cluster.capacity.kind
+    if not experiment.instance.neuron:
+        return PRICES["lab"]
+    here = [rate for rate in NODE_RATES if (rate.instance, rate.kind, rate.region) == (name, kind, region)]
+    own = [rate for rate in here if rate.zone == experiment.cluster.trn2_zone]
+    if kind == "spot" and here:
+        rate = min(own or here, key=lambda one: one.usd_per_hour)
+        return _price(rate, f"{name}, spot, {rate.place}", note=f"it changes all the time: {_spread(rate)}")
+    rate, bought = BLOCK_RATES[name], f"{name}, Capacity Block rate"
+    if kind == "spot":
+        note = f"no spot price is published for {region}: the rate of a Capacity Block in {rate.region} counts instead"
+    elif kind == "capacity-block":
+        note = (
+            ""
+            if rate.region == region
+            else f"no block is published for {region}: the rate of {rate.region} counts"
+        )
+    else:
+        note = (
+            f"no on-demand price is published: the rate of a Capacity Block in {rate.region} counts instead"
+        )
+    return _price(rate, f"{bought}, {rate.region}", note=note)
+
+
+def _price(rate: NodeRate, item: str, *, note: str) -> Price:
+    return Price(item=item, usd_per_hour=rate.usd_per_hour, as_of=rate.as_of, source=rate.source, note=note)
+
+
+def _spread(rate: NodeRate) -> str:
+    if rate.low_usd is None or rate.high_usd is None:
+        return f"${rate.usd_per_hour:g} on {rate.as_of}"
+    return f"${rate.low_usd:g} to ${rate.high_usd:g} in the 30 days before {rate.as_of}"
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
     """An arm's part of its Trn2 node, in proportion to its devices."""
     if not experiment.instance.neuron:
         return 0.0
-    node = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
-    return node * arm.serving.devices / experiment.instance.devices
+    return node_price(experiment).usd_per_hour * arm.serving.devices / experiment.instance.devices
 
 
 def per_hour(items: Iterable[Item]) -> float:
@@ -168,6 +195,86 @@ def run_price(
     parts = () if hours is not None else _parts(experiment, to_compile)
     length = sum(part.hours for part in parts) if hours is None else hours
     return RunPrice(parts=parts, hours=length, usd=length * per_hour(running(experiment)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayToBuy:
+    """One way of buying the nodes of an answer, in one place, with the dollars of the whole answer."""
+
+    kind: str
+    region: str
+    zone: str | None
+    usd_per_hour: float
+    """The rate of one node."""
+    low_usd: float
+    """At the lowest price of 30 days; `usd` where the price does not change."""
+    usd: float
+    """All nodes and, while they run, what else bills in that time."""
+    high_usd: float
+    hours_used: float
+    hours_billed: float
+    """Hours of a node that are paid: a block is paid to its end."""
+    as_of: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """As one part of a sentence."""
+        where = self.zone or self.region
+        if self.kind == "capacity-block":
+            hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
+            return f"by Capacity Block ${self.usd:,.0f} for {hours}"
+        if self.kind == "on-demand":
+            return f"on demand ${self.usd:,.0f} in {where} if it can be had"
+        low, high = f"{self.low_usd:,.0f}", f"{self.high_usd:,.0f}"
+        return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
+
+
+def ways_to_buy(
+    experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
+) -> tuple[WayToBuy, ...]:
+    """What an answer that takes so many hours costs by each rate of its instance type, wherever that is; the cheapest first."""
+    if not experiment.instance.neuron:
+        return ()
+    nodes = nodes_needed(experiment)
+    beside = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
+    ways = [
+        _way(rate, hours, nodes=nodes, beside=beside)
+        for rate in rates
+        if rate.instance == experiment.instance.name
+    ]
+    return tuple(sorted(ways, key=lambda way: way.usd))
+
+
+def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> WayToBuy:
+    billed = hours
+    if rate.smallest_h:
+        billed = rate.smallest_h + 24 * max(0, math.ceil((hours - rate.smallest_h) / 24))
+    low, usd, high = (
+        nodes * billed * (rate.usd_per_hour if price is None else price) + beside
+        for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
+    )
+    return WayToBuy(
+        kind=rate.kind,
+        region=rate.region,
+        zone=rate.zone,
+        usd_per_hour=rate.usd_per_hour,
+        low_usd=low,
+        usd=usd,
+        high_usd=high,
+        hours_used=hours,
+        hours_billed=billed,
+        as_of=rate.as_of,
+        source=rate.source,
+    )
+
+
+def buying_text(ways: Iterable[WayToBuy]) -> str:
+    """The cheapest of each way of buying, in one sentence for all outputs; empty without any."""
+    cheapest: dict[str, WayToBuy] = {}
+    for way in sorted(ways, key=lambda one: one.usd):
+        cheapest.setdefault(way.kind, way)
+    return "; ".join(way.text for way in cheapest.values())
 
 
 def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, worst: bool = False) -> float:

@@ -12,7 +12,7 @@ from core.screen import folded, table
 from core.words import count
 from experiment import cost, expected
 from experiment.arms import Arm, Experiment
-from experiment.catalogue.prices import UNKNOWN
+from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, ArmPlace, arm_memory_bytes, batches, nodes_needed, place
@@ -103,9 +103,10 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
         if image is not None and runtime.tested_driver not in (None, image.driver_line):
             tested = f"AWS tested it with driver {runtime.tested_driver}"
             yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
-    if price.as_of.startswith(UNKNOWN):
+    if region not in ZONES:
         yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)"
-        yield f"price of {price.item}: every sum counts {price.as_of.partition('; ')[2]}"
+    if price.note:
+        yield f"price of a Trn2 node: {price.note}"
 
 
 def as_text(experiment: Experiment) -> str:

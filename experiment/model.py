@@ -268,14 +268,17 @@ class Benchmark(FileSection):
 class Capacity(FileSection):
     """How Trn2 nodes are bought."""
 
-    kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
-    """The two others are bought before, and need their id and zone."""
+    later = ("max_usd_per_hour",)
+    kind: Literal["on-demand", "spot", "capacity-block", "reservation"] = "on-demand"
+    """A block and a reservation are bought before, and need their id and zone. A spot node can be taken away at any time."""
     reservation_id: Annotated[str, Field(pattern=forms.RESERVATION)] | None = None
     """The id that EC2 gave it."""
     availability_zone: str | None = None
-    """The zone of the reservation; leave it out on demand."""
+    """The zone of the reservation; without one, leave it out."""
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
+    max_usd_per_hour: Annotated[float, Field(gt=0, le=forms.MOST)] | None = None
+    """Spot only: the most that a Trn2 node may cost an hour. A run asks for the price while it waits and works, and ends above it."""
 
 
 class Network(FileSection):

@@ -24,7 +24,7 @@ from core.findings import Finding, Misuse
 from core.words import count, listed
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
 from experiment.catalogue.models import FETCHED, HEADS, Model
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.catalogue.prices import BLOCK_RATES
 from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
 from experiment.checks.names import known
@@ -301,11 +301,11 @@ def _filled(route: _Route, target: Model) -> dict[str, Any]:
 def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
     """Hardware and context that may hold two arms, the best first: what was published, then what is cheap."""
     hardware: list[tuple[Any, dict[str, Any]]] = []
-    for instance, size in product(map(INSTANCES.__getitem__, TRN2_ON_DEMAND), GROUP_SIZES):
+    for instance, size in product(map(INSTANCES.__getitem__, BLOCK_RATES), GROUP_SIZES):
         if size > instance.devices:
             continue
         nodes = math.ceil(2 * size / instance.devices)
-        usd = nodes * TRN2_ON_DEMAND[instance.name].usd_per_hour
+        usd = nodes * BLOCK_RATES[instance.name].usd_per_hour
         published = base == TARGET and (REFERENCE.instance, REFERENCE.chips) == (instance.name, size)
         region = Cluster().region if Cluster().region in instance.zones else next(iter(instance.zones))
         why = "as in a published result of this model" if published else "the cheapest that holds both arms"

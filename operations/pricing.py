@@ -9,7 +9,6 @@ import click
 
 from core.console import print_json, print_table, print_text
 from experiment import Experiment
-from experiment.catalogue.prices import UNKNOWN
 from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price, running
 from operations.cloud import cloudformation
 from operations.options import HOURS, experiment_of, on_aws
@@ -82,12 +81,7 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes"
         for one in cloudformation.neighbours(experiment)
     ]
-    lines += [
-        f"{item.price.item}: {item.price.as_of}, counts in every sum; the region's own is on "
-        "https://aws.amazon.com/ec2/pricing/on-demand/"
-        for item in items
-        if item.price.as_of.startswith(UNKNOWN)
-    ]
+    lines += [f"{item.price.item}: {item.price.note}" for item in items if item.price.note]
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
         lines.append(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")

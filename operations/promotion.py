@@ -26,7 +26,7 @@ from core.console import print_json, progress, warn
 from core.findings import InvalidExperiment, Misuse, Refusal
 from core.words import count
 from experiment import load
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.cost import node_price
 from infra.deployment_file import NAME, read_deployment
 from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
@@ -224,7 +224,7 @@ def _arm(experiment: Experiment, serve: Serve) -> Arm:
 def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     """Trn2 nodes for the least and the most replicas, which bill whole whatever part of them is used, at list price."""
     on_a_node = experiment.instance.devices // _arm(experiment, serve).serving.devices
-    price = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
+    price = node_price(experiment).usd_per_hour
     nodes, most = (math.ceil(number / on_a_node) for number in (serve.replicas, serve.max_replicas))
     return {
         "nodes": nodes,

@@ -9,7 +9,7 @@ from core.console import print_json, print_table, warn
 from core.findings import Finding, Refusal, State
 from core.words import count
 from experiment import Experiment
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.cost import node_price
 from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
@@ -70,7 +70,7 @@ class _StatusSections:
             "nodegroup": group.name,
             "status": group.status,
             "nodes": group.desired,
-            "usd_per_hour": group.desired * TRN2_ON_DEMAND[self.experiment.instance.name].usd_per_hour,
+            "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
             "off_at": off_at,
             "replaced_role": replaced.line() if replaced else None,
             "issues": list(group.issues),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from experiment import Experiment, load
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.catalogue.prices import BLOCK_RATES
 
 # Texts are compared as they are where there is no terminal; the workers of pytest-xdist have a width.
 os.environ.pop("COLUMNS", None)
@@ -26,7 +26,7 @@ os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
-NODE_PRICE = TRN2_ON_DEMAND["trn2.48xlarge"]
+NODE_PRICE = BLOCK_RATES["trn2.48xlarge"]
 """Of the reference experiment's node."""
 NODE_USD = NODE_PRICE.usd_per_hour
 

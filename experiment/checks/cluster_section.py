@@ -164,6 +164,7 @@ _INSTANT = re.compile(
 )
 _NEEDS = {
     "on-demand": (),
+    "spot": (),
     "reservation": ("reservation_id", "availability_zone"),
     "capacity-block": ("reservation_id", "availability_zone", "ends_at"),
 }
@@ -185,6 +186,8 @@ def purchase(file: ExpandedFile) -> Iterator[Finding]:
         elif value is not None and not needed:
             kinds = " or ".join(kind for kind in _NEEDS if key in _NEEDS[kind])
             yield refused(f"capacity {capacity.kind}", value, at=path, kinds=kinds)
+    if capacity.max_usd_per_hour is not None and capacity.kind != "spot":
+        yield refused("cluster.capacity.max_usd_per_hour not-spot", capacity.max_usd_per_hour)
 
 
 def end(file: ExpandedFile) -> Iterator[Finding]:

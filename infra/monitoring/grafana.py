@@ -19,8 +19,7 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 from benchmark.metrics import COST, ERRORS, PERIOD_S, RUN_ACTIVE, TOKENS_PER_STEP, TPOT, Metric
 from experiment import Experiment
 from experiment.arms import Arm
-from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.cost import arm_usd_per_hour
+from experiment.cost import arm_usd_per_hour, node_price
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import panels
 from infra.monitoring.panels import DETAILS, IN_PROMETHEUS, baselines, series, value
@@ -157,7 +156,7 @@ def _first(experiment: Experiment) -> Iterator[Panel]:
         servers = series(experiment, _RUNNING, chosen=["arm"], arm=arm.name)
         hourly[arm.name] = f"{arm_usd_per_hour(experiment, arm):.6g} * count({servers})"
     if experiment.instance.neuron:
-        node = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
+        node = node_price(experiment).usd_per_hour
         hourly["Trn2 nodes"] = f'{node:.6g} * count(kube_node_spec_taint{{key="{NEURON_TAINT_KEY}"}})'
     words = (
         "List price. A node is billed while it runs, with or without servers. Every node with the taint of Trn2 nodes counts, "

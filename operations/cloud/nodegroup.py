@@ -15,7 +15,7 @@ from core.console import print_json, print_text, warn
 from core.findings import Finding, Misuse, Outside, Refusal
 from core.words import count
 from experiment import Experiment, naming
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.cost import node_price
 from infra.off_schedules import AGAIN_AFTER, block_over, next_off
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
@@ -66,7 +66,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
         nodegroup=group.name,
         before=group.desired,
         nodes=wanted,
-        usd_per_hour=wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour,
+        usd_per_hour=wanted * node_price(experiment).usd_per_hour,
         off_at=stamp(off) if off else None,
         hours=hours if wanted else None,
         dry_run=dry_run,

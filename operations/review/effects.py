@@ -227,7 +227,7 @@ def _cost(old: State, new: State) -> Iterator[Note]:
         before, after = (fact.get(key, 0) for fact in facts)
         if before != after:
             price = f"${costs[1]['node']:.2f}" if costs[1].get("node") else "an unknown price"
-            text = f"{key} {before} -> {after}; a Trn2 node is {price} an hour (on-demand list price)"
+            text = f"{key} {before} -> {after}; a Trn2 node is {price} an hour (quoted)"
             yield Note("cost", text)
 
 

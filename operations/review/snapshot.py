@@ -26,7 +26,6 @@ from cdk8s_charts.parity import undeclared_differences
 from core.findings import Refusal
 from core.words import count
 from experiment import cost, load
-from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.compilation import artifact_key
 from infra.deployment_file import NAME, read_deployment
 
@@ -87,7 +86,6 @@ def _first_line(error: Exception) -> str:
 def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> State:
     """An experiment as flat facts, under the names of its file."""
     lab = experiment.lab_only
-    node = TRN2_ON_DEMAND.get(experiment.instance.name)
     sections = ("description", "benchmark", "cluster", "token_secret", "serve")
     prompts: dict[str, list[Any]] = {name: [] for name in experiment.classes}
     for prompt in experiment.prompts:
@@ -113,7 +111,7 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
             for arm in experiment.arms
         },
         "cost": {name: cost.per_hour(items) for name, items in costs.items()}
-        | ({} if lab else {"node": node.usd_per_hour if node else 0.0}),
+        | ({} if lab else {"node": cost.node_price(experiment).usd_per_hour}),
         "undeclared": _undeclared(experiment, objects),
     }
 

@@ -18,9 +18,8 @@ from core.findings import Finding, Refusal
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.arms import Weights
-from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.compilation import artifact_key
-from experiment.cost import run_price
+from experiment.cost import node_price, run_price
 from experiment.naming import BENCHMARK_NAME, STEP, bucket, weights_path
 from experiment.placement import rounds
 from infra.off_schedules import block_over
@@ -101,8 +100,8 @@ class Context:
 
     @property
     def usd_per_hour(self) -> float:
-        """List price of a Trn2 node."""
-        return TRN2_ON_DEMAND[self.experiment.instance.name].usd_per_hour
+        """Quoted price of a Trn2 node."""
+        return node_price(self.experiment).usd_per_hour
 
     def bucket(self, purpose: str) -> str:
         return bucket(self.experiment, purpose, self.aws.account)

@@ -79,7 +79,7 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
         put(f"{SWEEP}.num_speculative_tokens", [7, "9"]),
         put("prompts.classes.code", [1]),
         put("cluster.availability_zones", ["us-east-2a"]),
-        put("cluster.capacity", {"kind": "spot"}),
+        put("cluster.capacity", {"kind": "savings-plan"}),
         put("cluster.network", {"vpc": "vpc-0123456789abcdef0", "private_subnets": {"us-east-2a": "a"}}),
         put("serve", {"arm": "qwen-vllm", "max_replicas": 257}),
         *map(remove, ("version", "name", "target.model", "arms", "arms.0.name", "prompts", f"{SWEEP}.mode")),

@@ -20,7 +20,7 @@ from experiment.catalogue.node_images import (
     images_of,
     serving_image,
 )
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.catalogue.prices import BLOCK_RATES
 from experiment.catalogue.published import DRAFTED, PLAIN
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
 from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
@@ -141,14 +141,14 @@ def test_shares_of_a_full_node_leave_room_on_it_and_its_driver_serves_every_arm(
 
 def test_every_instance_type_with_devices_has_a_price_and_a_runtime_that_serves_it() -> None:
     neuron = {one.name for one in INSTANCES.values() if one.neuron}
-    assert neuron == TRN2_ON_DEMAND.keys()
+    assert neuron == BLOCK_RATES.keys()
     assert neuron <= {name for runtime in RUNTIMES.values() for name in runtime.instances}
 
 
 def test_the_arms_of_a_node_cost_what_the_node_costs_and_the_lab_nothing(reference: Experiment) -> None:
-    price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
+    price = BLOCK_RATES["trn2.48xlarge"].usd_per_hour
     assert sum(cost.arm_usd_per_hour(reference, arm) for arm in reference.arms) == pytest.approx(price)
-    assert TRN2_ON_DEMAND["trn2.3xlarge"].usd_per_hour * 16 == pytest.approx(price)
+    assert BLOCK_RATES["trn2.3xlarge"].usd_per_hour * 16 == pytest.approx(price)
     lab = load(ROOT / "experiments" / "lab-tiny.yaml")
     assert cost.per_hour(cost.running(lab)) == cost.arm_usd_per_hour(lab, lab.baseline) == 0
 

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from benchmark.metrics import PUBLISHED
 from experiment import Experiment, load
-from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.catalogue.prices import BLOCK_RATES
 from infra.monitoring.grafana import FIRST, dashboard_rows, grafana_dashboard
 from infra.monitoring.panels import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from tests.conftest import ROOT
@@ -146,7 +146,7 @@ def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_no
     }
     series['kube_node_spec_taint{node="a",key="aws.amazon.com/neuron"}'] = 1
     series['kube_node_spec_taint{node="b",key="dedicated"}'] = 1
-    price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
+    price = BLOCK_RATES["trn2.48xlarge"].usd_per_hour
     asked = {IN_PROMETHEUS["node_filesystem_utilization"]: 40, panel.lines["Trn2 nodes"]: price}
     tests = [
         {"expr": expr, "eval_time": "2m", "exp_samples": [{"labels": "{}", "value": value}]}

@@ -262,7 +262,7 @@ def test_a_restart_names_the_rendered_field_or_option(base: State, head: State, 
 
 
 def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited: Edited) -> None:
-    each = f"a Trn2 node is ${NODE_USD:.2f} an hour (on-demand list price)"
+    each = f"a Trn2 node is ${NODE_USD:.2f} an hour (quoted)"
     starts, may = f"cluster.nodes 0 -> 1; {each}", f"cluster.max_nodes 1 -> 2; {each}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
         head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))  # type: ignore[misc]

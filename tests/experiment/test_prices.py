@@ -1,0 +1,105 @@
+"""What a Trn2 node costs by each way of buying it, and what an answer then costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import Experiment, load
+from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
+from experiment.cost import buying_text, node_price, per_hour, running, ways_to_buy
+from tests.conftest import ROOT
+
+Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
+SMALL = ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml"
+
+
+def test_every_published_rate_is_of_a_zone_that_offers_the_type_and_none_is_on_demand() -> None:
+    for rate in NODE_RATES:
+        zones = INSTANCES[rate.instance].zones[rate.region]
+        assert rate.zone is None or rate.zone in zones
+        assert (rate.low_usd or 0) <= rate.usd_per_hour <= (rate.high_usd or rate.usd_per_hour)
+        assert (rate.smallest_h > 0) == (rate.kind == "capacity-block")
+    assert "on-demand" not in {rate.kind for rate in NODE_RATES}
+
+
+@pytest.mark.parametrize(
+    ("kind", "zones", "usd", "note"),
+    [
+        ("on-demand", "ab", 35.76, "no on-demand price is published: the rate of a Capacity Block in ap-sou"),
+        ("spot", "ca", 14.56, "it changes all the time: $8.99 to $15.37 in the 30 days before 2026-10-03"),
+        ("spot", "ab", 14.56, "it changes all the time"),
+    ],
+)
+def test_a_node_counts_with_the_price_of_its_way_of_buying(
+    variation: Variation, kind: str, zones: str, usd: float, note: str
+) -> None:
+    names = [f"us-east-2{letter}" for letter in zones]
+    change = {"capacity": {"kind": kind}, "availability_zones": names}
+    price = node_price(load(variation(lambda data: data["cluster"].update(change))))
+    assert (price.usd_per_hour, price.note.startswith(note)) == (usd, True), price
+
+
+def test_spot_without_a_record_counts_the_block_and_says_so(variation: Variation) -> None:
+    zones = ["ap-south-2a", "ap-south-2b"]
+    change = {"capacity": {"kind": "spot"}, "region": "ap-south-2", "availability_zones": zones}
+    price = node_price(load(variation(lambda data: data["cluster"].update(change))))
+    assert price.usd_per_hour == BLOCK_RATES["trn2.48xlarge"].usd_per_hour
+    assert price.note.startswith("no spot price is published for ap-south-2")
+
+
+def test_a_block_is_paid_as_a_whole_and_spot_by_its_range(reference: Experiment) -> None:
+    beside = per_hour(running(reference)) - node_price(reference).usd_per_hour
+    spot, block, *_ = ways_to_buy(reference, 2.2)
+    assert (spot.kind, spot.zone, spot.hours_billed) == ("spot", "us-east-2c", 2.2)
+    assert spot.low_usd == pytest.approx(2.2 * (8.99 + beside))
+    assert spot.high_usd == pytest.approx(2.2 * (15.37 + beside))
+    assert (block.kind, block.hours_billed, block.hours_used) == ("capacity-block", 8, 2.2)
+    assert block.low_usd == block.usd == block.high_usd == pytest.approx(8 * 38.52 + 2.2 * beside)
+    assert buying_text(ways_to_buy(reference, 2.2)) == (
+        "by spot $21 to $35 in us-east-2c if it can be had; "
+        "by Capacity Block $310 for 8 hours in ap-south-2b, of which this uses 2.2"
+    )
+
+
+@pytest.mark.parametrize(("hours", "billed"), [(8, 8), (8.1, 24), (24.5, 32), (33, 48), (50, 56)])
+def test_a_longer_answer_takes_the_cheapest_block_that_holds_it(
+    reference: Experiment, hours: float, billed: float
+) -> None:
+    blocks = [way for way in ways_to_buy(reference, hours) if way.kind == "capacity-block"]
+    assert blocks[0].hours_billed == billed
+
+
+def test_live_rates_are_said_by_the_same_words(reference: Experiment) -> None:
+    here = NodeRate(
+        instance="trn2.48xlarge",
+        kind="spot",
+        region="us-east-2",
+        zone="us-east-2c",
+        usd_per_hour=10,
+        as_of="now",
+        source="EC2",
+    )
+    demand = replace(here, kind="on-demand", zone=None, usd_per_hour=40)
+    live = (here, demand, replace(here, instance="trn2.3xlarge", usd_per_hour=1))
+    text = "by spot $21 in us-east-2c if it can be had; on demand $81 in us-east-2 if it can be had"
+    assert buying_text(ways_to_buy(reference, 2, live)) == text
+
+
+def test_two_small_nodes_cost_twice_as_much() -> None:
+    small = load(SMALL)
+    ways = ways_to_buy(small, 1.0)
+    assert {way.region for way in ways} == {"sa-east-1", "ap-southeast-4"}
+    beside = per_hour(running(small)) - 2 * node_price(small).usd_per_hour
+    assert ways[0].usd == pytest.approx(2 * 2.27 + beside)
+
+
+def test_the_lab_buys_nothing() -> None:
+    lab = load(ROOT / "experiments" / "lab-tiny.yaml")
+    assert ways_to_buy(lab, 1.0) == ()
+    assert buying_text(()) == ""
