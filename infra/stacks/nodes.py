@@ -43,6 +43,11 @@ _Template = ec2.CfnLaunchTemplate
 _VOLUME_WITHOUT_NVME = {"gib": 500, "iops": 8000, "mib_s": 1000}
 """Images with the Neuron SDK unpack to tens of GiB, and compilation writes beside them; an estimate. A node bills from its start, and
 unpacking the image waits for the disk where there is no NVMe."""
+_CAPACITY_TYPES = {"capacity-block": eks.CapacityType.CAPACITY_BLOCK, "spot": eks.CapacityType.SPOT}
+"""A reservation is used by on-demand instances; a block is a kind of its own
+(https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html). Spot nodes are replaced on EC2's advice too, before it
+takes them: EKS turns Capacity Rebalancing on, and drains the old node when the new one is ready or when the notice of two minutes
+comes (https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html#managed-node-group-capacity-types)."""
 _BOUNDARY = "==part=="
 _NODE_CONFIG = """\
 ---
@@ -222,13 +227,7 @@ class NeuronNodes(Construct):
             cluster=cluster,
             ami_type=eks.NodegroupAmiType.AL2023_X86_64_NEURON,
             release_version=image.release,
-            # A reservation is used by on-demand instances; a block is a kind of its own
-            # (https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html).
-            capacity_type=(
-                eks.CapacityType.CAPACITY_BLOCK
-                if experiment.cluster.capacity.kind == "capacity-block"
-                else eks.CapacityType.ON_DEMAND
-            ),
+            capacity_type=_CAPACITY_TYPES.get(experiment.cluster.capacity.kind, eks.CapacityType.ON_DEMAND),
             min_size=0,
             desired_size=wanted,
             max_size=max(wanted, experiment.cluster.max_nodes),
@@ -287,7 +286,8 @@ class NeuronNodes(Construct):
         }
 
     def _purchase(self, experiment: Experiment) -> dict[str, Any]:
-        """What the launch template adds for this capacity."""
+        """What the launch template adds for this capacity. Nothing for spot: the group's type says it, and EKS refuses market options
+        in the template, so there is no maximum price either (https://github.com/aws/aws-cdk/issues/24730)."""
         options: dict[str, Any] = {}
         capacity = experiment.cluster.capacity
         if capacity.kind == "capacity-block":
@@ -302,7 +302,8 @@ class NeuronNodes(Construct):
             )
         # Several on-demand nodes are faster close together where EFA connects them. A capacity block is close
         # already, and a reservation that was not made inside the same placement group could not be used from it
-        # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html).
+        # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html). Spot nodes are seldom enough without the
+        # condition, and no arm spans two of them.
         joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_attached > 0
         if joined and capacity.kind == "on-demand":
             group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")

@@ -34,6 +34,9 @@ from operations.preflight.existing_vpc import ExistingVpc
 TRN_QUOTA = "L-2C3B7624"
 """`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
 prints for it, as recorded in several public listings of accounts."""
+SPOT_QUOTA = "L-6B0D517C"
+"""`All Trn Spot Instance Requests`, in vCPUs, 0 in a new account
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-limits.html)."""
 STANDARD_QUOTA = "L-1216C47A"
 """`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
@@ -143,7 +146,7 @@ def credentials(aws: Aws) -> Finding:
 
 
 def quota(experiment: Experiment, aws: Aws) -> Finding:
-    """vCPUs of Trn instances that may run on demand. Capacity blocks do not count against it
+    """vCPUs of Trn instances that may run on demand or, a quota of its own, by spot. Capacity blocks do not count against either
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
     cluster = experiment.cluster
     if cluster.capacity.kind == "capacity-block":
@@ -152,13 +155,18 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
         f"{cluster.max_nodes} x {cluster.instance} need",
         experiment.instance.vcpus * cluster.max_nodes,
     )
-    return _vcpus(aws, TRN_QUOTA, need, f"Trn instances, {user}")
+    if cluster.capacity.kind == "spot":
+        return _vcpus(aws, SPOT_QUOTA, need, f"Trn spot instances, {user}")
+    return _vcpus(aws, TRN_QUOTA, need, f"on-demand Trn instances, {user}")
 
 
 def system_quota(aws: Aws) -> Finding:
     """vCPUs of the instances that are not Trn2 nodes, whatever else of the account runs."""
     return _vcpus(
-        aws, STANDARD_QUOTA, STANDARD_VCPUS, "standard instances, system nodes and the bastion need"
+        aws,
+        STANDARD_QUOTA,
+        STANDARD_VCPUS,
+        "on-demand standard instances, system nodes and the bastion need",
     )
 
 
@@ -166,7 +174,7 @@ def _vcpus(aws: Aws, code: str, need: int, what: str) -> Finding:
     asked = {"ServiceCode": "ec2", "QuotaCode": code}
     found = aws.client("service-quotas").find("get_service_quota", "NoSuchResourceException", **asked)
     have = float(found["Quota"]["Value"]) if found else 0.0  # an account that never had a value applied
-    why = f"{have:g} vCPUs for running on-demand {what} {need}"
+    why = f"{have:g} vCPUs for running {what} {need}"
     raise_it = f"--quota-code {code} --desired-value {need} --region {aws.region}"
     command = f"aws service-quotas request-service-quota-increase --service-code ec2 {raise_it}"
     return fine(why) if have >= need else finding(why, command)

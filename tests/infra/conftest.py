@@ -95,10 +95,11 @@ def variants(experiment: Experiment) -> Variants:
         "tags": {"cost-center": "4711"},
     }
     found["within"] = within, Lasting(admins=(ADMIN,), build_images="codebuild", **wishes)
-    # In an existing cluster that has nothing; in it again, when it has nearly everything; and on the nodes of the first.
+    # In an existing cluster that has nothing; in it again, when it has nearly everything, by spot; and on the nodes of the first.
     joined = changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
     there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
-    beside = changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"))
+    spot = {"capacity": Capacity(kind="spot", max_usd_per_hour=20.0), "max_nodes": 2}
+    beside = changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"), **spot)
     sharing = changed(joined, "sharing", nodes_of="joined")
     found |= {one.name: (one, TEAM) for one in (joined, beside, sharing)}
     # What may become of the reference: another first zone, a reservation there, and whatever else may move.

@@ -112,6 +112,12 @@ def with_block(experiment: Experiment, **changes: Any) -> Experiment:
     return replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": capacity}))
 
 
+def by_spot(experiment: Experiment) -> Experiment:
+    return replace(
+        experiment, cluster=experiment.cluster.model_copy(update={"capacity": Capacity(kind="spot")})
+    )
+
+
 def of_block(**changes: Any) -> Check:
     return lambda experiment, aws: checks.reserved(with_block(experiment, **changes), aws, now=START)
 
@@ -143,6 +149,8 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
     (checks.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
     (checks.quota, NO_QUOTA, "0 vCPUs", "192"),
+    (lambda one, aws: checks.quota(by_spot(one), aws), quota(192), "192 vCPUs for running Trn spot", ""),
+    (lambda one, aws: checks.quota(by_spot(one), aws), NO_QUOTA, "0 vCPUs", "--quota-code L-6B0D517C"),
     (of_account(checks.system_quota), quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
     (of_account(checks.bootstrap), bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://1"),
     (checks.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
