@@ -53,12 +53,18 @@ NOTE = (
     "Tokens are the server's count. A failed request has nulls instead of zeros and is not among the completed. "
     "Throughput of the whole is over the time with a request in flight. Minima and maxima of token counts are numbers."
 )
-_SUMMARISED = (
-    *("inter_token_latency_s", "ttft_s", "end_to_end_latency_s", "request_output_throughput_token_per_s"),
-    *("number_input_tokens", "number_output_tokens"),
-    *("llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_latency_s"),
-)
-"""Keys of a response with a distribution in the summary: six of llmperf in its order, three of ours."""
+_RESPONSE = {
+    "inter_token_latency_s": metrics.TPOT,
+    "ttft_s": metrics.TTFT,
+    "end_to_end_latency_s": metrics.E2E,
+    "request_output_throughput_token_per_s": metrics.OUTPUT_TOKENS_PER_S,
+    **dict.fromkeys(("number_total_tokens", "number_output_tokens", "number_input_tokens")),
+    "llmperf_inter_token_latency_s": metrics.LLMPERF_INTER_TOKEN_LATENCY,
+    "tokens_per_chunk": metrics.TOKENS_PER_CHUNK,
+    "inter_chunk_latency_s": None,
+}
+"""Keys of a response behind those of its error, with our value where it is one of a request: seven of llmperf's, three of ours."""
+_SUMMARISED = (*list(_RESPONSE)[:4], "number_input_tokens", "number_output_tokens", *list(_RESPONSE)[7:])
 
 
 def write_csv(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -125,25 +131,20 @@ def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
 
 
 def _response(arm: PlannedArm, record: RequestRecord) -> Json:
-    """One request; the first nine keys are llmperf's, in its order. A failure has the HTTP status, else llmperf's -1."""
-    values = request_values(record, arm.max_tokens_per_step)
-    tokens = output_tokens(record, arm.max_tokens_per_step) if record.error is None else None
-    waits, status = gaps(record), (record.error or "").removeprefix("http_")
-    failure = int(status) if status.isdecimal() else -1
+    """One request. A failure has the HTTP status, else llmperf's -1."""
+    failed, values = record.error is not None, request_values(record, arm.max_tokens_per_step)
+    status = (record.error or "").removeprefix("http_")
+    tokens = None if failed else output_tokens(record, arm.max_tokens_per_step)
+    answer = {key: values.get(metric.name) if metric else None for key, metric in _RESPONSE.items()}
     both = None if record.prompt_tokens is None or tokens is None else record.prompt_tokens + tokens
+    waits = [] if failed else gaps(record)
     return {
-        "error_code": None if record.error is None else failure,
-        "error_msg": "" if record.error is None else f"{record.error}: {record.message or ''}",
-        "inter_token_latency_s": values.get(metrics.TPOT.name),
-        "ttft_s": values.get(metrics.TTFT.name),
-        "end_to_end_latency_s": values.get(metrics.E2E.name),
-        "request_output_throughput_token_per_s": values.get(metrics.OUTPUT_TOKENS_PER_S.name),
-        "number_total_tokens": both,
-        "number_output_tokens": tokens,
+        "error_code": (int(status) if status.isdecimal() else -1) if failed else None,
+        "error_msg": f"{record.error}: {record.message or ''}" if failed else "",
+        **answer,
+        **{"number_total_tokens": both, "number_output_tokens": tokens},
         "number_input_tokens": record.prompt_tokens,
-        "llmperf_inter_token_latency_s": values.get(metrics.LLMPERF_INTER_TOKEN_LATENCY.name),
-        "tokens_per_chunk": values.get(metrics.TOKENS_PER_CHUNK.name),
-        "inter_chunk_latency_s": statistics.fmean(waits) if waits and record.error is None else None,
+        "inter_chunk_latency_s": statistics.fmean(waits) if waits else None,
     }
 
 
@@ -152,15 +153,14 @@ def _summary(
 ) -> Json:
     """llmperf's flat summary of one cell, then what it does not have."""
     plan, opening = raw.plan, raw.sittings[0]
-    tokens = [
-        answer["number_input_tokens"] for answer in answers if answer["number_input_tokens"] is not None
-    ]
+    tokens = [answer["number_input_tokens"] for answer in answers]
+    tokens = [number for number in tokens if number is not None]
     completed = [answer for answer in answers if answer["error_code"] is None]
     failures = Counter(answer["error_code"] for answer in answers if answer["error_code"] is not None)
     busy_s = covered([(record.started_unix_s, _ended(record)) for record in records])
     written = sum(answer["number_output_tokens"] or 0 for answer in completed)
     results = {
-        **{key: _spread([one[key] for one in completed if one[key] is not None]) for key in _SUMMARISED},
+        **{key: _spread([answer[key] for answer in completed]) for key in _SUMMARISED},
         "num_requests_started": len(answers),
         "error_rate": failures.total() / len(answers),
         "number_errors": failures.total(),
@@ -170,13 +170,10 @@ def _summary(
         "num_completed_requests_per_min": len(completed) / busy_s * 60 if busy_s else None,
     }
     return {
-        "version": "2023-08-31",
-        "name": "",
-        "model": plan.model,
+        **{"version": "2023-08-31", "name": "", "model": plan.model},
         "mean_input_tokens": round(statistics.fmean(tokens)) if tokens else 0,
         "stddev_input_tokens": round(statistics.stdev(tokens)) if len(tokens) > 1 else 0,
-        "mean_output_tokens": plan.max_tokens,
-        "stddev_output_tokens": 0,
+        **{"mean_output_tokens": plan.max_tokens, "stddev_output_tokens": 0},
         "num_concurrent_requests": place.load.concurrency,
         "rate_per_s": place.load.rate_per_s,
         **_flat("additional_sampling_params_", {"temperature": plan.temperature, **plan.extra_body}),
@@ -187,9 +184,9 @@ def _summary(
     }
 
 
-def _spread(values: Sequence[float]) -> Json:
+def _spread(values: Iterable[float | None]) -> Json:
     """Quantiles (linear), mean, extremes and sample deviation; null where there are too few values."""
-    known = sorted(values)
+    known = sorted(value for value in values if value is not None)
     return {
         "quantiles": {f"p{q}": percentile(known, q) if known else None for q in (25, 50, 75, 90, 95, 99)},
         "mean": statistics.fmean(known) if known else None,

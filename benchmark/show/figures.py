@@ -1,25 +1,26 @@
-"""Figures: speed-up against the window and against the load, what an arm delivers at each load, values over the run and
-their distributions. Panels of one figure have the same axes.
+"""Figures of the page, and its tables with a mark in each row. Panels of one figure have the same axes, and so have tables that are
+compared.
 
 The window is the number of speculative tokens: measured where arms of one family had several, else predicted from the one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmark.analyse.beside import QUANTITIES, VERDICTS
 from benchmark.analyse.cells import Cells, Place
-from benchmark.analyse.comparison import EQUIVALENT
+from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, Gain
-from benchmark.analyse.sentences import in_words, interval
+from benchmark.analyse.sentences import in_words, interval, money
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import Records, gaps, request_values
-from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
+from benchmark.metrics import COMPARED, E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
 from benchmark.objectives import limits
 from benchmark.plan import Load, Plan
 from benchmark.show.drawing import (
+    FAILED,
     LEVEL,
     NARROW,
     WIDE,
@@ -28,14 +29,13 @@ from benchmark.show.drawing import (
     Look,
     Plot,
     Points,
-    figure,
     looks,
     ratio_axis,
 )
-from benchmark.show.pictures import ALL_CLASSES
-from benchmark.show.tables import Table
+from benchmark.show.tables import Lane, Row, Table, change, ms, plain
 
 Arms = Mapping[str, Look]
+ALL_CLASSES = "all classes"
 MOST_POINTS = 240
 """Marks of one arm in one panel."""
 _TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
@@ -44,196 +44,178 @@ _END = 99
 """Percentile at which the axes of values end."""
 _MOST_STEPS = 200
 """Steps of a distribution."""
+_DASHED = "mark line dashed"
+_KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
+"""The class of each verdict in the page's style."""
+_NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
+_ENDS = ("ci_low", "ci_high", "low", "high")
 
 
-@dataclass
-class _Line:
-    """One class in a panel: speed-up by window."""
-
-    measured: dict[int, Gain] = field(default_factory=dict)
-    predicted: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def points(self) -> Points:
-        return [(k, gain.ratio) for k, gain in sorted(self.measured.items()) if gain.ratio]
-
-    @property
-    def shown(self) -> Points:
-        """The points to read off: the observed ones if several windows were run, else the predicted ones."""
-        return self.points if len(self.points) > 1 or not self.predicted else [*self.predicted.items()]
-
-
-def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """A panel for each family of arms and each load; none where only one window is known."""
-    gains = [
-        (gain, at.load) for at in loads for gain in (*at.by_window, *at.by_arm) if gain.window and gain.ratio
-    ]
-    families = {gain.arm: gain.family for gain, _ in gains}
-    lines: dict[tuple[str, Load], dict[str, _Line]] = {}
-    for gain, load in gains:
-        of_class = lines.setdefault((gain.family, load), {})
-        of_class.setdefault(gain.class_ or ALL_CLASSES, _Line()).measured[gain.window] = gain
-    for one in predicted:
-        family, place = families.get(one["arm"]), Place.of(one)
-        if family and list(families.values()).count(family) == 1:
-            line = lines[family, place.load].setdefault(place.class_, _Line())
-            line.predicted = {row["k"]: row["speed_up"] for row in one["by_k"]}
-    drawn = {
-        where: of_class
-        for where, of_class in lines.items()
-        if any(len(line.shown) > 1 for line in of_class.values())
-    }
-    return figure("windows", "Speed-up against the window", _windows(drawn))
-
-
-def _windows(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[Plot]:
-    lines = [line for of_class in drawn.values() for line in of_class.values()]
-    points = [point for line in lines for point in (*line.points, *line.predicted.items())]
+def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
+    """A panel for each family of arms and each load: what was observed if several windows were run, else what is predicted; none
+    where only one window is known."""
+    gains: dict[tuple[str, Load, str], list[Gain]] = {}
+    for at in loads:
+        for gain in (*at.by_window, *at.by_arm):
+            if gain.window and gain.ratio:
+                gains.setdefault((gain.family, at.load, gain.class_ or ALL_CLASSES), []).append(gain)
+    arms = {(gain.family, gain.arm) for own in gains.values() for gain in own}
+    formula: dict[tuple[str, Load, str], Points] = {}
+    for row in predicted:
+        place, families = Place.of(row), [family for family, arm in arms if arm == row["arm"]]
+        for family in families if len([arm for one, arm in arms if [one] == families]) == 1 else ():
+            formula[family, place.load, place.class_] = [(at["k"], at["speed_up"]) for at in row["by_k"]]
+    lines = {key: sorted((g.window, g.ratio or 1.0) for g in gains.get(key, ())) for key in gains | formula}
+    shown = {key: line if len(line) > 1 else formula.get(key, line) for key, line in lines.items()}
+    where = list(dict.fromkeys(key[:2] for key, line in shown.items() if len(line) > 1))
+    lines = {key: line for key, line in lines.items() if key[:2] in where}
+    points = [point for key, line in lines.items() for point in (*line, *formula.get(key, ()))]
     last, highest = (max((point[i] for point in points), default=1) for i in (0, 1))
-    x = Axis(low=0, high=last + 0.4, title="speculative tokens", whole=True, most=8)
-    y = Axis(low=0, high=highest * 1.15, unit="×", most=5)
-    styles = looks(("", *dict.fromkeys(class_ for of_class in drawn.values() for class_ in of_class)))
-    several = len({load for _, load in drawn}) > 1
-    for index, ((family, load), of_class) in enumerate(drawn.items()):
-        title = f"{family}, {load.in_words}" if several else family
-        ends = [(styles[class_], line.shown[-1][1]) for class_, line in of_class.items()]
-        plot = Plot(f"w{index}", title, x, y, width=WIDE if len(drawn) == 1 else NARROW, labels=ends)
+    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, most=8)
+    y, width = Axis(high=highest * 1.15, unit="×", most=5), WIDE if len(where) == 1 else NARROW
+    styles, panels = looks(("", *dict.fromkeys(class_ for *_, class_ in lines))), []
+    for index, (family, load) in enumerate(where):
+        title = f"{family}, {load.in_words}" if len({load for _, load in where}) > 1 else family
+        plot = Plot(f"w{index}", title, x, y, width, f"Speed-up against the window, {title}")
         plot.line([(x.low, 1), (x.high, 1)], LEVEL)
-        classes = []
-        for class_, line in of_class.items():
-            look = styles[class_]
-            for k, gain in line.measured.items():
-                plot.interval((k, 0), look, y=(gain.low, gain.high))
-            plot.line([*line.predicted.items()], look, dashed=True)
-            plot.line(line.points if len(line.points) > 1 else [], look)
-            plot.dots(line.points, look)
-            window, best = max(line.shown, key=lambda point: point[1])
-            kind = "observed" if line.shown == line.points else "predicted"
-            classes.append(f"{class_} {kind}, best {best:.2f} with {window:g} speculative tokens")
-        plot.alt = f"Speed-up against the window, {title}: {'; '.join(classes)}."
-        yield plot
+        for key, line in ((key, line) for key, line in lines.items() if key[:2] == (family, load)):
+            look, best = styles[key[2]], max(shown[key], key=lambda point: point[1])
+            for gain in gains.get(key, ()):
+                plot.interval((gain.window, gain.window), (gain.low, gain.high), look)
+            plot.line(formula.get(key, ()), look, _DASHED)
+            plot.line(line if len(line) > 1 else (), look)
+            plot.dots(line, look)
+            kind = "observed" if shown[key] == line else "predicted"
+            plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} speculative tokens")
+        panels.append(plot)
+    yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
 
 
-def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -> list[Figure]:
+def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -> Iterator[Figure]:
     """Speed-up over all classes against the load, with the crossover of each arm and its interval, of a run that searched its loads."""
-    curves = []
     known = [
         (at.load.size, gain) for at in sorted(loads, key=lambda at: at.load.size) for gain in at.over_mix
     ]
+    curves = []
     for edge in summary["crossovers"] if summary.get("search") else ():
         pair = edge["baseline"], edge["treatment"]
         gains = [(size, gain) for size, gain in known if gain.ratio and (gain.baseline, gain.arm) == pair]
         if gains and edge["class"] is None and edge["treatment"] in arms:
             curves.append((arms[edge["treatment"]], edge, gains))
     if not curves:
-        return []
+        return
     sizes = sorted({size for *_, gains in curves for size, _ in gains})
     title = f"load, {'requests per second' if summary['search']['by'] == 'rate' else 'requests at once'}"
     x = Axis(low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, most=12, marked=tuple(sizes))
     y = ratio_axis((gain.ratio, gain.low, gain.high) for *_, gains in curves for _, gain in gains)
-    ends = [(look, gains[-1][1].ratio or 1.0) for look, _, gains in curves]
-    title = f"all classes in equal shares, over {curves[0][1]['baseline']}"
-    plot = Plot("o", title, x, y, width=WIDE, labels=ends)
+    plot = Plot(
+        "o",
+        f"all classes in equal shares, over {curves[0][1]['baseline']}",
+        x,
+        y,
+        WIDE,
+        "Speed-up over all classes",
+    )
     plot.zone(*EQUIVALENT)
     plot.line([(x.low, 1), (x.high, 1)], LEVEL)
-    alt = []
+    crossings = []
     for look, edge, gains in curves:
+        crossings.append(f"{look.name} {in_words(edge)}.")
         if edge["found"] == "crossing":
-            plot.line([(edge["load"], y.low), (edge["load"], y.high)], look, dashed=True)
-            plot.span(edge["low"], edge["high"], 1, look)
+            plot.line([(edge["load"], y.low), (edge["load"], y.high)], look, _DASHED)
+            plot.line([(edge["low"], 1), (edge["high"], 1)], look, "mark span")
+        for size, gain in gains:
+            plot.interval((size, size), (gain.low, gain.high), look)
         points = [(size, gain.ratio or 1.0) for size, gain in gains]
-        for point, (_, gain) in zip(points, gains, strict=True):
-            plot.interval(point, look, y=(gain.low, gain.high))
         plot.line(points, look)
         plot.dots(points, look)
         marks = [f"{gain.ratio:.2f}{interval(gain.low, gain.high)} at {size:g}" for size, gain in gains]
-        alt.append(f"{look.name} {in_words(edge)}. Speed-up {', '.join(marks)}.")
-    plot.alt = " ".join(alt)
-    crossing = any(edge["found"] == "crossing" for _, edge, _ in curves)
-    crossings = [f"{look.name} {in_words(edge)}." for look, edge, _ in curves]
-    return figure(
-        "over-load", "Speed-up against load", [plot], about={"crossing": crossing, "said": crossings}
-    )
+        plot.said.append(f"{crossings[-1]} {', '.join(marks)}")
+    about = {"crossing": any(edge["found"] == "crossing" for _, edge, _ in curves), "said": crossings}
+    yield Figure("over-load", "Speed-up against load", [plot], [look for look, *_ in curves], about)
 
 
-def crossovers(summary: Mapping[str, Any]) -> Table | None:
+def crossovers(summary: Mapping[str, Any]) -> Table:
     """Up to which load each treatment pays, for the mix and by class, of a run that searched its loads."""
     known = summary["crossovers"] if summary.get("search") else ()
-    several = len({one["class"] for one in known}) > 2
+    several = len({row["class"] for row in known}) > 2
     rows = [
-        (one["treatment"], one["class"] or ALL_CLASSES, in_words(one))
-        for one in known
-        if several or one["class"] is None
+        (row["treatment"], row["class"] or ALL_CLASSES, in_words(row))
+        for row in known
+        if several or row["class"] is None
     ]
-    headings = ("arm", "class", "load")
-    return Table(title="Up to which load", headings=headings, rows=rows, names=3) if rows else None
+    return Table("Up to which load", ("arm", "class", "load"), rows, names=3)
 
 
-def frontier(summary: Mapping[str, Any], arms: Arms) -> list[Figure]:
+def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
     """Output of each arm for a dollar against its time per token, at every load that a search measured."""
-    search = summary.get("search")
+    search = summary.get("search") or {"arms": ()}
+    curves = [row for row in search["arms"] if row["arm"] in arms and row["points"]]
+    if not curves:
+        return
     price = {arm["name"]: arm["usd_per_hour"] for arm in summary["run"]["arms"]}
-    known = [one for one in search["arms"] if one["arm"] in arms and one["points"]] if search else []
-    if search is None or not known:
-        return []
-    priced = all(price[one["arm"]] for one in known)
-    limit = next((one for one in limits(search["objective"]) if one.metric == TPOT.name), None)
-
-    def values(one: Mapping[str, Any]) -> list[tuple[list[float], list[float | None]]]:
-        """For each load the time of a token and the output, each with its interval: where an objective limits the time, it is
-        the percentile that it limits."""
-        per, pairs = price[one["arm"]] if priced else 1.0, []
-        for point in one["points"]:
+    priced = all(price[row["arm"]] for row in curves)
+    limit = next((each for each in limits(search["objective"]) if each.metric == TPOT.name), None)
+    drawn = []
+    for row in curves:
+        per, pairs = price[row["arm"]] if priced else 1.0, []
+        for point in row[
+            "points"
+        ]:  # where an objective limits the time of a token, the percentile that it limits
             slow_s = point["tpot_percentile_s"] if limit else None
             times = [1000 * value for value in ([slow_s] * 3 if slow_s else point["tpot_s"])]
             pairs.append((times, [value and value / per for value in point["output_tokens_per_s"]]))
-        return pairs
-
-    drawn = [(arms[one["arm"]], one, values(one)) for one in known]
+        drawn.append((arms[row["arm"]], row, pairs))
     every = [pair for *_, pairs in drawn for pair in pairs]
     title = f"ms per output token{f', {limit.percentile} of requests' if limit else ''}"
-    x = Axis(low=0, high=max(times[2] for times, _ in every) * 1.05, title=title)
+    x = Axis(high=max(times[2] for times, _ in every) * 1.05, title=title)
     unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
-    y = Axis(low=0, high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, most=5)
+    y = Axis(high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, most=5)
     of = "requests/s" if search["by"] == "rate" else "at a time"
-    plot = Plot("f", f"Loads from {search['low']:g} to {search['high']:g} {of}", x, y, width=WIDE)
-    limit_ms, described, where = 1000 * limit.seconds if limit else 0.0, [], ""
+    plot, where = (
+        Plot(
+            "f",
+            f"Loads from {search['low']:g} to {search['high']:g} {of}",
+            x,
+            y,
+            WIDE,
+            f"{unit} against the time per output token",
+        ),
+        "",
+    )
     if limit:
+        limit_ms = 1000 * limit.seconds
         where = "Dashed: the objective" if limit_ms <= x.high else "Beyond the right edge: the objective"
         where += f", {limit_ms:g} ms for {limit.percentile} of requests."
-    if 0 < limit_ms <= x.high:
-        plot.line([(limit_ms, y.low), (limit_ms, y.high)], LEVEL, dashed=True)
-    for look, one, pairs in drawn:
+        plot.line([(limit_ms, y.low), (limit_ms, y.high)], LEVEL, _DASHED)
+    for look, row, pairs in drawn:
         middles = [(times[0], out[0] or 0.0) for times, out in pairs]
-        for point, (times, out) in zip(middles, pairs, strict=True):
-            plot.interval(point, look, x=(times[1], min(times[2], x.high)), y=out[1:])
+        for (middle, made), (times, out) in zip(middles, pairs, strict=True):
+            plot.interval((times[1], min(times[2], x.high)), (made, made), look)
+            plot.interval((middle, middle), out[1:], look)
         plot.line(middles, look)
         plot.dots(middles, look)
         marks = [
             f"load {point['load']:g}: {out:.3g} at {time:.3g} ms"
-            for point, (time, out) in zip(one["points"], middles, strict=True)
+            for point, (time, out) in zip(row["points"], middles, strict=True)
         ]
-        best = one["cheapest"]
+        best = row["cheapest"]
         ends = f"best at load {best['load']:g}" if best else "no load that meets the objective"
-        described.append(f"{look.name}: {', '.join(marks)}; {ends}")
-    plot.alt = f"{unit} against the time per output token. {'. '.join(described)}."
-    loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for one in known for p in one["points"]}))
+        plot.said.append(f"{look.name} {', '.join(marks)}, {ends}")
+    loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for row in curves for p in row["points"]}))
     about = {"loads": f"{loads} {of}", "objective": where}
-    legend = [look for look, *_ in drawn]
-    return figure("frontier", "Output tokens against the time of each", [plot], legend, about)
+    yield Figure(
+        "frontier", "Output tokens against the time of each", [plot], [look for look, *_ in drawn], about
+    )
 
 
-Members = Sequence[tuple[Look, Records]]
-"""The requests of each arm at one place, in the order in which they were sent."""
-
-
-def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Members]]:
-    """Each class and load with a record: an identifier, its name in a title, and what is there."""
+def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Records]]]]:
+    """Each class and load with a record: an identifier, its name in a title, and the requests of each arm as they were sent."""
     for number, load in enumerate(cells.plan.loads):
         for index, class_ in enumerate(cells.plan.classes):
             place = Place(class_, load)
             members = [
-                (look, sorted(records, key=lambda one: one.started_unix_s))
+                (look, sorted(records, key=lambda record: record.started_unix_s))
                 for arm, look in arms.items()
                 if (records := cells.requests.get((arm, place)))
             ]
@@ -243,72 +225,76 @@ def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Members]]:
 
 def _points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float = 0.0) -> Points:
     """Seconds since the beginning of the run and the value, of each answer that has one."""
-    known = (
-        (one, request_values(one, plan.arm(one.arm).max_tokens_per_step).get(metric.name)) for one in records
+    values = (
+        request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
+        for record in records
     )
-    return [(one.started_unix_s - begin_unix_s, value) for one, value in known if value is not None]
+    pairs = zip(records, values, strict=True)
+    return [(record.started_unix_s - begin_unix_s, value) for record, value in pairs if value is not None]
 
 
-def over_time(cells: Cells, arms: Arms) -> list[Figure]:
+def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
     """A figure for each metric with a value, request by request."""
     started = [record.started_unix_s for records in cells.requests.values() for record in records] or [0.0]
     begin, span_s = min(started), max(started) - min(started)
     units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
     time_name, per = next((name, length) for name, length, most in units if span_s < most)
-    x = Axis(low=0, high=span_s / per or 1, title=f"{time_name} since the first request")
-    made: list[Figure] = []
+    x = Axis(high=span_s / per or 1, title=f"{time_name} since the first request")
     for metric, unit, scale in _TIMES:
-        name, title = metric.name.removesuffix("_s"), f"{metric.title} over the run"
+        name, title, panels = metric.name.removesuffix("_s"), f"{metric.title} over the run", []
         known = [
-            (
-                id_,
-                where,
-                [(look, records, _points(cells.plan, metric, records, begin)) for look, records in members],
-            )
+            (id_, where, [(*own, _points(cells.plan, metric, own[1], begin)) for own in members])
             for id_, where, members in _places(cells, arms)
         ]
         top = max((v * scale for *_, lines in known for *_, points in lines for _, v in points), default=0.0)
-        if not top:
-            continue
-        y, panels = Axis(low=0, high=top * 1.08, title=unit, most=5), []
-        for id_, where, lines in known:
-            plot, medians = Plot(f"t{id_}-{name}", where, x, y), []
+        y = Axis(high=top * 1.08 or 1, title=unit, most=5)
+        for id_, where, lines in known if top else ():
+            plot = Plot(f"t{id_}-{name}", where, x, y, NARROW, f"{title}, {where}")
             for look, records, points in lines:
                 line = [(at_s / per, value * scale) for at_s, value in points]
                 plot.dots(line[:: -(-len(line) // MOST_POINTS) or 1], look)
-                plot.crosses((one.started_unix_s - begin) / per for one in records if one.error)
+                failures = [((r.started_unix_s - begin) / per, y.low) for r in records if r.error]
+                plot.dots(failures, FAILED, "mark cross")
                 if line:
                     middle = percentile(sorted(value for _, value in line), 50)
-                    plot.line([(x.low, middle), (x.high, middle)], look, dashed=True)
-                    medians.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
-            plot.alt = f"{title}, {where}: {'; '.join(medians) or 'no value'}."
+                    plot.line([(x.low, middle), (x.high, middle)], look, _DASHED)
+                    plot.said.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
             panels.append(plot)
-        made += figure(f"time-{name}", title, panels, arms.values(), {"first": not made})
-    return made
+        yield Figure(f"time-{name}", title, panels, [*arms.values()], {"metric": metric})
 
 
-def distributions(cells: Cells, arms: Arms) -> list[Figure]:
-    """Cumulative shares of two metrics."""
-    made = []
+def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
+    """Cumulative shares of two metrics; of the inter-chunk latency a value for each pair of chunks."""
     for metric, over in _SPREAD:
-        name = metric.name.removesuffix("_s")
-        known = []
+        name, known = metric.name.removesuffix("_s"), []
         for id_, where, members in _places(cells, arms):
-            curves = [(look, _values_ms(cells.plan, metric, records)) for look, records in members]
-            known += [(id_, where, filled)] if (filled := [one for one in curves if one[1]]) else []
+            curves = []
+            for look, records in members:
+                values: Iterable[float] = (value for _, value in _points(cells.plan, metric, records))
+                if metric is INTER_CHUNK_LATENCY:
+                    values = (gap for record in records if record.error is None for gap in gaps(record))
+                if ordered := sorted(1000 * value for value in values):
+                    curves.append((look, ordered))
+            known += [(id_, where, curves)] if curves else []
         ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
-        x = Axis(low=0, high=max(ends, default=0) * 1.05 or 1, title="ms")
-        panels = [_distribution(f"d{id_}-{name}", where, metric, curves, x) for id_, where, curves in known]
+        x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
+        y, panels = Axis(high=100, unit=" %", most=5), []
+        for id_, where, curves in known:
+            what = f"Cumulative distribution of {metric.name}, {where}"
+            plot = Plot(f"d{id_}-{name}", where, x, y, NARROW, what)
+            for look, ordered in curves:
+                steps = [(value, share) for value, share in _shares(ordered) if value <= x.high]
+                corners = [(steps[0][0], 0.0)] if steps else []
+                for value, share in steps:
+                    corners += [(value, corners[-1][1]), (value, share)]
+                plot.line([*corners, *((x.high, share) for _, share in corners[-1:])], look)
+                plot.dots(steps[:: max(1, len(steps) // 8)], look)
+                middle, tail = percentile(ordered, 50), percentile(ordered, 95)
+                text = f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}"
+                plot.said.append(text)
+            panels.append(plot)
         title = f"Distribution of the {metric.title[0].lower()}{metric.title[1:]}"
-        made += figure(f"spread-{name}", title, panels, arms.values(), {"over": over})
-    return made
-
-
-def _values_ms(plan: Plan, metric: Metric, records: Records) -> list[float]:
-    """All values of a metric, sorted; of the inter-chunk latency one for each pair of chunks."""
-    if metric is INTER_CHUNK_LATENCY:
-        return sorted(1000 * gap for record in records if record.error is None for gap in gaps(record))
-    return sorted(1000 * value for _, value in _points(plan, metric, records))
+        yield Figure(f"spread-{name}", title, panels, [*arms.values()], {"over": over})
 
 
 def _shares(ordered: Sequence[float]) -> Points:
@@ -319,20 +305,132 @@ def _shares(ordered: Sequence[float]) -> Points:
     return [(percentile(ordered, 100 * i / last), 100 * (i / last)) for i in range(_MOST_STEPS)]
 
 
-def _distribution(
-    id_: str, where: str, metric: Metric, curves: Sequence[tuple[Look, Sequence[float]]], x: Axis
-) -> Plot:
-    plot, quantiles = Plot(id_, where, x, Axis(low=0, high=100, unit=" %", most=5)), []
-    for look, ordered in curves:
-        steps = [(value, share) for value, share in _shares(ordered) if value <= x.high]
-        corners = [(steps[0][0], 0.0)] if steps else []
-        for value, share in steps:
-            corners += [(value, corners[-1][1]), (value, share)]
-        plot.line([*corners, *((x.high, share) for _, share in corners[-1:])], look)
-        plot.dots(steps[:: max(1, len(steps) // 8)], look)
-        middle, tail = percentile(ordered, 50), percentile(ordered, 95)
-        quantiles.append(
-            f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}"
-        )
-    plot.alt = f"Cumulative distribution of {metric.name}, {where}: {'; '.join(quantiles)}."
-    return plot
+def answer(at: AtLoad, axis: Axis) -> Table:
+    """Each class with its best treatment, then the best treatment over all classes, where something could be compared."""
+    gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
+    rows = [((gain.class_ or ALL_CLASSES, gain.arm), gain) for gain in gains if any(g.ratio for g in gains)]
+    total, title = len(gains) > len(at.by_class), f"Speed-up by class, {at.load.in_words}"
+    return _of_gains(title, ("class", "arm"), rows, axis, total=total)
+
+
+def treatments(at: AtLoad, axis: Axis) -> Table:
+    """Every treatment over all classes, the best first, where there are several."""
+    rows = [((gain.arm, gain.baseline), gain) for gain in at.over_mix if len(at.by_arm) > 1]
+    return _of_gains(f"Arms over {ALL_CLASSES}", ("arm", "baseline"), rows, axis)
+
+
+def _of_gains(
+    title: str, names: Row, gains: Sequence[tuple[Row, Gain]], axis: Axis, *, total: bool = False
+) -> Table:
+    rows = []
+    for words, gain in gains:
+        times = change(gain.tpot_before_s, gain.tpot_after_s, ms, "→")
+        dollars = change(gain.usd_before, gain.usd_after, money, "→")
+        speed_up, lane = _compared(axis, gain.verdict, gain.ratio, gain.low, gain.high)
+        rows.append(((*words, speed_up, times, dollars), lane))
+    return _pictured(title, (*names, *_NUMBERS), rows, axis, total=total)
+
+
+def _compared(
+    axis: Axis, verdict: str, ratio: float | None, low: float | None, high: float | None
+) -> tuple[str, Lane]:
+    """A verdict with its ratio and interval, where they are known, and their picture."""
+    text = verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
+    return text, _lane(axis, _KINDS[verdict], ratio, low, high)
+
+
+def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Table]:
+    """The same arms and classes by the metrics that do not decide, all on one axis."""
+    wanted = {(at.load, gain.class_, gain.baseline, gain.arm) for gain in at.by_class}
+    known = [
+        (row, (row["ratio"], row["ci_low"], row["ci_high"]))
+        for row in summary["comparisons"]
+        if (Place.of(row).load, row["class"], row["baseline"], row["treatment"]) in wanted and row["ratio"]
+    ]
+    axis = ratio_axis(numbers for _, numbers in known)
+    for metric in COMPARED[1:]:
+        rows = []
+        for row, numbers in (entry for entry in known if entry[0]["metric"] == metric.name):
+            speed_up, lane = _compared(axis, VERDICT_WORDS[row["verdict"]], *numbers)
+            rows.append(((row["class"], row["treatment"], speed_up), lane))
+        if table := _pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
+            yield table
+
+
+def step_costs(at: AtLoad) -> Table:
+    """Tokens that a step yields against what it costs, where an arm drafts and its steps are known."""
+    known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class if gain.window]
+    steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost]
+    axis = Axis(high=max((max(tokens, cost) for _, tokens, cost in steps), default=1) * 1.05)
+    rows = []
+    for gain, tokens, cost in steps:
+        expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
+        row = (gain.class_ or "", gain.arm, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
+        end, need = axis.percent(tokens), axis.percent(cost)
+        rows.append((row, Lane(_KINDS[gain.verdict], (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16")))))
+    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
+    return _pictured("Tokens per step", headings, rows, axis)
+
+
+def forecast(expectations: Sequence[Mapping[str, Any]]) -> Table:
+    """The run over what published results predict: each row has its own quantity, its bounds are shaded."""
+    ratios = [
+        tuple(row[key] / row["expected"] if row.get(key) else None for key in ("measured", *_ENDS))
+        for row in expectations
+    ]
+    axis = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))])
+    rows = []
+    for row, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
+        kind, result = _against(row)
+        left, right = (axis.percent(bound or 1.0) for bound in (low, high))
+        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, ratio, begin, end).shapes)
+        rows.append(((*_expected(row), result), Lane(kind, shapes)))
+    headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
+    return _pictured("Against the forecast", headings, rows, axis, shaded=())
+
+
+def _expected(row: Mapping[str, Any]) -> Row:
+    """Arm, quantity, value of the run with its interval, expected value and bounds."""
+    quantity, what, kind = QUANTITIES[row["what"]], "", "forecast range"
+    if "verdict" in row:
+        what = f": {', '.join(row['classes']) or ALL_CLASSES}, {row['concurrency']} at a time"
+        kind = "tolerance"
+    value, expected, *ends = quantity.shown(*map(row.get, ("measured", "expected", *_ENDS)))
+    bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")
+    value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.get("ci_low") else ""
+    return row["arm"], f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
+
+
+def _against(row: Mapping[str, Any]) -> tuple[str, str]:
+    """How a row against the forecast is drawn, and its result in words."""
+    if row.get("verdict") == "cannot tell":
+        return "not-shown", VERDICTS["cannot tell"]
+    side = (row["measured"] > row["high"]) - (row["measured"] < row["low"])
+    if not side:
+        return "equivalent", VERDICTS["reproduced"] if "verdict" in row else "within the range"
+    good = (side > 0) == (QUANTITIES[row["what"]].better == "higher")
+    missed = f"{VERDICTS['not reproduced']}, " if "verdict" in row else ""
+    return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
+
+
+def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:
+    """A line for the interval and a mark for the ratio, hollow where there are too few prompts for a verdict."""
+    if ratio is None:
+        return Lane(kind, ())
+    at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
+    shapes = [("range", f"M{begin} 10H{end}"), ("point", f"M{at} 10h0")]
+    return Lane(kind, (*shapes, *([("hole", f"M{at} 10h0")] if kind == "too-few" else ())))
+
+
+def _pictured(
+    title: str,
+    headings: Row,
+    rows: Sequence[tuple[Row, Lane]],
+    axis: Axis,
+    *,
+    total: bool = False,
+    shaded: tuple[float, ...] = EQUIVALENT,
+) -> Table:
+    """A table with a lane in each row."""
+    words, lanes = [row for row, _ in rows], [lane for _, lane in rows]
+    return Table(title, headings, words, 2, lanes, axis, shaded if axis.log else (), total)

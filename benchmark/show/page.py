@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
@@ -15,10 +16,9 @@ from benchmark.errors import ResultsError
 from benchmark.measure.divergence import first_difference
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.metrics import METRICS
 from benchmark.plan import Load, PlannedPrompt
-from benchmark.show import figures, pictures, tables
-from benchmark.show.drawing import looks, ratio_axis
+from benchmark.show import figures, tables
+from benchmark.show.drawing import Figure, looks, ratio_axis
 from benchmark.show.templating import filled
 from core.words import listed
 
@@ -36,12 +36,14 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     run, predicted, cells, decision = summary["run"], predictions(raw), sort_out(raw), decide(summary)
     at, shown = decision.at, _shown(summary, decision)
     arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
-    gains = [gain for one in decision.loads for gain in (*one.by_class, *one.by_arm)]
+    gains = [gain for load in decision.loads for gain in (*load.by_class, *load.by_arm)]
     axis = ratio_axis((gain.ratio, gain.low, gain.high) for gain in gains)
-    elsewhere = [
-        picture for one in decision.loads if (picture := pictures.answer(one, axis)) and one is not at
-    ]
-    together = ((one["text"], f"{one['class']} with {one['treatment']}") for one in run["crossover"])
+    answers = [(load, figures.answer(load, axis)) for load in decision.loads]
+    together = ((row["text"], f"{row['class']} with {row['treatment']}") for row in run["crossover"])
+
+    def drawn(made: Iterable[Figure]) -> list[Figure]:
+        return [figure for figure in made if figure.panels]
+
     return filled(
         "report.html",
         raw=raw,
@@ -51,28 +53,26 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         said_first=_parted(decision),
         load_lines=list(sentences(summary, by_class=False)),
         loads=_loads(summary),
-        over_load=figures.over_load(summary, decision.loads, arms),
+        over_load=drawn(figures.over_load(summary, decision.loads, arms)),
         crossovers=figures.crossovers(summary),
-        frontier=figures.frontier(summary, arms),
-        answer=pictures.answer(at, axis),
-        elsewhere=elsewhere,
-        others=list(pictures.by_other_metrics(summary, at)),
-        treatments=pictures.treatments(at, axis),
-        step_costs=pictures.step_costs(at),
+        frontier=drawn(figures.frontier(summary, arms)),
+        answer=figures.answer(at, axis),
+        elsewhere=[table for load, table in answers if table and load is not at],
+        others=list(figures.by_other_metrics(summary, at)),
+        treatments=figures.treatments(at, axis),
+        step_costs=figures.step_costs(at),
         unexplained=_unexplained(summary, at),
-        windows=figures.against_windows(decision.loads, predicted),
+        windows=drawn(figures.against_windows(decision.loads, predicted)),
         shown=", ".join(shown) if len(shown) < len(run["arms"]) else "",
         errors=tables.error_table(summary, _messages(raw)),
         crossover=_together(together),
-        forecast=pictures.forecast(summary.get("expectations", ())),
-        forecast_looks=pictures.FORECAST_LOOKS,
+        forecast=figures.forecast(summary.get("expectations", ())),
         predicted=predicted,
         samples=_samples(raw),
-        definitions=[(metric.name, metric.unit, metric.better, metric.formula) for metric in METRICS],
         plan_file=PLAN_FILE,
         most_points=figures.MOST_POINTS,
-        over_time=figures.over_time(cells, arms),
-        spread=figures.distributions(cells, arms),
+        over_time=drawn(figures.over_time(cells, arms)),
+        spread=drawn(figures.distributions(cells, arms)),
     )
 
 
@@ -86,9 +86,9 @@ def _parted(decision: Decision) -> tuple[str, str]:
 
 def _loads(summary: Mapping[str, Any]) -> str:
     """Which loads the numbers hold for."""
-    loads: dict[str, list[Load]] = {}
+    loads: dict[str, list[Load]] = defaultdict(list)
     for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"]):
-        loads.setdefault(load.unit, []).append(load)
+        loads[load.unit].append(load)
     if search := summary.get("search"):
         return f"searched from {search['low']:g} to {search['high']:g} {next(iter(loads))}"
     sizes = {unit: listed([f"{load.size:g}" for load in of if load.size]) for unit, of in loads.items()}
@@ -107,20 +107,16 @@ def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
 def _together(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """The subjects of each text."""
     subjects: dict[str, list[str]] = {}
-    for text, whom in texts:
-        subjects.setdefault(text, []).append(whom)
+    for text, subject in texts:
+        subjects.setdefault(text, []).append(subject)
     return subjects
 
 
 def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]:
     """The reasons why steps are not known, each with its classes."""
-    wanted = {(at.load, gain.class_, gain.arm) for gain in at.by_class if not gain.step_cost}
-    reasons = (
-        (one["text"], one["class"])
-        for one in summary["explanations"]
-        if (Place.of(one).load, one["class"], one["treatment"]) in wanted
-    )
-    return _together(reasons)
+    wanted = {(Place(gain.class_ or "", at.load), gain.arm) for gain in at.by_class if not gain.step_cost}
+    rows = (row for row in summary["explanations"] if (Place.of(row), row["treatment"]) in wanted)
+    return _together((row["text"], row["class"]) for row in rows)
 
 
 def predictions(raw: RawRun) -> list[dict[str, Any]]:
@@ -129,7 +125,7 @@ def predictions(raw: RawRun) -> list[dict[str, Any]]:
         advice = advise(raw)
     except ResultsError:
         return []
-    return [*advice["cells"], *({"class": pictures.ALL_CLASSES, **mix} for mix in advice["mixes"])]
+    return [*advice["cells"], *({"class": figures.ALL_CLASSES, **mix} for mix in advice["mixes"])]
 
 
 def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
@@ -144,19 +140,18 @@ def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
 
 def _samples(raw: RawRun) -> list[dict[str, Any]]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
-    plan = raw.plan
+    plan, samples = raw.plan, []
     prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
-    written: dict[tuple[str, str], list[RequestRecord]] = {}
+    written: dict[tuple[str, str], list[RequestRecord]] = defaultdict(list)
     for record in raw.measured:
         if record.text is not None:
-            written.setdefault((record.arm, record.class_), []).append(record)
-    samples = []
+            written[record.arm, record.class_].append(record)
     for class_, arm in product(plan.classes, plan.arms):
-        names = (plan.baselines[arm.name], arm.name)
-        pairs = pairs_of(*(written.get((name, class_), ()) for name in names)) if len({*names}) > 1 else ()
+        base, own = (written.get((name, class_), ()) for name in (plan.baselines[arm.name], arm.name))
+        pairs = pairs_of(base, own) if plan.baselines[arm.name] != arm.name else ()
         if pairs:
-            base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
-            samples.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
+            pair = next((pair for pair in pairs if pair[0].text != pair[1].text), pairs[0])
+            samples.append(_sample(prompts.get(pair[0].prompt_id, ""), *pair))
     return samples
 
 

@@ -9,9 +9,9 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from threading import Event, Thread
@@ -33,6 +33,8 @@ LAST_LOOK_S = 45.0
 Kubernetes gives a pod that ends."""
 Cell = tuple[str, str, str]
 """Arm, class and load, as their labels have them."""
+Values = dict[Cell, dict[str, list[tuple[float, float]]]]
+"""By metric, when a request ended, and a value of it."""
 
 
 def load_label(cell: RequestRecord | Load) -> str:
@@ -40,106 +42,70 @@ def load_label(cell: RequestRecord | Load) -> str:
     return str(cell.concurrency or "replay") if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
 
 
-@dataclass
-class _Series:
-    """One metric of one cell."""
-
-    sum: float = 0.0
-    count: int = 0
-    recent: list[tuple[float, float]] = field(default_factory=list)
-    """When a request of the last period ended, and a value of it."""
-
-    def add(self, end_s: float, values: list[float]) -> None:
-        self.sum, self.count = self.sum + sum(values), self.count + len(values)
-        self.recent += ((end_s, value) for value in values)
-
-    def quantiles(self, since_s: float) -> Iterator[tuple[float, float]]:
-        """Nothing where no request ended since then: no value is not zero."""
-        self.recent = [entry for entry in self.recent if entry[0] >= since_s]
-        ordered = sorted(value for _, value in self.recent)
-        return ((share, percentile(ordered, 100 * share)) for share in QUANTILES if ordered)
-
-
 class Page:
     """What Prometheus reads; made again whenever the journal was read."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock, self._counted = clock, 0
-        self._cells: dict[Cell, dict[str, _Series]] = {}
+        self._clock = clock
         self._known: set[Cell] = set()
-        self._shown = "", Event()
+        self.shown = b"", Event()
         """The text, and whether somebody has read it."""
 
     def show(self, raw: RawRun, *, on: bool) -> None:
         """Show what `raw` holds by now, and whether its run is `on`."""
-        for arm, class_, load in product(raw.plan.arms, raw.plan.classes, raw.plan.loads):
-            self._cell((arm.name, class_, load_label(load)))
-        for record in raw.requests[self._counted :]:
-            if record.phase == "measured":
-                series = self._cell((record.arm, record.class_, load_label(record)))
-                end_s = record.started_unix_s + (record.e2e_s or 0.0)
-                ceiling = raw.plan.arm(record.arm).max_tokens_per_step
-                for name, values in published_values(record, ceiling).items():
-                    series[name].add(end_s, values)
-        self._counted = len(raw.requests)
-        self._shown = "".join(f"{line}\n" for line in self._lines(raw, on)), Event()
-        self._known = set(self._cells)
-
-    def tell(self, reader: Callable[[bytes], object]) -> None:
-        """Hand the page to one reader."""
-        text, read = self._shown
-        reader(text.encode())
-        read.set()
+        plan = raw.plan
+        places = list(product(plan.arms, plan.classes, plan.loads))
+        values: Values = {
+            (arm.name, class_, load_label(load)): defaultdict(list) for arm, class_, load in places
+        }
+        for record in (record for record in raw.requests if record.phase == "measured"):
+            own = values.setdefault((record.arm, record.class_, load_label(record)), defaultdict(list))
+            end_s = record.started_unix_s + (record.e2e_s or 0.0)
+            for name, new in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():
+                own[name] += ((end_s, value) for value in new)
+        lines = [*_head(RUN_ACTIVE, "gauge", "1 while a run is on, 0 when it has ended")]
+        origin = {"experiment": plan.experiment, "provenance": raw.sittings[0].provenance}
+        lines.append(_sample(RUN_ACTIVE.prometheus_name, int(on), origin))
+        lines += (line for metric in PUBLISHED for line in self._summary(plan.experiment, metric, values))
+        lines += _head(COST, "gauge", COST.formula)
+        cells = sort_out(raw)
+        for arm, class_, load in places:  # so far, as the report calculates them; CloudWatch has an estimate
+            place = Place(class_, load)
+            if price := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
+                labels = _labels(plan.experiment, arm.name, class_, load_label(load))
+                lines.append(_sample(COST.prometheus_name, price[COST.name], labels))
+        self.shown, self._known = ("".join(f"{line}\n" for line in lines).encode(), Event()), {*values}
 
     def wait_until_read(self) -> None:
         """Wait until somebody has read that the run has ended, for so long as that can take."""
-        text, read = self._shown
+        text, read = self.shown
         if text:
             read.wait(LAST_LOOK_S)
 
-    def _cell(self, cell: Cell) -> dict[str, _Series]:
-        return self._cells.setdefault(cell, {metric.name: _Series() for metric in PUBLISHED})
-
-    def _lines(self, raw: RawRun, on: bool) -> Iterator[str]:
-        experiment, since_s, name = raw.plan.experiment, self._clock() - PERIOD_S, RUN_ACTIVE.prometheus_name
-        yield from _head(name, "gauge", "1 while a run is on, 0 when it has ended")
-        yield _sample(name, int(on), experiment=experiment, provenance=raw.sittings[0].provenance)
-        for metric in PUBLISHED:
-            name = metric.prometheus_name
-            yield from _head(name, "summary", metric.formula)
-            for cell, of_metric in self._cells.items():
-                series, labels = of_metric[metric.name], _labels(experiment, *cell)
-                for share, value in series.quantiles(since_s):
-                    if metric is not ERRORS:
-                        yield _sample(name, value, **labels, quantile=f"{share:g}")
-                # A counter that begins above zero has not increased for Prometheus, so a new cell begins with zeros.
-                shown = series if cell in self._known else _Series()
-                yield _sample(f"{name}_sum", shown.sum, **labels)
-                yield _sample(f"{name}_count", shown.count, **labels)
-        yield from _prices(raw)
-
-
-def _prices(raw: RawRun) -> Iterator[str]:
-    """Dollars per million output tokens so far, as the report calculates them; CloudWatch has an estimate."""
-    yield from _head(COST.prometheus_name, "gauge", COST.formula)
-    plan, cells = raw.plan, sort_out(raw)
-    for arm, class_, load in product(plan.arms, plan.classes, plan.loads):
-        place = Place(class_, load)
-        if price := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
-            labels = _labels(plan.experiment, arm.name, class_, load_label(load))
-            yield _sample(COST.prometheus_name, price[COST.name], **labels)
+    def _summary(self, experiment: str, metric: Metric, values: Values) -> Iterator[str]:
+        name, since_s = metric.prometheus_name, self._clock() - PERIOD_S
+        yield from _head(metric, "summary", metric.formula)
+        for cell, of_metric in values.items():
+            own, labels = of_metric[metric.name], _labels(experiment, *cell)
+            recent = sorted(value for end_s, value in own if end_s >= since_s)
+            for share in QUANTILES if recent and metric is not ERRORS else ():  # no value is not zero
+                yield _sample(name, percentile(recent, 100 * share), labels | {"quantile": f"{share:g}"})
+            # A counter that begins above zero has not increased for Prometheus, so a new cell begins with zeros.
+            shown = own if cell in self._known else []
+            yield _sample(f"{name}_sum", sum(value for _, value in shown), labels)
+            yield _sample(f"{name}_count", len(shown), labels)
 
 
 def _labels(*values: str) -> dict[str, str]:
     return {name.lower(): value for name, value in zip(Metric.dimensions, values, strict=True)}
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
-    yield f"# HELP {name} {meaning}"
-    yield f"# TYPE {name} {kind}"
+def _head(metric: Metric, kind: str, meaning: str) -> Iterator[str]:
+    yield f"# HELP {metric.prometheus_name} {meaning}"
+    yield f"# TYPE {metric.prometheus_name} {kind}"
 
 
-def _sample(name: str, value: float, **labels: str) -> str:
+def _sample(name: str, value: float, labels: dict[str, str]) -> str:
     escaped = {key: text.replace("\\", r"\\").replace('"', r"\"") for key, text in labels.items()}
     listed = ",".join(f'{key}="{text}"' for key, text in escaped.items())
     return f"{name}{{{listed}}} {value!r}"
@@ -151,17 +117,15 @@ def served(page: Page, address: tuple[str, int], report: Callable[[str], None]) 
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path.partition("?")[0] == PATH:
-                page.tell(self._answer)
-            else:
-                self.send_error(404)
-
-        def _answer(self, body: bytes) -> None:
+            if self.path.partition("?")[0] != PATH:
+                return self.send_error(404)
+            body, read = page.shown
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+            read.set()
 
         def log_message(self, *_: Any) -> None:
             """A reader every few seconds is not news."""

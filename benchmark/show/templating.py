@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from benchmark.analyse.explanation import split_steps
 from benchmark.analyse.sentences import interval, money
 from benchmark.analyse.sentences import sentences as about_loads
 from benchmark.cell_size import cell_requests
+from benchmark.metrics import METRICS
 from benchmark.plan import Load
 from benchmark.show import tables
 from core import screen
@@ -62,18 +63,10 @@ def sentence(name: str, *values: Any) -> str:
     return " ".join(sentences(name, *values))
 
 
-def render(summary: Mapping[str, Any]) -> str:
-    """The question, what to do, its numbers, and what speaks against them."""
-    return _answer(summary, everything=False)
-
-
-def render_all(summary: Mapping[str, Any]) -> str:
-    """The answer at every load, what steps cost, every cell, engines, quality, and what the numbers are."""
-    return _answer(summary, everything=True)
-
-
-def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
-    from benchmark.show.pictures import step_costs
+def render(summary: Mapping[str, Any], *, everything: bool = False) -> str:
+    """The question, what to do, its numbers, and what speaks against them. With `everything` the answer at every load, what steps
+    cost, every cell, engines, quality, and what the numbers are."""
+    from benchmark.show.figures import step_costs
 
     def cells(at: AtLoad) -> tables.Table:
         title = f"Every cell, {at.load.in_words}: medians"
@@ -86,7 +79,6 @@ def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
         decision=decide(summary),
         everything=everything,
         load_lines=list(about_loads(summary)),
-        objectives=tables.objective_tables(summary),
         cells=cells,
         step_costs=step_costs,
         least_prompts=MIN_PROMPTS,
@@ -95,10 +87,11 @@ def _answer(summary: Mapping[str, Any], *, everything: bool) -> str:
     return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # an arm alone has one table for both
 
 
-def _drawn(table: Any, indent: str = "") -> str:
-    """A table, or the table of a picture; empty text without one."""
-    table = getattr(table, "table", table)
-    return "\n".join(tables.lines_of(table, indent=indent)) if table and table.rows else ""
+render_all = partial(render, everything=True)
+
+
+def _drawn(table: tables.Table, indent: str = "") -> str:
+    return "\n".join(tables.lines_of(table, indent=indent)) if table else ""
 
 
 def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
@@ -114,30 +107,21 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
+    made.filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
     made.filters |= {
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
-        "count": lambda number, noun: count(number, noun),
         "form": lambda value, form: f"{value:{form}}",
-        "in_numbers": lambda words: Counter(words).items(),
-        "json_text": json.dumps,
-        "lean": tables.lean,
-        "money": money,
-        "ms": tables.ms,
-        "tally": _tally,
-        "value": tables.value_text,
-        "verdict": tables.verdict_text,
+        "in_words": lambda verdicts: Counter(map(tables.verdict_text, verdicts)).items(),
     }
     made.tests["beside"] = lambda one, cell: Place.of(one) == Place.of(cell)
+    made.globals |= {"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR}
+    made.globals |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
+    made.globals |= {"made_up": MADE_UP, "metrics": METRICS, "place": Place.of, "split_steps": split_steps}
     made.globals |= {
-        **{"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR},
-        **{
-            "drawn": _drawn,
-            "expected_verdicts": VERDICTS,
-            "interval": interval,
-            "sentences": sentences,
-            "load": Load,
-        },
-        **{"made_up": MADE_UP, "place": Place.of, "sentence": sentence, "split_steps": split_steps},
-        **{"tables": tables, "verdicts": VERDICT_WORDS},
+        "sentence": sentence,
+        "sentences": sentences,
+        "tables": tables,
+        "verdicts": VERDICT_WORDS,
     }
     return made

@@ -18,8 +18,8 @@ from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
+from benchmark.show.figures import forecast
 from benchmark.show.page import render as render_page
-from benchmark.show.pictures import forecast
 from benchmark.show.templating import render, render_all, sentence
 from store.artifact import comparison
 from tests.benchmark.conftest import Captured, plan_content
@@ -261,7 +261,7 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
     summary = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
     drawn = forecast(summary["expectations"])
     assert drawn
-    rows = [tuple(field.replace("\N{NO-BREAK SPACE}", " ") for field in row) for row in drawn.table.rows]
+    rows = [tuple(field.replace("\N{NO-BREAK SPACE}", " ") for field in row) for row in drawn.rows]
     assert [(arm, quantity, *rest) for arm, quantity, _, *rest in rows] == list(ROWS)
     assert [lane.kind for lane in drawn.lanes] == list(ROWS.values())
     (values,) = {row[2] for row in rows[1:3]}

@@ -80,7 +80,7 @@ def test_an_arm_with_72_percent_within_misses_the_objective_whatever_its_mean(tm
     told = "TPOT p95 0.04 s at 2 at a time: met by spec (100.0 % of 100 requests, at least 97.0 % with 95 % confidence); missed by steady (72.0 % of 100 requests, at most 79.4 % with 95 % confidence)."
     for text in (render(summary), render_all(summary), page.render(raw, summary)):
         assert told in " ".join(text.split())
-    (table,) = tables.objective_tables(summary)
+    table = tables.objective_table(summary)
     assert {row[2]: row[-1] for row in table.rows} == {"steady": "missed", "spec": "met"}
     assert table.title in page.render(raw, summary)
     exports.write_csv(raw, summary, tmp_path)

@@ -20,9 +20,8 @@ from benchmark.measure.sense import QUESTIONS, Answer
 from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
 from benchmark.show.drawing import Axis, Plot, looks, ratio_axis
-from benchmark.show.figures import against_windows
+from benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
 from benchmark.show.page import predictions, render
-from benchmark.show.pictures import answer, by_other_metrics, step_costs, treatments
 from benchmark.show.tables import Table, lean
 from benchmark.show.templating import render_all, sentence
 from tests.benchmark.records import answered, raw_run
@@ -268,16 +267,16 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(summarie
     found, explained = answer(at, axis), step_costs(at)
     assert found
     assert explained
-    assert [row[0] for row in found.table.rows] == [*CLASSES, "all classes"]
-    for gain, row, lane in zip((*at.by_class, at.mix), found.table.rows, found.lanes, strict=True):
+    assert [row[0] for row in found.rows] == [*CLASSES, "all classes"]
+    for gain, row, lane in zip((*at.by_class, at.mix), found.rows, found.lanes, strict=True):
         assert gain
         assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
         assert lane.kind == gain.verdict.replace("no clear difference", "not-shown")
-        assert ("mark point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
-    assert treatments(at, axis) is None
-    for _, _, tokens, cost, expected, _ in explained.table.rows:
+        assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
+    assert not treatments(at, axis)
+    for _, _, tokens, cost, expected, _ in explained.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
-    assert step_costs(decide(summaries["two endpoints"]).at) is None
+    assert not step_costs(decide(summaries["two endpoints"]).at)
 
 
 def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
@@ -326,8 +325,8 @@ def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
 def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:
     summary = summaries["failures"]
     others = list(by_other_metrics(summary, decide(summary).at))
-    assert [one.table.title for one in others] == [metric.title for metric in COMPARED[1:]]
-    assert len({one.ticks for one in others}) == 1
+    assert [one.title for one in others] == [metric.title for metric in COMPARED[1:]]
+    assert len({one.axis for one in others}) == 1
     for id_ in ("spread-tpot", "windows", "time-tpot"):
         svg = r'<svg viewBox[^>]* role="img".*?</svg>'
         drawings = re.findall(svg, figure(pages["failures"], id_), re.DOTALL)
@@ -344,14 +343,13 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
 
     (panel,) = drawn("sweep", predictions(runs["sweep"]))
     assert panel.title == "qwen-sd"
-    assert all(f"{class_} observed, best" in panel.alt for class_ in (*CLASSES, "all classes"))
-    assert "predicted" not in panel.alt
+    assert [text.partition(" observed, best ")[0] for text in panel.said] == [*CLASSES, "all classes"]
     found = predictions(runs["reference"])
     assert [one["class"] for one in found] == [*CLASSES, "all classes"]
     assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
     assert found[2]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
     (panel,) = drawn("reference", found)
-    assert "json predicted, best" in panel.alt
+    assert panel.said[2].startswith("json predicted, best ")
     assert drawn("reference", []) == []
 
     for case in ("one arm", "nothing answered", "merged chunks"):
@@ -362,7 +360,7 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
 
 
 def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
-    table = Table(title="", headings=("a", "b", "c", "d"), rows=[("x", "1", "-", "8"), ("x", "2", "-", "8")])
+    table = Table("", ("a", "b", "c", "d"), [("x", "1", "-", "8"), ("x", "2", "-", "8")])
     left, said = lean(table)
     assert (left.headings, list(left.rows), said) == (("a", "b"), [("x", "1"), ("x", "2")], "d 8")
-    assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""
+    assert lean(Table("", ("a", "b"), [("x", "1")]))[1] == ""

@@ -26,15 +26,9 @@ from tests.benchmark.show.test_publishing import Minutes
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
 
 
-def text(page: Page) -> str:
-    read: list[bytes] = []
-    page.tell(read.append)
-    return read[0].decode()
-
-
 def samples(page: Page) -> dict[tuple[str, str], float]:
     """Values by name and labels."""
-    lines = text(page).splitlines()
+    lines = page.shown[0].decode().splitlines()
     found = [_SAMPLE.fullmatch(line) for line in lines if not line.startswith("#")]
     assert all(found), lines
     return {(one[1], one[2]): float(one[3]) for one in found if one}
@@ -88,7 +82,7 @@ def test_quantiles_are_those_of_the_last_period_and_the_price_of_a_token_is_the_
 def test_promtool_finds_nothing_wrong() -> None:
     page = page_at(10, raw_run(*(answered(arm, i) for arm in ("steady", "spec") for i in range(9))))
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text(page).encode(), capture_output=True, check=False
+        ["promtool", "check", "metrics"], input=page.shown[0], capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
