@@ -34,7 +34,7 @@ Kubernetes gives a pod that ends."""
 Cell = tuple[str, str, str]
 """Arm, class and load, as their labels have them."""
 Values = dict[Cell, dict[str, list[tuple[float, float]]]]
-"""By metric, when a request ended, and a value of it."""
+"""When a request ended and a value of it, by cell and metric."""
 
 
 def load_label(cell: RequestRecord | Load) -> str:
