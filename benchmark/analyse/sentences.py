@@ -23,15 +23,14 @@ SummaryRow = Mapping[str, Any]
 
 
 def rendered(template: str, **known: Any) -> str:
-    return str(_environment().get_template(f"{template}.jinja").render(**known))
+    return str(environment_of_sentences().get_template(f"{template}.jinja").render(**known))
 
 
 @cache
-def _environment() -> Any:
-    import jinja2
+def environment_of_sentences() -> Any:
+    from benchmark.templates import environment
 
-    loader, strict = jinja2.FileSystemLoader(_TEMPLATES), jinja2.StrictUndefined
-    made = jinja2.Environment(loader=loader, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    made = environment(_TEMPLATES)
     made.filters |= {"money": money, "count": count, "by_verdict": _by_verdict, "furthest": _furthest}
     made.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
     made.filters["listed"] = lambda names, most=None: listed(list(names), most=most)

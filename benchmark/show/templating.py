@@ -25,12 +25,13 @@ from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, baseline_of, decide
 from benchmark.analyse.explanation import split_steps
-from benchmark.analyse.sentences import interval, money
+from benchmark.analyse.sentences import environment_of_sentences, interval, money
 from benchmark.analyse.sentences import sentences as about_loads
 from benchmark.cell_size import cell_requests
 from benchmark.metrics import METRICS
 from benchmark.plan import Load
 from benchmark.show import tables
+from benchmark.templates import compile_all, environment
 from core import screen
 from core.words import count
 
@@ -100,13 +101,7 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=jinja2.select_autoescape(["html"]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
     made.filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
     made.filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
     made.filters |= {
@@ -125,3 +120,7 @@ def _templates() -> jinja2.Environment:
         "verdicts": VERDICT_WORDS,
     }
     return made
+
+
+if __name__ == "__main__":  # while an image is built
+    compile_all(_templates(), environment_of_sentences())

@@ -106,7 +106,10 @@ def main() -> int:
     parser.add_argument("--without-flatness", action="store_true", help=f"leave out {FLAT[-1]:,} requests")
     options = parser.parse_args()
     # As in the benchmark's image; where Python may not write bytecode, each start would compile the package again.
-    compileall.compile_dir(ROOT / "benchmark", quiet=1)
+    for room in ("core", "benchmark"):
+        compileall.compile_dir(ROOT / room, quiet=1)
+    writing = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run([sys.executable, "-m", "benchmark.show.templating"], cwd=ROOT, env=writing, check=True)
     with tempfile.TemporaryDirectory() as name:
         limits = _side_by_side(options.repeats, Path(name))
         limits += [] if options.without_flatness else _flatness(Path(name))
