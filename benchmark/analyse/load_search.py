@@ -15,27 +15,15 @@ looking at chance until it agrees would make "met" wrong more often than in 5 % 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from operator import mul
 from typing import Any, Literal, NamedTuple
 
+from benchmark.analyse import stats
 from benchmark.analyse.comparison import BAND, starts_differ
-from benchmark.analyse.stats import (
-    CONFIDENCE,
-    UNITS,
-    Moves,
-    Variance,
-    added,
-    between,
-    blocks_known,
-    joined,
-    several_starts,
-    t_quantile,
-    widest,
-)
 
 Found = Literal["crossing", "always", "never", "while answered", "not shown"]
 PRECISION = 0.1
@@ -43,7 +31,7 @@ PRECISION = 0.1
 _CONFIDENCE = 0.986
 """One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
 chance made it so: 0.986 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
-_OF_STARTS = (1 + CONFIDENCE) / 2
+_OF_STARTS = (1 + stats.CONFIDENCE) / 2
 """The same of several starts: the first one alone decided when to end."""
 _WIDEST, _NARROWEST = 0.7, 0.2
 """Bandwidth of the local regression, in log load: a cell one bandwidth away counts for 0.6. The third nearest cell decides."""
@@ -55,8 +43,6 @@ _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8,
 """Where cells around a crossing go, as multiples of it."""
 _MOST_VISITS, _PROBES = 4, 8
 """Cells at one load, and cells after which a curve is given up where more answers would tell, and do not come."""
-_Tables = list[tuple[Any, float]]
-"""Covariances of the cells' values, a matrix of numpy for each stratum, with its degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ class Cell:
     load: float
     value: float | None
     """None where too little was answered, or is known."""
-    moves: Moves
+    moves: stats.Moves
     visits: int = 1
     """How often the load was measured: so much the curve's height counts in the fit."""
     failing: bool = True
@@ -138,6 +124,8 @@ class Curve:
         self.ends = (self.loads[0], self.loads[-1]) if self.loads else (0.0, 0.0)
         self._values = [cell.value or 0.0 for cell in self.cells]
         self._visits = [cell.visits for cell in self.cells]
+        self._starts = stats.several_starts(source for cell in self.cells for source in cell.moves)
+        self._covariances: dict[str, list[tuple[Any, float]]] = {}
 
     @cached_property
     def judged(self) -> dict[float, _Sides]:
@@ -151,74 +139,70 @@ class Curve:
             rows[cell.load] = _Sides(sign, inside, side) if claims else _Sides(0, False, 0)
         return rows
 
-    @cached_property
-    def of_starts(self) -> tuple[_Tables, _Tables] | None:
-        """Covariances between starts, and of what prompts have within them; None where there is one start."""
-        if not several_starts(source for cell in self.cells for source in cell.moves):
-            return None
-        return self._tables("starts"), self._tables("prompts in starts")
+    def _between(self, units: str, weights: Sequence[float]) -> stats.Variance:
+        """The variance of a weighted sum of the cells' values between units that loads share."""
+        if units not in self._covariances:
+            self._covariances[units] = list(self._tables(units))
+        known = self._covariances[units]
+        return stats.added(
+            [(max(0.0, float(weights @ table @ weights)), degrees) for table, degrees in known]
+        )
 
-    @cached_property
-    def _of_prompts(self) -> _Tables:
-        return self._tables("prompts")
-
-    def _tables(self, units: str) -> _Tables:
-        """Covariances of the cells' values by units that loads share."""
+    def _tables(self, units: str) -> Iterator[tuple[Any, float]]:
+        """Covariances of the cells' values, a matrix of numpy for each stratum, with its degrees of freedom."""
         import numpy as np
 
         strata: dict[Hashable, dict[Hashable, Any]] = {}
         for index, cell in enumerate(self.cells):
             for source, move in cell.moves.items():
-                stratum, unit = UNITS[units](source)
+                stratum, unit = stats.UNITS[units](source)
                 own = strata.setdefault(stratum, {})
                 own.setdefault(unit, np.zeros(len(self.cells)))[index] += move
-        tables = []
         for own in strata.values():
             if (count := len(own)) > 1:
                 moves = np.array(list(own.values()))
-                tables.append((count / (count - 1) * (moves.T @ moves), count - 1.0))
-        return tables
+                yield count / (count - 1) * (moves.T @ moves), count - 1.0
 
     @cached_property
-    def _of_blocks(self) -> list[tuple[Variance, Variance] | None]:
-        """The variance of a visit over blocks, and within them, by cell; None where blocks say nothing."""
-        rows: list[tuple[Variance, Variance] | None] = []
-        for cell in self.cells:
-            blocks, within = (between(cell.moves, units) for units in ("blocks", "prompts in blocks"))
-            visit = (cell.visits * blocks[0], blocks[1]), (cell.visits * within[0], within[1])
-            rows.append(visit if blocks_known(cell.moves) else None)
-        return rows
+    def _of_blocks(self) -> dict[int, dict[str, stats.Variance]]:
+        """The variances between blocks and within them, by place of each cell whose blocks say something."""
+        units = ("blocks", "prompts in blocks")
+        known = [
+            (index, cell.moves) for index, cell in enumerate(self.cells) if stats.blocks_known(cell.moves)
+        ]
+        return {index: {unit: stats.between(moves, unit) for unit in units} for index, moves in known}
 
-    def _block_variance(self, weights: Sequence[float]) -> tuple[Variance, Variance] | None:
-        """The weighted sum's from blocks and from what is within them: a visit of a load has the same at all loads, to which half
-        counts each alike, half by its weight. None where no load tells."""
-        pairs = zip(self._of_blocks, weights, strict=True)
-        known = [(abs(weight) + 1 / len(weights), own) for own, weight in pairs if own]
-        if not known:
-            return None
-        total = math.fsum(share for share, _ in known)
-        visits = math.fsum(w**2 / count for w, count in zip(weights, self._visits, strict=True))
-        both: list[Variance] = []
-        for side in (0, 1):
-            variance = visits * math.fsum(share * own[side][0] for share, own in known) / total
-            both.append((variance, total**2 / math.fsum(share**2 / own[side][1] for share, own in known)))
-        return both[0], both[1]
+    def _between_blocks(self, units: str, weights: Sequence[float]) -> stats.Variance:
+        """The weighted sum's variance: a visit of a load has the same at all loads, to which half counts each alike, half by its
+        weight."""
+        shares = {index: abs(weights[index]) + 1 / len(weights) for index in self._of_blocks}
+        total, variance, doubt = math.fsum(shares.values()), 0.0, 0.0
+        for index, share in shares.items():
+            of_cell, degrees = self._of_blocks[index][units]
+            variance += share * self._visits[index] * of_cell / total
+            doubt += share**2 / degrees
+        return variance * math.fsum(
+            w**2 / n for w, n in zip(weights, self._visits, strict=True)
+        ), total**2 / doubt
 
     def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
         """The weighted sum of the cells, and half the width of its interval."""
         value = float(sum(map(mul, weights, self._values)))
-        confidence = _OF_STARTS if self.of_starts else _CONFIDENCE
-        variance, degrees = prompts = _weighted(self._of_prompts, weights)
-        if self.of_starts:
-            starts, within = (_weighted(tables, weights) for tables in self.of_starts)
-            variance, degrees = widest(prompts, starts, within, confidence)
-        elif (blocks := self._block_variance(weights)) is not None:
-            variance, degrees = joined(prompts, *blocks)
+        variance, degrees = prompts = self._between("prompts", weights)
+        if self._starts:
+            starts, within = (self._between(units, weights) for units in ("starts", "prompts in starts"))
+            variance, degrees = stats.widest(prompts, starts, within, _OF_STARTS)
+        elif self._of_blocks:
+            blocks, within = (
+                self._between_blocks(units, weights) for units in ("blocks", "prompts in blocks")
+            )
+            variance, degrees = stats.joined(prompts, blocks, within)
         elif any(cell.drawn for cell in self.cells):
             variance = math.inf
         if not variance or math.isinf(variance):
-            return value, 0.0 if self._of_prompts and not variance else math.inf
-        return value, t_quantile(confidence, round(degrees, 1)) * math.sqrt(variance)
+            return value, 0.0 if self._covariances["prompts"] and not variance else math.inf
+        confidence = _OF_STARTS if self._starts else _CONFIDENCE
+        return value, stats.t_quantile(confidence, round(degrees, 1)) * math.sqrt(variance)
 
     def at(self, load: float) -> tuple[float, float]:
         """The height of the curve at a load, and half the width of its interval: with what the parabola's bend adds,
@@ -256,11 +240,6 @@ class Curve:
             return None
         before, after = changes[0]
         return before[-1][0], after[0][0], before[-1][1].side, len(changes) > 1
-
-
-def _weighted(tables: _Tables, weights: Sequence[float]) -> Variance:
-    """The variance of a weighted sum of values with these covariances."""
-    return added([(max(0.0, float(weights @ table @ weights)), degrees) for table, degrees in tables])
 
 
 def _grid(low: float, high: float, steps: int) -> list[float]:

@@ -11,30 +11,30 @@ most 7 % of runs, and its interval over the baseline must cover.
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
+from typing import Any
 
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.comparison import adjust, over, ranked, result
 from benchmark.analyse.stats import percentile
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.analyse.noise import (
+    COVERAGE,
+    FALSE_ALARMS,
     NOISES,
+    Figures,
     Measurement,
+    figures,
     log_normal,
     log_times,
-    may_be_within,
-    shown,
+    meets,
     skewed,
 )
 
-COVERAGE = (0.93, 0.97)
-FALSE_ALARMS = 0.05
 BEST_APART = 0.07
 FORECAST = 0.03
 PROMPTS = (8, 16, 32)
@@ -46,43 +46,6 @@ ALL = {**NOISES, "skewed": skewed}
 UNLIMITED = ("skewed",)
 """Shown without a limit on coverage: where a few prompts gain far more than the others, Student's t on few prompts
 falls short of its promise, and a reader should see by how much."""
-
-
-def main() -> int:
-    """Print the figures; 1 when a limit is passed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    about = "simulated runs of each kind; limits mean something from 1000 on (default 2000)"
-    parser.add_argument("--runs", type=int, default=2000, help=about)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"simulated, {options.runs} runs of each kind, seed {options.seed}")
-    return shown(
-        chain(
-            _intervals(options.runs, options.seed),
-            _sources(options.runs, options.seed),
-            _mixes(options.runs, options.seed),
-            _forecasts(options.runs // 20, options.seed),
-        )
-    )
-
-
-def _intervals(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
-    any_class = f"A/A any of {CLASSES} classes, Holm"
-    yield f"{'noise':12} prompts requests  coverage  A/A different  A/A p < 0.05  {any_class}", True
-    for (name, noise), prompts in product(ALL.items(), PROMPTS):
-        for requests in (prompts * 2, prompts + prompts // 2):
-            dice = random.Random(f"{seed}/{name}/{requests}")
-            cell = Measurement(noise=noise, prompts=prompts, requests=requests)
-            covered = sum(_covers(cell, dice) for _ in range(runs)) / runs
-            different, significant, family = _alarms(cell.without_difference(), dice, runs)
-            fine = name in UNLIMITED or may_be_within(covered, runs, COVERAGE)
-            fine = fine and max(different, family) <= FALSE_ALARMS
-            yield (
-                f"{name:12} {prompts:7} {requests:8} {covered:9.1%} {different:14.1%} {significant:13.1%} {family:15.1%}",
-                fine,
-            )
-
-
 SOURCES = (
     # prompts, of a start: requests and blocks, starts; spreads of prompts, blocks, starts
     (16, 64, 4, 1, 0.15, 0.0, 0.0),
@@ -101,71 +64,62 @@ SOURCES = (
 )
 
 
-def _sources(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
+def intervals(runs: int, seed: int) -> Figures:
+    any_class = f"A/A any of {CLASSES} classes, Holm"
+    yield f"{'noise':12} prompts requests  coverage  A/A different  A/A p < 0.05  {any_class}", True
+    for (name, noise), prompts in product(ALL.items(), PROMPTS):
+        for requests in (prompts * 2, prompts + prompts // 2):
+            cell = Measurement(noise=noise, prompts=prompts, requests=requests)
+            yield _line(f"{name:12} {prompts:7} {requests:8}", cell, runs, seed, classes=CLASSES)
+
+
+def sources(runs: int, seed: int) -> Figures:
     yield "\nprompts, blocks and starts", True
-    yield "prompts requests blocks starts  spread of each       coverage  A/A different", True
+    yield "prompts requests blocks starts  spread of each       coverage  A/A different  A/A p < 0.05", True
     for prompts, requests, blocks, starts, by_prompt, by_block, by_start in SOURCES:
-        dice = random.Random(
-            f"{seed}/{prompts}/{requests}/{blocks}/{starts}/{by_prompt}/{by_block}/{by_start}"
-        )
-        cell = Measurement(
-            noise=log_normal,
-            prompts=prompts,
-            requests=requests * starts,
-            speed_up_spread=by_prompt,
-            request_spread=0.07,
-            blocks=blocks,
-            block_spread=by_block,
-            starts=starts,
-            start_spread=by_start,
-        )
-        covered = sum(_covers(cell, dice) for _ in range(runs)) / runs
-        same = cell.without_difference()
-        found = [result(same.log_ratios(dice), judged=True)["verdict"] for _ in range(runs)]
-        different = sum(one in ("faster", "slower") for one in found) / runs
-        most = 0.99 if starts == 2 else COVERAGE[1]
+        sizes = {"prompts": prompts, "requests": requests * starts, "blocks": blocks, "starts": starts}
+        cell = Measurement(noise=log_normal, **sizes, request_spread=0.07)
+        cell = replace(cell, speed_up_spread=by_prompt, block_spread=by_block, start_spread=by_start)
         spreads = f"{by_prompt:.2f} {by_block:.2f} {by_start:.2f}"
-        line = (
-            f"{prompts:7} {requests:8} {blocks:6} {starts:6}  {spreads:18} {covered:10.1%} {different:14.1%}"
+        yield _line(
+            f"{prompts:7} {requests:8} {blocks:6} {starts:6}  {spreads:18}", cell, runs, seed, classes=1
         )
-        yield line, may_be_within(covered, runs, (COVERAGE[0], most)) and different <= FALSE_ALARMS
 
 
-def _covers(cell: Measurement, dice: random.Random) -> bool:
-    found = result(cell.log_ratios(dice), judged=True)
-    return bool(found["ci_low"] <= math.exp(cell.log_speed_up) <= found["ci_high"])
-
-
-def _alarms(cell: Measurement, dice: random.Random, runs: int) -> tuple[float, float, float]:
-    """Of single comparisons those called different and those below 5 %; of runs those in which any class is, after
-    Holm's correction."""
-    families = [[result(cell.log_ratios(dice), judged=True) for _ in range(CLASSES)] for _ in range(runs)]
+def _line(name: str, cell: Measurement, runs: int, seed: int, *, classes: int) -> tuple[str, bool]:
+    """How many intervals hold the truth; of comparisons of an arm with itself how many are called different and how many are
+    below 5 %; of runs with so many of them those in which any is, after Holm's correction."""
+    dice, same = random.Random(f"{seed}/{name}"), cell.without_difference()
+    covered = sum(_holds(result(cell.log_ratios(dice), judged=True), cell.log_speed_up) for _ in range(runs))
+    families = [[result(same.log_ratios(dice), judged=True) for _ in range(classes)] for _ in range(runs)]
     for family in families:
         adjust(family)
-    headlines = [found for family in families for found in family]
-    different = sum(found["verdict"] in ("faster", "slower") for found in headlines)
-    significant = sum(found["p_value"] < 0.05 for found in headlines)
-    any_different = sum(
-        any(one["verdict_holm"] in ("faster", "slower") for one in family) for family in families
-    )
-    return different / len(headlines), significant / len(headlines), any_different / runs
+    every = [found for family in families for found in family]
+    different = sum(found["verdict"] in ("faster", "slower") for found in every) / len(every)
+    significant = sum(found["p_value"] < 0.05 for found in every) / len(every)
+    any_ = sum(any(one["verdict_holm"] in ("faster", "slower") for one in own) for own in families) / runs
+    limits = (COVERAGE[0], 0.99 if cell.starts == 2 else COVERAGE[1])
+    fine = name.split()[0] in UNLIMITED or meets(covered, runs, limits)
+    line = f"{name} {covered / runs:9.1%} {different:14.1%} {significant:13.1%}"
+    return f"{line} {any_:15.1%}" if classes > 1 else line, fine and max(different, any_) <= FALSE_ALARMS[1]
 
 
-def _mixes(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
+def _holds(found: dict[str, Any], truth: float) -> bool:
+    return bool(found["ci_low"] <= math.exp(truth) <= found["ci_high"])
+
+
+def mixes(runs: int, seed: int) -> Figures:
     yield f"\nmix of {CLASSES} classes, {SWEEP} equal treatments", True
     yield f"{'noise':12} prompts  mix covers  best covers  best told apart", True
     truth = math.log(CLASSES / math.fsum(1 / gain for gain in GAINS.values()))
-    alone = {
-        "plain": dict.fromkeys(GAINS, 0.0),
-        "spec": {name: math.log(gain) for name, gain in GAINS.items()},
-    }
+    plain, gains = dict.fromkeys(GAINS, 0.0), {name: math.log(gain) for name, gain in GAINS.items()}
     arms = [f"spec-{number}" for number in range(SWEEP)]
-    sweep = {"plain": alone["plain"], **dict.fromkeys(arms, alone["spec"])}
     for (name, noise), prompts in product(ALL.items(), PROMPTS):
         dice, found = random.Random(f"{seed}/mix/{name}/{prompts}"), []
         for _ in range(runs // 4):
-            mixed = over(log_times(dice, noise, alone, prompts=prompts), "plain", "spec", together=1)
-            times = log_times(dice, noise, sweep, prompts=prompts)
+            alone = log_times(dice, noise, {"plain": plain, "spec": gains}, prompts=prompts)
+            mixed = over(alone, "plain", "spec", together=1)
+            times = log_times(dice, noise, {"plain": plain, **dict.fromkeys(arms, gains)}, prompts=prompts)
             best, *others = ranked(times, "plain", arms)
             told = [over(times, other, best, together=math.comb(SWEEP, 2))["ci_low"] > 1 for other in others]
             chosen = over(times, "plain", best, together=SWEEP)
@@ -176,28 +130,23 @@ def _mixes(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
         yield line, fine and apart <= BEST_APART
 
 
-def _holds(found: dict[str, float], truth: float) -> bool:
-    return found["ci_low"] <= math.exp(truth) <= found["ci_high"]
-
-
-def _forecasts(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
+def forecasts(runs: int, seed: int) -> Figures:
+    runs //= 20
     what = f"advise, {runs} runs of 32 requests of 256 tokens, k = 7"
     yield f"\n{what}; mean error, 95 % of runs within, coverage", True
     for unused, name in ((0, "k + 1 a step"), (1, "k a step")):
         engine = Process(conditional=DECAY, k=7, unused=unused)
-        truth = {k: engine.measured_speed_up(k) for k in range(1, 8)}
-        said = [
-            advise(replace(engine, seed=seed * 1000 + run).run())["cells"][0]["by_k"] for run in range(runs)
-        ]
+        raws = (replace(engine, seed=seed * 1000 + run).run() for run in range(runs))
+        said = [advise(raw)["cells"][0]["by_k"] for raw in raws]
         for k in range(1, 8):
-            rows = [of_run[k - 1] for of_run in said]
-            errors = [row["speed_up"] / truth[k] - 1 for row in rows]
-            mean = math.fsum(errors) / runs
+            rows, truth = [of_run[k - 1] for of_run in said], engine.measured_speed_up(k)
+            errors = [row["speed_up"] / truth - 1 for row in rows]
             within = percentile(sorted(map(abs, errors)), 95)
-            covered = sum(row["ci_low"] <= truth[k] <= row["ci_high"] for row in rows) / runs
-            line = f"{name:12} k = {k}: speed-up {truth[k]:.3f}, {mean:+.2%}, {within:.2%}, {covered:.0%}"
-            yield line, within <= FORECAST
+            covered = sum(_holds(row, math.log(truth)) for row in rows) / runs
+            line = f"speed-up {truth:.3f}, {math.fsum(errors) / runs:+.2%}, {within:.2%}, {covered:.0%}"
+            yield f"{name:12} k = {k}: {line}", within <= FORECAST
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parts = {"intervals": intervals, "sources": sources, "mixes": mixes, "forecasts": forecasts}
+    sys.exit(figures(__doc__, parts, 2000))

@@ -9,22 +9,21 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
 
 from benchmark.analyse.frontier import next_cell
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED, BlockRecord, Phase, RequestRecord, RunRecord
+from benchmark.measure.records import REPEATED, BlockRecord, Phase, RequestRecord
 from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_turns, warmup_turns
-from benchmark.plan import Plan, from_dict
+from benchmark.plan import Plan
 from lab.emulator.batches import AdmittedSequence
 from lab.emulator.h200 import conditional, drawn_factor
-from tests.benchmark.conftest import plan_content
+from tests.benchmark import records
 from tests.measure.steady_state import TRANSIT_S, Asked, LeapingBatch, Workload, drawn_yields, engine
 
-WALL = 1_790_000_040.0
 STAGGER_S = 0.001
 """Between the first requests of a warm-up."""
 PLAIN = "plain"
@@ -48,6 +47,18 @@ def servers(dice: random.Random, windows: dict[str, int], starts: int) -> dict[s
     }
 
 
+def run_of(arms: dict[str, Server], work: Workload, *, prompts: int, **changes: Any) -> RawRun:
+    """Before its first request. The first arm is the baseline."""
+    described = [
+        {"name": name, "url": server.url, "speculative_tokens": server.k, "max_tokens_per_step": server.k + 1}
+        for name, server in arms.items()
+    ]
+    asked = [{"id": f"chat-{i}", "class": "chat", "prompt": f"Question {i}"} for i in range(prompts)]
+    content = {"warmup": 4, "max_tokens": work.answer_tokens + work.differ, "prompts": asked}
+    baseline = next(iter(arms))
+    return records.held(records.raw_run(arms=described, baseline=baseline, **content | changes))
+
+
 @dataclass(eq=False, slots=True)
 class _Sent(Asked):
     """A request under way."""
@@ -57,28 +68,17 @@ class _Sent(Asked):
     sent_s: float
 
 
-def plan_of(arms: dict[str, Server], work: Workload, *, prompts: int, **changes: Any) -> Plan:
-    """The first arm is the baseline."""
-    described = [
-        {"name": name, "url": server.url, "speculative_tokens": server.k, "max_tokens_per_step": server.k + 1}
-        for name, server in arms.items()
-    ]
-    asked = [{"id": f"chat-{i}", "class": "chat", "prompt": f"Question {i}"} for i in range(prompts)]
-    content = {"warmup": 4, "max_tokens": work.answer_tokens + work.differ, "prompts": asked}
-    return from_dict(plan_content(arms=described, baseline=next(iter(arms)), **content | changes))
-
-
 @dataclass(kw_only=True)
 class SimulatedRun:
     """One run, as far as it has come."""
 
-    plan: Plan
+    empty: RawRun
     arms: dict[str, Server]
     work: Workload
     dice: random.Random
     requests: list[RequestRecord] = field(default_factory=list)
     blocks: list[BlockRecord] = field(default_factory=list)
-    wall_s: float = WALL
+    run_s: float = 0.0
     _engines: dict[tuple[str, int], LeapingBatch[_Sent]] = field(default_factory=dict)
     """By address and start."""
     _answers_s: dict[str, float] = field(default_factory=dict)
@@ -86,25 +86,13 @@ class SimulatedRun:
     _rates: dict[tuple[str, int], Sequence[float]] = field(default_factory=dict)
 
     @property
+    def plan(self) -> Plan:
+        return self.empty.plan
+
+    @property
     def raw(self) -> RawRun:
         """What the journal would hold."""
-        return RawRun((self.opening,), tuple(self.requests), tuple(self.blocks))
-
-    @cached_property
-    def opening(self) -> RunRecord:
-        return RunRecord(
-            run="r1",
-            sitting=1,
-            started_unix_s=WALL,
-            provenance="measured",
-            plan=self.plan,
-            plan_sha256=self.plan.sha256(),
-            owned_by=dict.fromkeys(self.arms, "simulated"),
-            timeout_s=300.0,
-            client="0",
-            python="3.11",
-            held=True,
-        )
+        return replace(self.empty, requests=tuple(self.requests), blocks=tuple(self.blocks))
 
     @cached_property
     def difficulty(self) -> dict[str, float]:
@@ -116,26 +104,24 @@ class SimulatedRun:
         """Tokens of the answers, by prompt."""
         return {prompt.id: self.work.drawn_tokens(self.dice) for prompt in self.plan.prompts}
 
-    def listed(self, *, repeated: bool = False) -> RawRun:
-        """All loads of the plan, and at the end its first cell again where that is of interest."""
+    def listed(self) -> RawRun:
+        """All loads of the plan."""
         for start in range(1, self.plan.starts + 1):
             self._warm_up(start)
             for round_ in range(1, self.plan.rounds + 1):
                 self._carry_out(measured_turns(self.plan, round_, start=start))
-        if repeated:
-            self._carry_out(measured_turns(self.plan, REPEATED, start=self.plan.starts))
         return self.raw
 
-    def searched(self, *, choose: Callable[[RawRun], Any] = next_cell) -> RawRun:
-        """Cell after cell as the search chooses."""
-        met = 0
-        while (cell := choose(self.raw)) is not None:
+    def searched(self) -> RawRun:
+        """Cell after cell as the search chooses, without the repetition that shows drift, of which there is none."""
+        warm = 0
+        while (cell := next_cell(self.raw)) is not None:
             load, round_, before, start = cell
-            if start != met:
-                self._warm_up(start)
-                met = start
-            if round_ == REPEATED:  # shows drift, of which there is none
+            if round_ == REPEATED:
                 break
+            if start != warm:
+                self._warm_up(start)
+                warm = start
             self._carry_out(measured_turns(self.plan.cell(load), round_, before, start=start))
         return self.raw
 
@@ -156,49 +142,29 @@ class SimulatedRun:
 
     def _carry_out(self, turns: Iterable[tuple[Block, ...]]) -> None:
         for (block,) in turns:
-            assert block.supply
-            at_load = f"{block.arm}/{block.load}"
-            held = HeldLoad(
-                at_once=block.load.concurrency,
-                counted=block.supply.counted,
-                answer_s=self._answers_s.get(at_load, self._answers_s.get(block.arm)),
-            )
-            measured, beside = block.supply.measured(), block.supply.beside()
+            self._measure(block)
 
-            def send(
-                now_s: float,
-                held: HeldLoad = held,
-                measured: Iterator[Pair] = measured,
-                beside: Iterator[Pair] = beside,
-            ) -> tuple[Phase, Pair] | None:
-                if (phase := held.send(now_s)) is None:
-                    return None
-                return phase, next(measured if phase == "measured" else beside)
+    def _measure(self, block: Block) -> None:
+        assert block.supply
+        at_load, began_s = f"{block.arm}/{block.load}", self.run_s
+        answer_s = self._answers_s.get(at_load, self._answers_s.get(block.arm))
+        held = HeldLoad(at_once=block.load.concurrency, counted=block.supply.counted, answer_s=answer_s)
+        pairs = {"measured": block.supply.measured()}
+        beside = block.supply.beside()
 
-            def ended(sent: _Sent, record: RequestRecord, held: HeldLoad = held) -> None:
-                held.ended(sent.phase, took_s=record.e2e_s or 0.0, ok=True)
-                self.requests.append(record)
+        def send(now_s: float) -> tuple[Phase, Pair] | None:
+            phase = held.send(now_s)
+            return None if phase is None else (phase, next(pairs.get(phase, beside)))
 
-            began_s = self.wall_s
-            self._play(block, held.starts_s, send, ended)
-            self._answers_s[at_load] = held.median_s or 0.0
-            self.blocks.append(
-                BlockRecord(
-                    run="r1",
-                    arm=block.arm,
-                    class_=block.class_,
-                    concurrency=block.load.concurrency,
-                    rate_per_s=None,
-                    round=block.round,
-                    started_unix_s=began_s,
-                    duration_s=self.wall_s - began_s,
-                    client_lag_s=0.001,
-                    block=block.number,
-                    start=block.start,
-                    steady_from_s=held.steady_from_s,
-                    steady_until_s=held.steady_until_s,
-                )
-            )
+        def ended(sent: _Sent, record: RequestRecord) -> None:
+            held.ended(sent.phase, took_s=record.e2e_s or 0.0, ok=True)
+            self.requests.append(record)
+
+        self._play(block, held.starts_s, send, ended)
+        self._answers_s[at_load] = held.median_s or 0.0
+        window = {"steady_from_s": held.steady_from_s, "steady_until_s": held.steady_until_s}
+        where = {**_where(block), "class_": block.class_}
+        self.blocks.append(records.block(began_s, self.run_s - began_s, arm=block.arm, **where, **window))
 
     def _play(
         self,
@@ -210,7 +176,7 @@ class SimulatedRun:
         """One block against its arm's engine: a slot sends when it starts, and when an answer to it has ended."""
         server = self._engine(block)
         server.forget()
-        began_s, wall_s, due = server.now_s, self.wall_s, 0
+        began_s, run_s, due = server.now_s, self.run_s, 0
 
         def ask(at_s: float) -> None:
             if (chosen := send(at_s - began_s)) is None:
@@ -220,25 +186,26 @@ class SimulatedRun:
             yields = drawn_yields(self.dice, self._rates_of(block.arm, prompt), self.lengths[prompt] - 1)
             server.submit(_Sent(self.work.prompt_tokens, yields, at_s + TRANSIT_S, pair, phase, at_s))
 
+        def ask_due() -> float:
+            """Ask what is due by now; when the next slot starts."""
+            nonlocal due
+            while due < len(starts_s) and began_s + starts_s[due] <= server.now_s:
+                due += 1
+                ask(began_s + starts_s[due - 1])
+            return began_s + starts_s[due] if due < len(starts_s) else math.inf
+
         while True:
-            while due < len(starts_s) and began_s + starts_s[due] <= server.now_s:
-                ask(began_s + starts_s[due])
-                due += 1
-            until_s = began_s + starts_s[due] if due < len(starts_s) else math.inf
-            places = server.leap(until_s)
-            if not places:
-                if due == len(starts_s):
-                    break
+            until_s = ask_due()
+            if places := server.leap(until_s):
+                ask_due()
+                for place in places:
+                    ended(place.member, _record(block, server, place, run_s - began_s))
+                    ask(server.now_s)
+            elif math.isinf(until_s):
+                break
+            else:
                 server.now_s = max(server.now_s, until_s)
-                continue
-            while due < len(starts_s) and began_s + starts_s[due] <= server.now_s:
-                ask(began_s + starts_s[due])
-                due += 1
-            for place in places:
-                record = _record(block, server, place, wall_s - began_s)
-                ended(place.member, record)
-                ask(server.now_s)
-        self.wall_s += server.now_s - began_s
+        self.run_s += server.now_s - began_s
 
     def _engine(self, block: Block) -> LeapingBatch[_Sent]:
         arm = self.arms[block.arm]
@@ -250,39 +217,27 @@ class SimulatedRun:
 
     def _rates_of(self, arm: str, prompt: str) -> Sequence[float]:
         k = self.arms[arm].k
-        if not k:
-            return ()
-        if (prompt, k) not in self._rates:
+        if k and (prompt, k) not in self._rates:
             self._rates[prompt, k] = conditional(self.work.shares, k, self.difficulty[prompt])
-        return self._rates[prompt, k]
+        return self._rates[prompt, k] if k else ()
+
+
+def _where(block: Block) -> dict[str, Any]:
+    own = {"concurrency": block.load.concurrency, "round": block.round, "block": block.number}
+    return {**own, "start": block.start}
 
 
 def _record(
-    block: Block, server: LeapingBatch[_Sent], place: AdmittedSequence[_Sent], to_wall_s: float
+    block: Block, server: LeapingBatch[_Sent], place: AdmittedSequence[_Sent], to_run_s: float
 ) -> RequestRecord:
     sent, begun = place.member, server.ends_from
     chunk_s = [end_s - sent.sent_s for end_s in server.ends_s[place.first - begun : place.last + 1 - begun]]
-    pair = sent.pair
-    return RequestRecord(
-        run="r1",
-        arm=block.arm,
-        class_=pair.class_,
-        concurrency=block.load.concurrency,
-        prompt_id=pair.prompt.id,
-        nonce=pair.nonce,
-        pair_id=pair.id,
-        phase=sent.phase,
-        started_unix_s=to_wall_s + sent.sent_s,
-        ttft_s=chunk_s[0],
-        e2e_s=chunk_s[-1],
-        chunk_s=chunk_s,
-        chunk_tokens=(1, *sent.yields),
-        stream_chunks=len(chunk_s),
-        prompt_tokens=sent.prompt_tokens,
-        completion_tokens=1 + sum(sent.yields),
-        finish_reason="stop",
-        token_source="usage-per-chunk",
-        round=block.round,
-        block=block.number,
-        start=block.start,
-    )
+    pair, at_s = sent.pair, records.WALL + to_run_s + sent.sent_s
+    names: dict[str, Any] = {
+        "class_": pair.class_,
+        "prompt_id": pair.prompt.id,
+        "nonce": pair.nonce,
+        "pair_id": pair.id,
+    }
+    known: dict[str, Any] = {"chunk_tokens": (1, *sent.yields), "phase": sent.phase, "started_unix_s": at_s}
+    return records.answered(block.arm, chunk_s=tuple(chunk_s), **names, **known, **_where(block))

@@ -10,7 +10,6 @@ import pytest
 from tests.benchmark.analyse import engine_coverage
 from tests.benchmark.analyse.engine_coverage import (
     Kind,
-    Search,
     advised,
     crossing_of,
     fixed,
@@ -42,7 +41,7 @@ def test_a_search_in_simulated_time_ends_near_the_crossing(monkeypatch: pytest.M
     monkeypatch.setattr(engine_coverage, "_curve", lambda k: known)
     assert crossing_of(1, 0.0) == pytest.approx(21.8, abs=0.1)
     assert crossing_of(1, 0.1) is None
-    found, truth, cells = searched(Search(k=1), "smoke/3")
+    found, truth, cells = searched(Kind(k=1), "smoke/3")
     assert isinstance(truth, float)
     assert found["found"] == "crossing"
     assert found["load"] == pytest.approx(truth, rel=0.35)

@@ -107,7 +107,7 @@ def test_intervals_of_noisy_searches_cover_and_two_equal_arms_do_not_cross(kind:
         held += found.low is not None and found.high is not None and found.low <= truth <= found.high
     assert held >= 25
     if kind == "closed":
-        same = replace(simulated, heights=of_shape(lambda x: 0.0), gain_spread=0.0)
+        same = replace(simulated, heights=of_shape(lambda x: 0.0), speed_up_spread=0.0)
         assert sum(same.search(dice, 8)[0].found == "crossing" for _ in range(30)) <= 4
 
 
