@@ -16,11 +16,22 @@ from typing import Any
 
 from experiment.arms import Arm, Weights
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, TILE, longest_prompt
+from experiment.catalogue.models import MODELS
 
 SPECULATION_LENGTH = 64
 """Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
 _CHOICES = 10
 """Choices of a head that are worth a look."""
+LIKE = 0.9
+"""Share of a published model's parameters from which another is assumed to compile as long."""
+DRAFTED_COLD_STARTS = 2
+"""How many times as long a drafting arm is assumed to compile where its plain arm has a figure: it has the head's graphs too."""
+COLD_STARTS_S = {"Qwen/Qwen3-8B": (135.0, 491.4), "Qwen/Qwen3-32B": (214.3, 214.3)}
+"""Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache, from the smallest to the largest
+prefill bucket that was tried (2,048 and 8,192 tokens). Loading is in them, so compiling alone is shorter: with everything
+compiled the 8B started in 106.9 s. Version 0.24, SDK 2.32, one Trainium2 chip, one sequence, 2026-10-07; by the makers of another engine:
+https://github.com/foxl-ai/kiln/blob/f5a7faf/bench/results/2026-10-07-trn2.3xlarge-qwen3-ttft.md
+"""
 KEY_LENGTH = 16
 """Hexadecimal digits: 64 bits, enough for the handful of artifacts of one bucket."""
 TREATED_KEYS = (
@@ -238,3 +249,21 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
 def _weights(weights: Weights) -> dict[str, Any]:
     found = {"model": weights.model.name, "revision": weights.revision}
     return found | ({"address": weights.address} if weights.address else {})
+
+
+def cold_start_s(arm: Arm) -> tuple[float, float] | None:
+    """The shortest and the longest published start of such an arm, compiling included; `None` where none is published."""
+    if arm.runtime.dialect != "native" or arm.speculation is not None:
+        return None
+    return COLD_STARTS_S.get(arm.target.model.name)
+
+
+def cold_start_like(arm: Arm) -> tuple[float, str] | None:
+    """Seconds that an arm may compile and the model they were published for: its own, or one a little larger."""
+    size = arm.target.model.parameters
+    if arm.runtime.dialect != "native":
+        return None
+    for name, (_, longest) in COLD_STARTS_S.items():
+        if LIKE * MODELS[name].parameters <= size <= MODELS[name].parameters:
+            return longest * (DRAFTED_COLD_STARTS if arm.speculation else 1), name.rpartition("/")[2]
+    return None

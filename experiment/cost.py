@@ -13,6 +13,7 @@ from core.words import count
 from experiment.arms import Arm, Experiment
 from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from experiment.catalogue.published import PLAIN_TPOT_S
+from experiment.compilation import cold_start_like, cold_start_s
 from experiment.placement import compilations_at_once, nodes_needed, rounds
 from experiment.prompts import fewest_prompts, replayed
 
@@ -31,6 +32,8 @@ SERVICES = (
 """With `network.interface_endpoints`, what nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod
 Identity's), metrics, logs, the session manager, and `ec2` for the network plugin
 (https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
+BLOCK_END_H = 1.0
+"""The last hour of a block, in which its nodes are already set to 0."""
 NODE_START_H = 0.25
 VERIFY_H = 0.05
 LOAD_H = 0.25
@@ -38,12 +41,6 @@ COMPILE_H = 1.0
 """Where no time is published: NxD Inference's, and a drafting arm's."""
 QUALITY_TOKENS = 512
 """The longest answer to a question of `lm_eval`."""
-COLD_STARTS_S = {"Qwen/Qwen3-8B": (135.0, 491.4), "Qwen/Qwen3-32B": (214.3, 214.3)}
-"""Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache, from the smallest to the largest
-prefill bucket that was tried (2,048 and 8,192 tokens). Loading is in them, so compiling alone is shorter: with everything
-compiled the 8B started in 106.9 s. Version 0.24, SDK 2.32, one Trainium2 chip, one sequence, 2026-10-07; by the makers of another engine:
-https://github.com/foxl-ai/kiln/blob/f5a7faf/bench/results/2026-10-07-trn2.3xlarge-qwen3-ttft.md
-"""
 
 
 @dataclass(frozen=True)
@@ -249,7 +246,7 @@ def ways_to_buy(
 def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> WayToBuy:
     billed = hours
     if rate.smallest_h:
-        billed = rate.smallest_h + 24 * max(0, math.ceil((hours - rate.smallest_h) / 24))
+        billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
     low, usd, high = (
         nodes * billed * (rate.usd_per_hour if price is None else price) + beside
         for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
@@ -269,10 +266,11 @@ def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> WayToBuy
     )
 
 
-def buying_text(ways: Iterable[WayToBuy]) -> str:
-    """The cheapest of each way of buying, in one sentence for all outputs; empty without any."""
+def buying_text(ways: Iterable[WayToBuy], *, home: str = "") -> str:
+    """The cheapest of each way of buying, in one sentence for all outputs; empty without any. The region `home` goes first where a
+    way is published for it."""
     cheapest: dict[str, WayToBuy] = {}
-    for way in sorted(ways, key=lambda one: one.usd):
+    for way in sorted(ways, key=lambda one: (one.region != home, one.usd)):
         cheapest.setdefault(way.kind, way)
     return "; ".join(way.text for way in cheapest.values())
 
@@ -381,24 +379,25 @@ def objective_text(experiment: Experiment) -> str:
     return f"objective {need(limits, fewest_prompts(experiment.benchmark, experiment.prompts))}"
 
 
-def cold_start_s(arm: Arm) -> tuple[float, float] | None:
-    """The shortest and the longest published start of such an arm, compiling included; `None` where none is published."""
-    if arm.runtime.dialect != "native" or arm.speculation is not None:
-        return None
-    return COLD_STARTS_S.get(arm.target.model.name)
-
-
 def _compiling(experiment: Experiment, missing: int) -> RunPart:
     """The longest of the arms decides about each turn: which of them are missing is not known here."""
-    at_once, known = compilations_at_once(experiment), [cold_start_s(arm) for arm in experiment.served_arms]
-    quoted_s = [one[1] for one in known if one]
+    at_once, arms = compilations_at_once(experiment), experiment.served_arms
+    known = [span[1] for arm in arms if (span := cold_start_s(arm))]
+    likely = [one for arm in arms if (one := cold_start_like(arm))]
     of = f"for {min(missing, at_once)} artifacts at once, {missing} in all"
     turns = -(-missing // at_once)
-    if known and len(quoted_s) == len(known):
-        why = f"quoted: a start of up to {max(quoted_s):.0f} s without a compile cache, {of}"
-        return RunPart("compile", max(quoted_s) / 3600 * turns, why)
-    why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if quoted_s else "")
-    return RunPart("compile", max(COMPILE_H, *(longest / 3600 for longest in quoted_s), 0.0) * turns, why)
+    if arms and len(known) == len(arms):
+        why = f"quoted: a start of up to {max(known):.0f} s without a compile cache, {of}"
+        return RunPart("compile", max(known) / 3600 * turns, why)
+    if arms and len(likely) == len(arms):
+        longest, model = max(likely)
+        twice = "; a drafting arm twice" if any(arm.speculation for arm in arms) else ""
+        why = (
+            f"assumed: as the published start of {model} without a compile cache{twice}, {longest:.0f} s {of}"
+        )
+        return RunPart("compile", longest / 3600 * turns, why)
+    why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if known else "")
+    return RunPart("compile", max(COMPILE_H, *(longest / 3600 for longest in known), 0.0) * turns, why)
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from benchmark.cell_size import cell_requests
@@ -14,7 +14,8 @@ from experiment import cost, expected
 from experiment.arms import Arm, Experiment
 from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import Runtime
-from experiment.compilation import artifact_key
+from experiment.compilation import artifact_key, cold_start_s
+from experiment.model import SearchedLoad
 from experiment.placement import GIB, ArmPlace, arm_memory_bytes, batches, nodes_needed, place
 from experiment.prompts import replayed, timed
 
@@ -51,6 +52,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             ],
         },
         "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)} if neuron else None,
+        "ways_to_buy": [asdict(way) for way in cost.ways_to_buy(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "should_meet": expected.should_meet(experiment),
     }
@@ -92,7 +94,7 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
     for tag in dict.fromkeys(runtime.image for runtime in _runtimes(experiment)):
         if "@sha256:" not in tag:
             yield f"digest of {tag.rsplit('/', 1)[-1]}"
-    spans = {arm.name: cost.cold_start_s(arm) for arm in experiment.served_arms}
+    spans = {arm.name: cold_start_s(arm) for arm in experiment.served_arms}
     known = {name: span for name, span in spans.items() if span is not None}
     for name, (least, most) in known.items():
         took = f"{least:.0f} to {most:.0f}" if most > least else f"{least:.0f}"
@@ -263,3 +265,39 @@ def _cost(experiment: Experiment) -> Iterator[str]:
     if experiment.instance.neuron:
         first = f"a first run of {run.hours:.2f} Trn2 hours"
         yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `cost` of this file)"
+        ways = cost.ways_to_buy(experiment, run.hours)
+        yield f"  an answer costs {cost.buying_text(ways, home=experiment.cluster.region)}"
+        yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
+        yield from _block(experiment, run.hours)
+
+
+def _block(experiment: Experiment, hours: float) -> Iterator[str]:
+    """What is left of a Capacity Block, which is paid to its end, and what would use it."""
+    if experiment.cluster.capacity.kind != "capacity-block":
+        return
+    rows = []
+    for what, needed in block_uses(experiment, hours):
+        block = next(way for way in cost.ways_to_buy(experiment, needed) if way.kind == "capacity-block")
+        left = block.hours_billed - cost.BLOCK_END_H - needed
+        more = f"{needed - hours:+.2f}" if needed != hours else ""
+        rows.append(
+            (what, f"{needed:.2f}", more, f"{block.hours_billed:g}", f"{left:.2f}", f"{block.usd:,.0f}")
+        )
+    yield ""
+    yield "  a Capacity Block is paid to its end; the smallest published one that holds"
+    headings = ("what", "hours", "adds", "block, h", "unused, h", "$")
+    yield from table(headings, rows, names={0}, indent="    ")
+    yield "    unused without the last hour, in which nodes are set to 0; hours are predicted"
+
+
+def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
+    """What could be done in a block, with its Trn2 hours: this file, and what it might also ask."""
+    found, last = [("this file", hours)], experiment.served_arms[-1]
+    more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
+    found.append(("and one more window or draft", cost.run_price(more).hours))
+    if experiment.benchmark.load is None and not replayed(experiment.prompts):
+        most = max(*experiment.benchmark.concurrency, 4 * last.serving.max_num_seqs)
+        fields = {"load": SearchedLoad(search=(1, most)), "rounds": None, "duration": None}
+        searching = replace(experiment, benchmark=experiment.benchmark.model_copy(update=fields))
+        found.append(("a search for the load up to which it pays", cost.run_price(searching).hours))
+    return found

@@ -1,15 +1,27 @@
-"""`cost`: dollars an hour by component, and of a run, at the catalogue's dated list prices. Asks nobody."""
+"""`cost`: dollars an hour by component, of a run, and of an answer by each way of buying its nodes, at the catalogue's dated
+prices. Asks nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from core.console import print_json, print_table, print_text
 from experiment import Experiment
-from experiment.cost import Item, RunPrice, idle, of_others, per_hour, run_price, running
+from experiment.cost import (
+    Item,
+    RunPrice,
+    buying_text,
+    idle,
+    of_others,
+    per_hour,
+    run_price,
+    running,
+    ways_to_buy,
+)
 from operations.cloud import cloudformation
 from operations.options import HOURS, experiment_of, on_aws
 
@@ -24,7 +36,8 @@ _RESERVED = {
 @click.option("--hours", type=HOURS, metavar="H", help="Trn2 hours of a run (default: predicted).")
 @click.option("--compiled", is_flag=True, help="Predict for artifacts that exist already.")
 def command(path: Path, hours: float | None, compiled: bool, account: str | None, as_json: bool) -> int:
-    """Show dollars an hour by component, and of a run, from dated list prices. Does not ask AWS."""
+    """Show dollars an hour by component, of a run, and of an answer by each way of buying its nodes, from dated prices.
+    Does not ask AWS."""
     experiment = experiment_of(path, verb="price")
     items, quiet = running(experiment), idle(experiment)
     run = run_price(experiment, to_compile=0 if compiled else None, hours=hours)
@@ -54,6 +67,7 @@ def command(path: Path, hours: float | None, compiled: bool, account: str | None
             "usd": round(run.usd, 2),
             "parts": [vars(part) for part in run.parts],
         },
+        "ways_to_buy": [asdict(way) for way in ways_to_buy(experiment, run.hours)],
     }
     print_json(bill)
     return 0
@@ -72,7 +86,8 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
     print_table(("component", "units", "$/hour", "quoted"), rows)
     lines = [
         "",
-        f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour",
+        f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour, ${24 * per_hour(quiet):.2f} a day, until it is taken down; "
+        f"with them: ${per_hour(items):.2f} an hour",
         "on top: storage, traffic, and dashboards beyond the three that an account has free",
     ]
     if others := of_others(experiment):
@@ -81,10 +96,10 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes"
         for one in cloudformation.neighbours(experiment)
     ]
-    lines += [f"{item.price.item}: {item.price.note}" for item in items if item.price.note]
+    lines += [item.price.note for item in items if item.price.note]
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
-        lines.append(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")
+        lines.append(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is the rate above")
     print_text(*lines, "")
     if run.parts:
         parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run.parts]
@@ -92,3 +107,9 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         print()
     how = "predicted" if run.parts else "as asked"
     print_text(f"a run of {run.hours:.2f} Trn2 hours ({how}): ${run.usd:.2f}")
+    if ways := ways_to_buy(experiment, run.hours):
+        text = buying_text(ways, home=experiment.cluster.region)
+        dated = (
+            f"rates published up to {max(way.as_of for way in ways)}; ./trnspec capacity asks AWS for today's"
+        )
+        print_text(f"an answer costs {text} ({dated})")

@@ -270,6 +270,15 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
     for unpublished in (both(native, put("target.model", "Qwen/Qwen3-14B")), put("name", "reference")):
         guessed = compiling(unpublished)
         assert (guessed.hours, guessed.assumption[:8]) == (cost.COMPILE_H, "assumed:")
+    like = next(
+        part
+        for part in cost.run_price(load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")).parts
+        if part.step == "compile"
+    )
+    assert like.hours == pytest.approx(2 * 491.4 / 3600), (
+        "Llama-3.1-8B as Qwen3-8B, and its EAGLE3 arm twice as long"
+    )
+    assert like.assumption.startswith("assumed: as the published start of Qwen3-8B without a compile cache")
 
 
 def test_check_says_where_aws_tested_another_driver_and_quotes_the_starts_it_knows(

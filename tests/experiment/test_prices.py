@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from experiment import Experiment, load
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
-from experiment.cost import buying_text, node_price, per_hour, running, ways_to_buy
+from experiment.cost import BLOCK_END_H, buying_text, node_price, per_hour, running, ways_to_buy
+from experiment.description import as_text
+from infra.off_schedules import BEFORE_BLOCK_ENDS
 from tests.conftest import ROOT
 
 Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
@@ -67,12 +70,34 @@ def test_a_block_is_paid_as_a_whole_and_spot_by_its_range(reference: Experiment)
     )
 
 
-@pytest.mark.parametrize(("hours", "billed"), [(8, 8), (8.1, 24), (24.5, 32), (33, 48), (50, 56)])
-def test_a_longer_answer_takes_the_cheapest_block_that_holds_it(
+@pytest.mark.parametrize(("hours", "billed"), [(7, 8), (7.1, 24), (24.5, 32), (33, 48), (50, 56)])
+def test_a_longer_answer_takes_the_cheapest_block_that_holds_it_before_its_last_hour(
     reference: Experiment, hours: float, billed: float
 ) -> None:
+    assert timedelta(hours=BLOCK_END_H) == BEFORE_BLOCK_ENDS
     blocks = [way for way in ways_to_buy(reference, hours) if way.kind == "capacity-block"]
     assert blocks[0].hours_billed == billed
+
+
+def test_the_sentence_prefers_the_region_of_the_file() -> None:
+    ways = ways_to_buy(load(SMALL), 1.0)
+    assert "in ap-southeast-4c if" in buying_text(ways)
+    assert buying_text(ways, home="sa-east-1").startswith("by spot $2 to $6 in sa-east-1c if")
+
+
+def test_check_says_what_a_block_leaves_and_what_would_use_it(variation: Variation) -> None:
+    block = {
+        "kind": "capacity-block",
+        "reservation_id": "cr-0123456789abcdef0",
+        "ends_at": "2026-12-05T11:30:00Z",
+    }
+    block["availability_zone"] = "us-east-2b"
+    text = as_text(load(variation(lambda data: data["cluster"].update(capacity=block))))
+    table = text[text.index("a Capacity Block is paid to its end") :]
+    rows = {line[4:45].strip(): line.split()[-5:] for line in table.splitlines()[2:5]}
+    assert rows["this file"] == ["file", "2.90", "8", "4.10", "310"]
+    assert rows["and one more window or draft"] == ["5.18", "+2.28", "8", "1.82", "312"]
+    assert rows["a search for the load up to which it pays"] == ["11.83", "+8.93", "24", "11.17", "866"]
 
 
 def test_live_rates_are_said_by_the_same_words(reference: Experiment) -> None:
