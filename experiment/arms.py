@@ -154,8 +154,12 @@ class Experiment:
 
         Callers of a promoted arm ask for any length, and one whose steps must fit the context would end at its end.
         """
-        promoted = next((arm for arm in self.arms if self.serve and arm.name == self.serve.arm), None)
-        return self.longest_answer if promoted is not None and promoted.step_room else None
+        return self.longest_answer if any(arm.step_room for arm in self.promoted_arms) else None
+
+    @property
+    def promoted_arms(self) -> tuple[Arm, ...]:
+        """The arms that serve after the comparison; none before."""
+        return tuple(arm for arm in self.arms if self.serve and arm.name in self.serve.arms)
 
     @property
     def node_image(self) -> NodeImage | None:

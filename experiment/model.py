@@ -364,12 +364,17 @@ def _as_replicas(value: Any, info: ValidationInfo) -> Any:
 
 
 class Serve(FileSection):
-    """The arm that was chosen to stay up after the comparison, and who may call it."""
+    """The arm that was chosen to stay up after the comparison, or several with a gateway in front, and who may call them."""
 
-    arm: str
-    """Its name."""
+    arm: str | None = None
+    """Name of the only arm; not with `routes`."""
+    routes: dict[Annotated[str, Field(pattern=forms.ROUTE)], str] = {}
+    """Name of the arm for each class of prompts; `"*"` is the arm for everything else. Only these arms are served."""
+    most_at_once: dict[str, Annotated[int, Field(ge=2, le=4096)]] = {}
+    """By arm, the most requests that one replica gets at once; further ones go to the arm of `"*"`. The gateway's two replicas share them
+    equally, so an odd number is rounded down."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
-    """Replicas at least."""
+    """Replicas at least, of each arm that is served."""
     max_replicas: Annotated[int, Field(ge=1, le=256), BeforeValidator(_as_replicas)] = Field(
         default=None, validate_default=True
     )
@@ -380,6 +385,16 @@ class Serve(FileSection):
     """Certificate in ACM for an internal load balancer with TLS; without one only pods of the cluster can call."""
     client_cidrs: Annotated[tuple[str, ...], Listed()] = ()
     """Networks that may call the load balancer."""
+
+    @property
+    def default_arm(self) -> str:
+        """The only arm, or the one for everything that has no route."""
+        return self.routes.get("*", "") or self.arm or ""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms that are served, the default first."""
+        return tuple(dict.fromkeys([self.default_arm, *self.routes.values()]))
 
     @property
     def scales(self) -> bool:

@@ -23,7 +23,7 @@ PROFILE = "profile-"
 """Before an arm's name: the CronJob that profiles it; and before the folders of profiles in the bucket of results."""
 LMEVAL_CHECK = "check-"
 """Before an arm's name: the container that asks it."""
-SERVICE_PORT = 8000
+SERVICE_PORT, GATEWAY_PORT = 8000, 8080
 METRICS_PORT, METRICS_PORT_NAME = 9400, "metrics"
 """On which the benchmark shows a run to Prometheus."""
 RESULTS_PREFIX = "runs/"
@@ -187,6 +187,11 @@ def promoted_service(experiment_name: str) -> str:
     return f"{experiment_name}-service"
 
 
+def gateway(experiment: Experiment) -> str:
+    """Deployment of the gateway in front of arms that serve by routes."""
+    return f"{experiment.name}-gateway"
+
+
 def promoted_load_balancer(experiment_name: str) -> str:
     """Service through which callers beyond the cluster reach the promoted arm."""
     return f"{experiment_name}-service-tls"
@@ -251,7 +256,7 @@ def notices_topic(experiment: Experiment) -> str:
 NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 ROLE = "speculation.trn2/workload"
-"""`server`, `client` (may call servers), `job` (may only leave the cluster) or `offline` (may reach nobody)."""
+"""`server`, `gateway` (passes callers on to servers), `client` (may call servers), `job` (may only leave the cluster) or `offline` (may reach nobody)."""
 STEP = "speculation.trn2/step"
 """On Jobs that one actor releases: `arguments`, `fetch`, `compile` or `batch`."""
 BATCH = "speculation.trn2/batch"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from experiment.arms import Experiment
+    from experiment.model import Serve
 
 
 SERVING = "serving"
@@ -143,14 +144,17 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
+    to_gateway = {"to": [{"podSelector": _pods("gateway")}], "ports": [_port(naming.GATEWAY_PORT)]}
+    routed = [to_gateway] if experiment.serve and experiment.serve.routes else []
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(naming.SERVICE_PORT)]}
     jobs = [_policy(experiment, "jobs", _pods("job"), egress=_outside())]
     return [
         _policy(experiment, "default-deny", {}),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
         _promoted(experiment),
+        *_gateway(experiment),
         *_prometheus(experiment),
-        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
+        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *routed, *_outside()]),
         *(jobs if experiment.device_arms else ()),
     ]
 
@@ -164,14 +168,32 @@ def _promoted(experiment: Experiment) -> dict[str, Any]:
     serve, chosen = experiment.serve, _pods("server")
     if serve is None:
         return _policy(experiment, "promoted", chosen)
-    peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
+    if serve.routes:
+        from_gateway = {"from": [{"podSelector": _pods("gateway")}], "ports": [_port(naming.SERVICE_PORT)]}
+        return _policy(experiment, "promoted", chosen, ingress=[from_gateway])
+    peers = _callers(serve)
     if serve.scales:
         operator = {"matchLabels": {naming.NAME: naming.AUTOSCALER_OPERATOR}}
         where = {"matchLabels": {"kubernetes.io/metadata.name": naming.AUTOSCALER_NAMESPACE}}
         peers.append({"namespaceSelector": where, "podSelector": operator})
-    chosen["matchLabels"][naming.NAME] = serve.arm
+    chosen["matchLabels"][naming.NAME] = serve.default_arm
     ingress = [{"from": peers, "ports": [_port(naming.SERVICE_PORT)]}] if peers else []
     return _policy(experiment, "promoted", chosen, ingress=ingress)
+
+
+def _callers(serve: Serve) -> list[dict[str, Any]]:
+    return [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
+
+
+def _gateway(experiment: Experiment) -> list[dict[str, Any]]:
+    """The gateway, where there is one, is called by clients and by the callers beyond the cluster, and calls servers."""
+    if experiment.serve is None or not experiment.serve.routes:
+        return []
+    ports = [_port(naming.GATEWAY_PORT)]
+    callers = [{"podSelector": _pods("client")}, *_callers(experiment.serve)]
+    servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
+    ingress = [{"from": callers, "ports": ports}]
+    return [_policy(experiment, "gateway", _pods("gateway"), ingress=ingress, egress=[servers, _names()])]
 
 
 def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
@@ -194,15 +216,19 @@ def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
 
 def _outside() -> list[dict[str, Any]]:
     """Names, HTTPS (S3, CloudWatch, STS, Hugging Face: addresses that nobody can list) and credentials."""
+    return [
+        _names(),
+        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
+        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [_port(80)]},
+    ]
+
+
+def _names() -> dict[str, Any]:
     dns = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
     }
-    return [
-        {"to": [dns, {"ipBlock": {"cidr": f"{LOCAL_DNS}/32"}}], "ports": [_port(53, "UDP"), _port(53)]},
-        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
-        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [_port(80)]},
-    ]
+    return {"to": [dns, {"ipBlock": {"cidr": f"{LOCAL_DNS}/32"}}], "ports": [_port(53, "UDP"), _port(53)]}
 
 
 def _policy(

@@ -20,6 +20,7 @@ from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import authored, kubernetes_object
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
+from cdk8s_charts.workloads.gateway import SECOND_PORT, gateway_objects
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment import naming
 from experiment.catalogue.published import SLOWEST_TPOT_S
@@ -81,7 +82,11 @@ def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     return [
         *compilation,
         deployment(experiment, arm),
-        service(experiment, arm.name),
+        service(
+            experiment,
+            arm.name,
+            routed=bool(experiment.serve and arm.name in experiment.serve.routes.values()),
+        ),
         disruption_budget(experiment, arm),
     ]
 
@@ -93,7 +98,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """
     manifest = copy.deepcopy(_authored())
     own = naming.labels(experiment, arm.name, "server")
-    chosen = experiment.serve if experiment.serve and experiment.serve.arm == arm.name else None
+    chosen = experiment.serve if arm in experiment.promoted_arms else None
     spec = manifest["spec"]
     spec["replicas"] = chosen.replicas if chosen else 0
     spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
@@ -140,9 +145,14 @@ def _add_probes(server: dict[str, Any], arm: Arm) -> None:
 
 def _add_drain(server: dict[str, Any], experiment: Experiment) -> int:
     """Before the server is told to stop it finishes what it has; returns the pod's grace period in seconds."""
-    drain_s = int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
+    drain_s = _drain_s(experiment)
     server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
     return _DEREGISTRATION_S + drain_s + 40
+
+
+def _drain_s(experiment: Experiment) -> int:
+    """Seconds in which the longest answer ends."""
+    return int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
 
 
 def _longest_answer(experiment: Experiment) -> int:
@@ -161,12 +171,17 @@ def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
     }
 
 
-def service(experiment: Experiment, arm: str, name: str = "") -> dict[str, Any]:
-    """A ClusterIP in front of the arm, under its own name or another."""
+def service(experiment: Experiment, arm: str, name: str = "", *, routed: bool = False) -> dict[str, Any]:
+    """A ClusterIP in front of the arm, under its own name or another; where it is `routed`, with a second port on which the gateway asks it
+    instead of another arm."""
+    ports = {"http": naming.SERVICE_PORT, **({"second": SECOND_PORT} if routed else {})}
     spec = {
         "type": "ClusterIP",
         "selector": {naming.NAME: arm},
-        "ports": [{"name": "http", "port": naming.SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
+        "ports": [
+            {"name": port, "port": number, "targetPort": "http", "protocol": "TCP"}
+            for port, number in ports.items()
+        ],
     }
     own = naming.labels(experiment, arm, "server")
     return kubernetes_object("v1", "Service", name or arm, within=experiment, labels=own, spec=spec)
@@ -259,20 +274,24 @@ def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
     serve = experiment.serve
     if serve is None:
         return {}
-    # In front of the promoted arm's pods; promoting another arm changes the selector and nothing for the callers.
-    found = {"60-service": [service(experiment, serve.arm, naming.promoted_service(experiment.name))]}
+    # In front of the promoted arm's pods or of the gateway's; another arm or policy changes the selector and nothing for the callers.
+    front, found = serve.default_arm, dict[str, list[dict[str, Any]]]()
+    if serve.routes:
+        front, grace_s = naming.gateway(experiment), _DEREGISTRATION_S + _drain_s(experiment) + 40
+        found["58-gateway"] = gateway_objects(experiment, serve, grace_s=grace_s)
+    found["60-service"] = [service(experiment, front, naming.promoted_service(experiment.name))]
     if serve.certificate_arn is not None:
-        found["62-load-balancer"] = [load_balancer(experiment, serve, serve.certificate_arn)]
+        found["62-load-balancer"] = [load_balancer(experiment, serve, front, serve.certificate_arn)]
     if serve.scales:
         found["65-autoscaling"] = [scaled_object(experiment, serve)]
     return found
 
 
-def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) -> dict[str, Any]:
+def load_balancer(experiment: Experiment, serve: Serve, front: str, certificate_arn: str) -> dict[str, Any]:
     """The same for callers beyond the cluster: a Network Load Balancer inside the VPC that ends TLS."""
     spec = {
         "type": "LoadBalancer",
-        "selector": {naming.NAME: serve.arm},
+        "selector": {naming.NAME: front},
         # The caller's own address arrives at the pod, where the network policy judges it, and only nodes with a pod
         # pass the balancer's health check.
         "externalTrafficPolicy": "Local",
@@ -281,7 +300,7 @@ def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) ->
     }
     name, marks = (
         naming.promoted_load_balancer(experiment.name),
-        naming.labels(experiment, serve.arm, "server"),
+        naming.labels(experiment, front, "server"),
     )
     manifest = kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
     given = {
@@ -322,7 +341,7 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     }
     behavior = {"scaleDown": {"stabilizationWindowSeconds": SCALE_DOWN_AFTER_S}}
     spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": serve.arm},
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": serve.default_arm},
         "pollingInterval": POLLING_S,
         "minReplicaCount": serve.replicas,
         "maxReplicaCount": serve.max_replicas,
@@ -331,7 +350,7 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
         "triggers": [waiting],
     }
-    marks = naming.labels(experiment, serve.arm, "server")
+    marks = naming.labels(experiment, serve.default_arm, "server")
     return kubernetes_object(
         "keda.sh/v1alpha1", "ScaledObject", name, within=experiment, labels=marks, spec=spec
     )

@@ -280,18 +280,44 @@ def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """It must be an arm that answers requests."""
     batch = {pair.arm.name for pair in treated(file) if pair.mode and pair.mode.batch_only}
     served = [arm.name for arm in file.arms if arm.name not in batch]
-    if serve.arm not in served:
-        close = difflib.get_close_matches(serve.arm, served, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-        yield refused("serve.arm unknown", serve.arm, hint=hint)
+    named = {f"serve.routes.{class_}": arm for class_, arm in serve.routes.items()} or {
+        "serve.arm": serve.arm or ""
+    }
+    for path, arm in named.items():
+        if arm not in served:
+            close = difflib.get_close_matches(arm, served, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
+            yield refused("serve.arm unknown", arm, at=path, hint=hint)
+
+
+def routes(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """One arm, or routes with a default; a limit on requests at once is of an arm that is not the default."""
+    if serve.arm is not None and serve.routes:
+        yield refused("serve.routes with-arm", serve.routes)
+    if not serve.routes:
+        if serve.most_at_once:
+            yield refused("serve.most_at_once without-routes", serve.most_at_once)
+        return
+    if "*" not in serve.routes:
+        yield refused("serve.routes without-default", serve.routes)
+    if serve.scales:
+        yield refused("serve.max_replicas with-routes", serve.max_replicas)
+    limited = set(serve.routes.values()) - {serve.routes.get("*")}
+    for arm in serve.most_at_once.keys() - limited:
+        yield refused(
+            "serve.most_at_once of-another",
+            arm,
+            at=f"serve.most_at_once.{arm}",
+            arms=", ".join(sorted(limited)) or "none",
+        )
 
 
 def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """The promoted arm stands alone, the others at 0, and must fit all the same: with all the replicas it may get."""
+    """The promoted arms are up, the others at 0, and must fit all the same: with all the replicas they may get."""
     instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
     if instance is None or not instance.neuron or not devices:
         return
-    most = instance.devices // devices * nodes
+    most = instance.devices // devices * nodes // len(serve.arms)
     words = {"arms": count(most, "arm"), "devices": count(devices, "device"), "most": most, "nodes": nodes}
     for key in ("replicas", "max_replicas"):
         value = getattr(serve, key)
@@ -339,5 +365,5 @@ RULES = (
     *(kubernetes_version, node_driver, zones, admin_access, purchase, end, counts),
     *(own_network, existing_vpc, existing_cluster, shared_nodes),
 )
-SERVICE_RULES = (served_arm, replicas, bounds, autoscaler, certificate, callers)
+SERVICE_RULES = (served_arm, routes, replicas, bounds, autoscaler, certificate, callers)
 """They judge a file with the section `serve`."""

@@ -35,8 +35,8 @@ def uncompiled(experiment: Experiment, aws: Aws) -> int:
 
 def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
     """Raises `Refusal` where a promoted arm has no artifact: its pods would hold the devices that compiling needs."""
-    for arm in experiment.arms:
-        if experiment.serve and arm.name == experiment.serve.arm and not has_artifact(experiment, aws, arm):
+    for arm in experiment.promoted_arms:
+        if not has_artifact(experiment, aws, arm):
             raise Refusal(
                 f"{arm.name}: has no compiled artifact, so its pods would hold devices and wait for it; run ./trnspec run, which "
                 "compiles it, before it is served"

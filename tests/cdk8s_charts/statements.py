@@ -16,7 +16,7 @@ from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
 from experiment import Experiment
 from experiment.compilation import artifact_key
-from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer
+from experiment.naming import LAB_ONLY, ROLE, namespace, promoted_load_balancer
 from tests.cdk8s_charts.immutable import FIELDS, at
 from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
 
@@ -248,8 +248,9 @@ def jobs_end_and_wait_to_be_asked(_: Experiment, objects: list[Object]) -> Itera
 def servers_wait_at_0_and_are_asked_when_they_are_ready(
     experiment: Experiment, objects: list[Object]
 ) -> Iterator[str]:
-    standing = {experiment.serve.arm: experiment.serve.replicas} if experiment.serve else {}
-    for pod in pods_of(named(objects, "Deployment").values()):
+    serve, deployments = experiment.serve, named(objects, "Deployment").values()
+    standing = dict.fromkeys(serve.arms, serve.replicas) if serve else {}
+    for pod in pods_of(item for item in deployments if item["metadata"]["labels"][ROLE] == "server"):
         spec, (server,) = pod.owner["spec"], pod.spec["containers"]
         if spec["replicas"] != standing.get(pod.name, 0):
             yield f"{pod}: {spec['replicas']} replicas hold devices before there is an artifact"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import kubernetes_validate
 import pytest
 
 from cdk8s_charts.parity import options
@@ -124,3 +125,78 @@ def test_answers_of_others_are_as_long_as_the_context_lets_them(
     experiment = replace(reference, serve=serve)
     server = Pod(deployment(experiment, experiment.arms[0])).container("vllm")
     assert "--override-generation-config" not in server["command"]
+
+
+ROUTED = Serve(
+    routes={"json": "qwen-sd-vllm", "code": "qwen-sd-vllm", "*": "qwen-vllm"},
+    most_at_once={"qwen-sd-vllm": 11},
+    certificate_arn=CERTIFICATE,
+    client_cidrs=CALLERS,
+)
+
+
+@pytest.fixture(scope="module")
+def routed(reference: Experiment) -> list[Object]:
+    return rendered(promoted_from(reference, ROUTED))
+
+
+def test_with_routes_both_arms_are_up_and_every_caller_meets_the_gateway(routed: list[Object]) -> None:
+    replicas = {name: item["spec"]["replicas"] for name, item in named(routed, "Deployment").items()}
+    assert replicas == {"qwen-sd-vllm": 1, "qwen-vllm": 1, "qwen3-32b-gateway": 2}
+    services = named(routed, "Service")
+    for name in (SERVICE, BALANCER):
+        assert services[name]["spec"]["selector"] == {"app.kubernetes.io/name": "qwen3-32b-gateway"}
+    assert [port["port"] for port in services["qwen-vllm"]["spec"]["ports"]] == [8000, 8001]
+    assert {port["targetPort"] for port in services["qwen-vllm"]["spec"]["ports"]} == {"http"}
+
+
+def test_its_objects_are_strictly_valid(reference: Experiment) -> None:
+    for objects in promoted_objects(promoted_from(reference, ROUTED)).values():
+        for item in objects:
+            kubernetes_validate.validate(item, "1.36", strict=True)
+
+
+def test_each_nginx_gets_half_of_the_limit_and_every_arm_has_a_second_choice(
+    routed: list[Object], reference: Experiment
+) -> None:
+    (file,) = (
+        item["data"]["nginx.conf"]
+        for item in named(routed, "ConfigMap").values()
+        if "nginx.conf" in item["data"]
+    )
+    host = "{}.qwen3-32b.svc.cluster.local".format
+    assert f"server {host('qwen-sd-vllm')}:8000 max_conns=5 max_fails=2" in file
+    assert f"server {host('qwen-vllm')}:8001 backup;" in file
+    assert f"server {host('qwen-vllm')}:8000 max_fails=2" in file
+    assert f"server {host('qwen-sd-vllm')}:8001 backup;" in file
+    assert '"=json" qwen-sd-vllm;' in file
+    # 1,024 tokens of context less 600 of the longest answer and the 7 of a drafted step, at four bytes.
+    assert f"client_max_body_size {4 * (1024 - 600 - 7)};" in file
+    assert "return 401;" in file
+    alone = promoted_from(reference, Serve(routes={"*": "qwen-vllm"}))
+    assert (
+        "backup"
+        not in next(iter(named(promoted_objects(alone)["58-gateway"], "ConfigMap").values()))["data"][
+            "nginx.conf"
+        ]
+    )
+
+
+def test_the_gateway_alone_calls_the_routed_arms_and_runs_as_nobody_in_particular(
+    routed: list[Object],
+) -> None:
+    rules = named(routed, "NetworkPolicy")
+    gateway = {"podSelector": {"matchLabels": {ROLE: "gateway"}}}
+    assert rules["promoted"]["spec"]["ingress"][0]["from"] == [gateway]
+    callers = rules["gateway"]["spec"]["ingress"][0]
+    assert callers["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    assert [peer["ipBlock"]["cidr"] for peer in callers["from"][1:]] == list(CALLERS)
+    assert {"to": [gateway], "ports": [{"port": 8080, "protocol": "TCP"}]} in rules["clients"]["spec"][
+        "egress"
+    ]
+    pod = Pod(named(routed, "Deployment")["qwen3-32b-gateway"])
+    security = pod.container("nginx")["securityContext"]
+    assert security["readOnlyRootFilesystem"]
+    assert pod.spec["securityContext"]["runAsNonRoot"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert pod.spec["terminationGracePeriodSeconds"] >= 600 * 0.2, "the longest answer ends"

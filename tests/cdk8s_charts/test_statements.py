@@ -39,7 +39,12 @@ CHOICES: dict[str, list[Any]] = {
     "benchmark.endpoint": ["chat", "completions"],
     "cluster.max_nodes": [1, 2, 3],
     "cluster.kubernetes": ["1.35", "1.36"],
-    "serve": [None, {"arm": "qwen-sd-vllm", "replicas": 1}, {"arm": "qwen-sd-vllm", "max_replicas": 2}],
+    "serve": [
+        None,
+        {"arm": "qwen-sd-vllm", "replicas": 1},
+        {"arm": "qwen-sd-vllm", "max_replicas": 2},
+        {"routes": {"json": "qwen-sd-vllm", "*": "qwen-vllm"}},
+    ],
 }
 SMALL = {"cluster.instance": "trn2.3xlarge", "cluster.region": "ap-southeast-4"}
 ZONES = {"us-east-2": ["us-east-2a", "us-east-2b"], "ap-southeast-4": ["ap-southeast-4c", "ap-southeast-4a"]}
