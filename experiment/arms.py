@@ -15,7 +15,9 @@ from experiment.catalogue.instances import INSTANCES, Instance
 from experiment.catalogue.models import Model
 from experiment.catalogue.node_images import NodeImage, serving_image
 from experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
-from experiment.model import Benchmark, Cluster, Expect, FileSection, Serve, Serving
+from experiment.forms import FileSection
+from experiment.measurement import Benchmark
+from experiment.model import Cluster, Expect, Serve, Serving
 from experiment.prompts import Prompt
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
 
 from benchmark.objectives import LEAST_S, MOST_S, PERCENTILE
@@ -93,6 +93,14 @@ class Listed:
         listed = core_schema.list_schema(item, min_length=self.least, max_length=self.most, strict=False)
         written = core_schema.plain_serializer_function_ser_schema(list)
         return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
+
+
+class FileSection(BaseModel):
+    """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    later: ClassVar[tuple[str, ...]] = ()
+    """Optional keys that came after files were rendered: where they declare nothing, the fingerprint stays what it was."""
 
 
 class Unread(Exception):

@@ -24,8 +24,9 @@ from experiment.arms import Arm, ArmServing, Experiment, Speculation, Weights
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
-from experiment.forms import FORMS, UNION_TAGS, UNREAD, Unread
-from experiment.model import Benchmark, ExperimentFile, FileSection, ModelReference
+from experiment.forms import FORMS, UNION_TAGS, UNREAD, FileSection, Unread
+from experiment.measurement import Benchmark
+from experiment.model import ExperimentFile, ModelReference
 from experiment.model_config import with_own_models
 from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
 from experiment.refusals import refused

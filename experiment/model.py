@@ -6,22 +6,14 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo
 
-from benchmark.objectives import LEAST_S, by_percentile
+from benchmark.objectives import LEAST_S
 from experiment import forms
-from experiment.forms import (
-    Installed,
-    Listed,
-    NotNegative,
-    OneOrSeveral,
-    Percentiles,
-    Positive,
-    Seconds,
-    SecretName,
-)
+from experiment.forms import FileSection, Installed, Listed, OneOrSeveral, Positive, SecretName
+from experiment.measurement import Benchmark
 
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
@@ -31,14 +23,6 @@ def _finite(value: JsonValue) -> JsonValue:
     """JSON has no infinity and nothing that is not a number, though YAML has."""
     json.dumps(value, allow_nan=False)
     return value
-
-
-class FileSection(BaseModel):
-    """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-    later: ClassVar[tuple[str, ...]] = ()
-    """Optional keys that came after files were rendered: where they declare nothing, the fingerprint stays what it was."""
 
 
 class ModelReference(FileSection):
@@ -88,7 +72,7 @@ class ArmSection(FileSection):
     runtime: str | None = None
     """A runtime other than the experiment's; it is then part of what is compared."""
     speculation: SpeculationSection | None = None
-    engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = {}
+    engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = Field(default={})
     """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
     scheduler: Literal["synchronous"] | None = None
     """`synchronous` turns asynchronous scheduling off, as DFlash does: such a plain arm beside the baseline shows how much of a drafted
@@ -144,127 +128,6 @@ class PromptsSection(FileSection):
     path is relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
 
 
-class Slo(FileSection):
-    """What a single request has to keep, in seconds; goodput is the requests that keep all of it."""
-
-    ttft_s: Seconds | None = None
-    """Time to the first token."""
-    tpot_s: Seconds | None = None
-    """Time per output token after the first."""
-    e2e_s: Seconds | None = None
-    """Time to the end of the answer."""
-
-
-class Objective(FileSection):
-    """What an arm has to keep, in seconds by percentile of its requests: `tpot_s: {p95: 0.04}`, for which 0.04 is short. It is met where
-    that is sure with 95 % confidence; p95 needs 59 different prompts, all within it, and p99 needs 299."""
-
-    ttft_s: Percentiles | None = None
-    """Time to the first token."""
-    tpot_s: Percentiles | None = None
-    """Time per output token after the first."""
-    e2e_s: Percentiles | None = None
-    """Time to the end of the answer."""
-
-
-class Budget(FileSection):
-    """What a search may spend; whichever is spent first ends it. Each round of arms has as much."""
-
-    cells: Annotated[int, Field(ge=2, le=64)] = 12
-    """Cells, each of all arms and classes at one load; the first is then measured once more, to show drift."""
-    minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
-    """Minutes of loading, after which no cell is begun."""
-    usd: Annotated[float, Field(gt=0, le=forms.MOST)] | None = None
-    """Dollars that all arms together cost in that time, after which no cell is begun."""
-
-
-class SearchedLoad(FileSection):
-    """Loads that the run chooses itself, one after the other: up to which one each treatment pays, and which one is the
-    cheapest within an objective. Instead of `concurrency`, `rounds` and `duration`."""
-
-    search: Annotated[tuple[Annotated[int, Field(gt=0, le=4096)], ...], Listed(2, 2)] | None = None
-    """Closed loop: the fewest and the most requests at once, as in [1, 64]."""
-    search_rate: Annotated[tuple[Annotated[float, Field(ge=0.0001, le=10_000)], ...], Listed(2, 2)] | None = (
-        None
-    )
-    """Open loop instead: the lowest and the highest mean of requests that arrive in a second."""
-    objective: Objective | None = None
-    budget: Budget = Budget.model_construct()
-
-
-class LmEval(FileSection):
-    """gsm8k of lm-eval, asked of every arm: speculation must not change what is answered."""
-
-    limit: Annotated[int, Field(ge=1, le=1319)] = 200
-    """Questions asked; gsm8k's test set has 1319."""
-
-
-class Benchmark(FileSection):
-    """How the arms are asked; the plan of the benchmark pod is made from it."""
-
-    later = ("load", "rounds", "duration", "starts", "mixed", "cell_minutes", "objective")
-    endpoint: Literal["chat", "completions"] = "chat"
-    """With the model's chat template, or plain text."""
-    thinking: bool = False
-    """Whether the model reasons before it answers, where its chat template has a switch for that."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """0 where a runtime speculates greedily only."""
-    max_tokens: Positive = 600
-    """Tokens of an answer at most; a line of a prompts file may have its own."""
-    concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
-    """Requests in flight; each value is measured by itself."""
-    load: SearchedLoad | None = None
-    requests: Positive = 32
-    """Measured requests of a class in a cell (arm x load), of a search in about four cells; at least the prompts of the largest
-    class. A load is held for four answers in each of four blocks, which may take more requests."""
-    mixed: bool = False
-    """Whether the classes share a cell, asked in turn, instead of having one each; a search always mixes them."""
-    starts: Annotated[int, Field(ge=1, le=32)] = 1
-    """Equal parts of the run, with the servers of all arms started again between them: speed differs between starts."""
-    cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
-    """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
-    rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """Passes over all cells, with `requests` in each; one without it."""
-    duration: Annotated[str, Field(pattern=forms.TIME)] | None = None
-    """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90s, 90m or 3h."""
-    warmup: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Requests to each arm before anything is measured; unless 0, at least as many as the largest load has in flight."""
-    seed: NotNegative = 1
-    """Decides the order of the arms and what is put before each prompt."""
-    slo: Slo | None = None
-    objective: Objective | None = None
-    lm_eval: LmEval | None = None
-
-    @property
-    def limits(self) -> dict[str, dict[str, float]]:
-        """What an arm has to keep, seconds by metric and percentile."""
-        objective = self.load.objective if self.load else self.objective
-        return {name: by_percentile(limit) for name, limit in objective or () if limit is not None}
-
-    @property
-    def goodput(self) -> dict[str, float]:
-        """What a request has to keep, seconds by metric."""
-        return {name: value for name, value in self.slo or () if value is not None}
-
-    @property
-    def known_concurrency(self) -> tuple[int, ...]:
-        """The loads that are known before the run; none where they are searched."""
-        return () if self.load else self.concurrency
-
-    @property
-    def most_at_once(self) -> int | None:
-        """The most requests in flight; None where they arrive at a rate."""
-        known = self.load.search if self.load else self.concurrency
-        return max(known) if known else None
-
-    @property
-    def duration_s(self) -> int | None:
-        """`duration` in seconds."""
-        if self.duration is None:
-            return None
-        return int(self.duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.duration[-1]]
-
-
 class Capacity(FileSection):
     """How Trn2 nodes are bought."""
 
@@ -292,7 +155,7 @@ class Network(FileSection):
     """Whether calls to AWS stay in the network, through endpoints that bill by the hour."""
     vpc: Annotated[str, Field(pattern=forms.VPC)] | None = None
     """Id of an existing VPC to deploy into; its owner decides about ways out and endpoints."""
-    private_subnets: dict[str, Annotated[str, Field(pattern=forms.SUBNET)]] = {}
+    private_subnets: dict[str, Annotated[str, Field(pattern=forms.SUBNET)]] = Field(default={})
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
@@ -303,7 +166,7 @@ class Prometheus(FileSection):
     """Where it runs; only its pods are let in."""
     labels: dict[
         Annotated[str, Field(pattern=forms.LABEL_NAME)], Annotated[str, Field(pattern=forms.LABEL)]
-    ] = {}
+    ] = Field(default={})
     """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
 
 
@@ -368,10 +231,10 @@ class Serve(FileSection):
 
     arm: str | None = None
     """Name of the only arm; not with `routes`."""
-    routes: dict[Annotated[str, Field(pattern=forms.ROUTE)], str] = {}
+    routes: dict[Annotated[str, Field(pattern=forms.ROUTE)], str] = Field(default={})
     """Name of the arm for each class of prompts; `"*"` is the arm for everything else. Only these arms are served."""
-    most_at_once: dict[str, Annotated[int, Field(ge=2, le=4096)]] = {}
-    """By arm, the most requests that one replica gets at once; further ones go to the arm of `"*"`. The gateway's two replicas share them
+    most_at_once: dict[str, Annotated[int, Field(ge=2, le=4096)]] = Field(default={})
+    """The most requests that one replica of an arm gets at once; further ones go to the arm of `"*"`. The gateway's two replicas share them
     equally, so an odd number is rounded down."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
     """Replicas at least, of each arm that is served."""

@@ -21,7 +21,8 @@ from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
 from core.words import WANTED, count, is_label
 from experiment.catalogue.models import table_beside
-from experiment.model import Benchmark, PromptsSection
+from experiment.measurement import Benchmark
+from experiment.model import PromptsSection
 from experiment.refusals import refused
 
 MIN_PROMPTS_PER_CLASS = 8

@@ -29,7 +29,8 @@ from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TAR
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
 from experiment.checks.names import known
 from experiment.loading import judge
-from experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
+from experiment.measurement import Benchmark
+from experiment.model import Cluster, ExperimentFile, PromptsSection
 from experiment.prompts import Prompt, read_prompts, replayed, timed
 from experiment.refusals import refused
 

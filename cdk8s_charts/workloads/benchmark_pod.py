@@ -24,7 +24,7 @@ from experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_toke
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
-    from experiment.model import Benchmark
+    from experiment.measurement import Benchmark
     from experiment.prompts import Prompt
 
 

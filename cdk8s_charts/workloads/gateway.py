@@ -67,7 +67,7 @@ class RoutedArm(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class NginxConfiguration:
     """What a configuration of nginx is rendered from."""
 
     name: str
@@ -115,7 +115,7 @@ def longest_body(experiment: Experiment) -> int:
     return BYTES_PER_TOKEN * min(rooms)
 
 
-def configuration(experiment: Experiment, serve: Serve) -> Configuration:
+def configuration(experiment: Experiment, serve: Serve) -> NginxConfiguration:
     """Of a deployment. The default arm takes what another cannot; of the default arm the first other does."""
     arms = []
     for name in serve.arms:
@@ -128,7 +128,7 @@ def configuration(experiment: Experiment, serve: Serve) -> Configuration:
                 second=_address(experiment, other, SECOND_PORT) if other else "",
             )
         )
-    return Configuration(
+    return NginxConfiguration(
         name=experiment.name,
         routes=serve.routes,
         classes=[name for name in experiment.classes if re.fullmatch(ROUTE, name)],

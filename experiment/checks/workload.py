@@ -14,7 +14,8 @@ from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nx
 from experiment.catalogue.published import conditions, figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
-from experiment.model import Benchmark, ExpectedFigure
+from experiment.measurement import Benchmark
+from experiment.model import ExpectedFigure
 from experiment.prompts import Prompt, fewest_prompts, replayed, timed
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from cdk8s_charts.workloads.gateway import Configuration, RoutedArm
+from cdk8s_charts.workloads.gateway import NginxConfiguration, RoutedArm
 from lab.emulator.endpoint import EmulatedEndpoint
 from lab.emulator.payloads import parse_argv
 from lab.emulator.texts import PromptClasses
@@ -38,7 +38,7 @@ def free_port() -> int:
 
 
 @dataclass
-class Arm:
+class EmulatedArm:
     """An emulated arm, and what reached it."""
 
     name: str
@@ -85,8 +85,8 @@ class Running:
 
     url: str
     folder: Path
-    configuration: Configuration
-    arms: Mapping[str, Arm]
+    configuration: NginxConfiguration
+    arms: Mapping[str, EmulatedArm]
     process: asyncio.subprocess.Process
 
     def log(self) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ class Running:
         )
 
 
-def _write(configuration: Configuration, folder: Path) -> None:
+def _write(configuration: NginxConfiguration, folder: Path) -> None:
     text = configuration.text().replace("/dev/stdout", str(folder / "access.log"))
     (folder / "nginx.conf").write_text(text, encoding="utf-8")
 
@@ -112,9 +112,9 @@ async def gateway(
 ) -> AsyncIterator[tuple[Running, aiohttp.ClientSession]]:
     """The gateway in front of the plain and the drafted arm, and a client of it."""
     ports = {name: free_port() for name in (PLAIN, DRAFTED)}
-    arms = {name: Arm(name, port) for name, port in ports.items()}
+    arms = {name: EmulatedArm(name, port) for name, port in ports.items()}
     port, health = free_port(), free_port()
-    configuration = Configuration(
+    configuration = NginxConfiguration(
         **{
             "name": "qwen3-32b",
             "routes": ROUTES,

@@ -23,7 +23,7 @@ from cdk8s_charts.workloads.benchmark_pod import (
 from core.findings import Misuse
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.model import Benchmark, LmEval
+from experiment.measurement import Benchmark, LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.objects import Case, Pod, named, the
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_serving

@@ -18,7 +18,7 @@ from experiment.arms import digest
 from experiment.cost import RunPart, loading_s, run_price
 from experiment.description import as_text
 from experiment.expected import concurrent_sequences
-from experiment.model import Benchmark
+from experiment.measurement import Benchmark
 from tests.conftest import NODE_USD
 from tests.experiment.edits import BY_RATE, SEARCHED, Variation, both, put
 

@@ -8,7 +8,7 @@ import pytest
 from benchmark.metrics import RUN_ACTIVE
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from experiment.model import SearchedLoad, Slo
+from experiment.measurement import SearchedLoad, Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
 from tests.infra.conftest import Variants
 from tests.infra.templates import Deployments, resolved

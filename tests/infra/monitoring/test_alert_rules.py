@@ -13,7 +13,7 @@ import yaml
 from benchmark.metrics import TPOT
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from experiment.model import SearchedLoad
+from experiment.measurement import SearchedLoad
 from infra.monitoring.alarms import alarms, alert_groups
 from tests.infra.monitoring.promtool import needs_promtool, promtool
 

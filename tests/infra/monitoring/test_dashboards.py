@@ -13,7 +13,8 @@ from benchmark.metrics import COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
 from core.findings import Misuse
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
-from experiment.model import SearchedLoad, Serve
+from experiment.measurement import SearchedLoad
+from experiment.model import Serve
 from infra.monitoring.dashboards import dashboards
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
