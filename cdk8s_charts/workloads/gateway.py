@@ -38,7 +38,8 @@ REPLICAS = 2
 """One can be replaced while the other answers."""
 HEALTH_PORT = 8081
 SECOND_PORT = naming.SERVICE_PORT + 1
-"""Of an arm's Service, to the same port of its pods: the gateway asks an arm on it that is not the route's own, and its log shows it."""
+"""A second port of an arm's Service, to the same port of its pods: the gateway asks on it where the arm is not the route's own, and its log
+shows that."""
 BYTES_PER_TOKEN = 4
 """A longer body than this for each token that a prompt may have is refused; text has more or fewer, so it bounds tokens only roughly."""
 READ_S = 600
@@ -116,7 +117,7 @@ def longest_body(experiment: Experiment) -> int:
 
 
 def configuration(experiment: Experiment, serve: Serve) -> NginxConfiguration:
-    """Of a deployment. The default arm takes what another cannot; of the default arm the first other does."""
+    """A deployment's configuration: the default arm takes what another cannot; of the default arm the first other does."""
     arms = []
     for name in serve.arms:
         other = serve.default_arm if name != serve.default_arm else next(iter(serve.arms[1:]), "")
