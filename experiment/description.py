@@ -15,7 +15,7 @@ from experiment.arms import Arm, Experiment
 from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key, cold_start_s
-from experiment.model import SearchedLoad
+from experiment.measurement import SearchedLoad
 from experiment.placement import GIB, ArmPlace, arm_memory_bytes, batches, nodes_needed, place
 from experiment.prompts import replayed, timed
 

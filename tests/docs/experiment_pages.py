@@ -18,7 +18,7 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from benchmark.metrics import METRICS
-from experiment import load, model
+from experiment import load, measurement, model
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
@@ -54,7 +54,7 @@ def schema() -> dict[str, Any]:
     told = _told()
     for name, section in {**whole["$defs"], "ExperimentFile": whole}.items():
         for key, content in section.get("properties", {}).items():
-            classes = [one.__name__ for one in getattr(model, name).__mro__]
+            classes = [one.__name__ for one in _section(name).__mro__]
             places = [place for one in classes if (place := f"{one}.{key}") in told]
             place = places[0] if places else f"{name}.{key}"
             content["description"] = told[place] if places else _first_words(whole["$defs"], content)
@@ -76,11 +76,17 @@ def _first_words(sections: Any, content: Any) -> str:
     return said.replace("\n", " ")
 
 
+def _section(name: str) -> type:
+    found: type = getattr(model, name, None) or getattr(measurement, name)
+    return found
+
+
 def _told() -> dict[str, str]:
     """By class and field, the text that stands under it in the source."""
     return {
         f"{section.name}.{field.target.id}": " ".join(said.value.value.split())
-        for section in ast.parse(inspect.getsource(model)).body
+        for source in (model, measurement)
+        for section in ast.parse(inspect.getsource(source)).body
         if isinstance(section, ast.ClassDef)
         for field, said in pairwise(section.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
