@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from glob import glob
@@ -15,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from core.findings import Misuse, Refusal
-from experiment import Experiment, load
+from experiment import Experiment, forms, load
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ROOT / "experiments"
@@ -74,6 +75,15 @@ def _hours(text: str | float) -> float:
     return value
 
 
+def _waiting(text: str) -> float:
+    if (
+        not re.fullmatch(forms.TIME, text)
+        or (hours := int(text[:-1]) / {"s": 3600, "m": 60, "h": 1}[text[-1]]) > 168
+    ):
+        raise click.BadParameter(f"{text!r} is not a time like 90m or 12h, of a week at most")
+    return hours
+
+
 def _account(text: str) -> str:
     if len(text) != 12 or not text.isdecimal():
         raise click.BadParameter(f"{text!r} is not an account id of twelve digits")
@@ -94,6 +104,8 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine, problems too.")
 FILE: Any = click.Path(path_type=Path)
 HOURS: Any = click.types.FuncParamType(_hours)
+WAITING: Any = click.types.FuncParamType(_waiting)
+"""Hours, from a time with its unit."""
 manifests_option = click.option(
     "--manifests", type=FILE, default=ROOT / "manifests", metavar="DIR", help="Default: manifests/."
 )

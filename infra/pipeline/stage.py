@@ -199,6 +199,8 @@ class DeliveryRoleStack(ExperimentStack):
         # The action has no resource type; the condition limits it.
         own = {"cloudwatch:namespace": naming.metrics_namespace(experiment)}
         self._allow("SayThatNoRunIsOn", "cloudwatch:PutMetricData", "*", where=own)
+        if experiment.cluster.capacity.kind == "capacity-block":
+            self._allow("WhenTheBlockBegins", "ec2:DescribeCapacityReservations", "*")
         self._allow("Markers", "s3:GetObject", *markers)
         self._allow("ListMarkers", "s3:ListBucket", checkpoints, artifacts)
         self._allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)

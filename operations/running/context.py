@@ -90,6 +90,10 @@ class Context:
     """Proves the nodes. `None`: nothing is proved about nodes and images."""
     profile: bool = False
     """Whether each arm is profiled after it was measured."""
+    wait_h: float = 0.0
+    """So long nodes are asked for again where EC2 has none; a capacity block that begins later is waited for."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Steps that do not fit before the nodes end, with their titles."""
     grace_min: float = GRACE_MIN
     """So long the nodes stay after a proof that failed."""
     _last_said: str = field(default="", init=False)

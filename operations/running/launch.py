@@ -21,14 +21,25 @@ from core.words import count
 from experiment import Experiment
 from experiment.cost import per_hour, run_price, running
 from experiment.placement import nodes_needed
+from infra.off_schedules import AGAIN_AFTER
 from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, stamp
-from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
+from operations.options import (
+    FILE,
+    HOURS,
+    ROOT,
+    WAITING,
+    dry_run_option,
+    experiment_of,
+    manifests_option,
+    on_aws,
+)
+from operations.running import waiting
 from operations.running.context import GRACE_MIN, Context, predicted_h
 from operations.running.state import Held, RunStore, claimed, unfinished
-from operations.running.steps import Step, carry_out, remaining, steps
+from operations.running.steps import LAST, Step, carry_out, remaining, steps
 
 _PROFILE_H = 0.25
 """Hours of an arm, which loads, answers twice and writes its traces. An estimate."""
@@ -46,6 +57,14 @@ _REPORT = (
     type=HOURS,
     metavar="H",
     help="Nodes are set to 0 after so long, whatever happens (default: predicted hours and half as much again).",
+)
+@click.option(
+    "--wait",
+    "wait_h",
+    type=WAITING,
+    metavar="TIME",
+    help="Where EC2 has no node, ask again for so long, as in 12h; nothing bills meanwhile. Of a capacity block: wait for its "
+    "start, and do what fits before its end.",
 )
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
 @manifests_option
@@ -66,6 +85,7 @@ _REPORT = (
 def command(
     path: Path,
     hours: float | None,
+    wait_h: float | None,
     out: Path | None,
     manifests: Path,
     keep_nodes: bool,
@@ -88,21 +108,24 @@ def command(
             f"{path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
             "serve section, render, deploy, then run this again, and promote afterwards"
         )
+    wait_h = wait_h or 0.0
     if out is not None:
         _refuse_out(out)
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
     everything = steps(experiment, profile=profile)
     if dry_run:
-        return _dry_run(experiment, aws, everything, hours=hours, take_over=take_over, as_json=as_json)
+        asked: dict[str, Any] = {"hours": hours, "wait_h": wait_h, "take_over": take_over}
+        return _dry_run(experiment, aws, everything, **asked, as_json=as_json)
     store = RunStore(experiment, aws)
     ahead = _ahead(experiment, aws, store, everything, take_over=take_over)
-    plan = _plan(experiment, ahead, hours)
+    plan = _plan(experiment, ahead, hours, wait_h)
     print(_plan_text(plan), file=sys.stderr)
     needs_h = _refuse_cut(experiment, ahead, plan)
     _warn_of_silence(experiment, aws)
     with opened(experiment, aws, store, ahead.held, files=files, hours=plan["hours"], out=out) as context:
         context.needs_h, context.grace_min, context.profile = needs_h, grace, profile
+        context.wait_h, context.left_out = wait_h, plan["left_out"]
         if skip_verify:
             context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)
@@ -183,6 +206,13 @@ class _Ahead:
     """The run to go on with."""
     off: datetime | None = None
     """When the deployed schedules set the nodes to 0; None where no node has to start."""
+    block: datetime | None = None
+    """When the capacity block begins; None where nodes are bought another way, or none has to start."""
+
+    @property
+    def begins(self) -> datetime:
+        """When nodes can start."""
+        return max(self.now, self.block) if self.block else self.now
 
 
 def _ahead(
@@ -193,7 +223,8 @@ def _ahead(
     left = remaining(everything, held.state.done if held else ())
     missing, starts = markers.uncompiled(experiment, aws), any(step.name == "nodes" for step in left)
     off = nodegroup.off_next(experiment, aws, now=now) if starts else None
-    return _Ahead(now=now, left=left, to_compile=missing, held=held, off=off)
+    block = waiting.begins(experiment, aws) if starts else None
+    return _Ahead(now=now, left=left, to_compile=missing, held=held, off=off, block=block)
 
 
 def _dry_run(
@@ -202,6 +233,7 @@ def _dry_run(
     everything: tuple[Step, ...],
     *,
     hours: float | None,
+    wait_h: float,
     take_over: bool,
     as_json: bool,
 ) -> int:
@@ -212,7 +244,7 @@ def _dry_run(
     except AwsError as error:
         missing = len(experiment.served_arms)
         ahead, problem = _Ahead(now=Clock().now(), left=[*everything], to_compile=missing), error
-    plan = {**_plan(experiment, ahead, hours), "asked_aws": problem is None}
+    plan = {**_plan(experiment, ahead, hours, wait_h), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
@@ -225,18 +257,25 @@ def _dry_run(
     return 0
 
 
-def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None) -> dict[str, Any]:
+def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: float) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
-    names = [step.name for step in ahead.left]
     predicted = run_price(experiment, to_compile=ahead.to_compile)
-    profiles = _PROFILE_H * len(experiment.served_arms) if "profile" in names else 0.0
-    left = profiles + sum(predicted_h(experiment, name, to_compile=ahead.to_compile) for name in names)
-    allowed = hours or round(predicted.hours * 1.5 + profiles, 2)
-    until_off = (ahead.off - ahead.now) / timedelta(hours=1) if ahead.off else allowed
+    needs = {
+        step.name: predicted_h(experiment, step.name, to_compile=ahead.to_compile) for step in ahead.left
+    }
+    if "profile" in needs:
+        needs["profile"] = _PROFILE_H * len(experiment.served_arms)
+    allowed = hours or round(predicted.hours * 1.5 + needs.get("profile", 0.0), 2)
+    until_off = (ahead.off - ahead.begins) / timedelta(hours=1) if ahead.off else allowed
+    out = _left_out(needs, until_off) if wait_h and ahead.block else ()
+    left = sum(need for name, need in needs.items() if name not in out)
     return {
         "experiment": experiment.name,
         "resumes": ahead.held.state.id if ahead.held else None,
-        "steps": [step.title for step in ahead.left],
+        "steps": [step.title for step in ahead.left if step.name not in out],
+        "left_out": {step.name: step.title for step in ahead.left if step.name in out},
+        "begins_at": stamp(ahead.block) if ahead.block else None,
+        "wait_hours": round(wait_h, 2),
         "to_compile": ahead.to_compile,
         "nodes": nodes_needed(experiment),
         "predicted_trn2_hours": round(predicted.hours, 2),
@@ -248,12 +287,24 @@ def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None) -> dict[st
     }
 
 
+def _left_out(needs: Mapping[str, float], hours: float) -> tuple[str, ...]:
+    """What does not fit into a block; nothing where not even one round does, which is refused then."""
+    out = waiting.left_out([(name, need) for name, need in needs.items() if name not in LAST], hours)
+    rounds = [name for name in needs if name.startswith("benchmark-")]
+    return () if rounds and rounds[0] in out else out
+
+
 def _refuse_cut(experiment: Experiment, ahead: _Ahead, plan: Mapping[str, Any]) -> float:
     """Trn2 hours that must be left when nodes start: none where fewer were asked for, which is wanted then. `Refusal` where a
     schedule sets the nodes to 0 before."""
     hours, left = plan["hours"], plan["trn2_hours_left"]
+    if ahead.begins > ahead.now + timedelta(hours=plan["wait_hours"]):
+        raise Refusal(waiting.not_begun(experiment, ahead.begins))
+    until = ahead.now + timedelta(hours=plan["wait_hours"])
+    if ahead.off and ahead.off + AGAIN_AFTER < until and not ahead.block:
+        return float(min(hours, left))  # the daily switch-off is waited for
     if ahead.off:
-        nodegroup.refuse_cut(experiment, off=ahead.off, now=ahead.now, needs_h=min(hours, left))
+        nodegroup.refuse_cut(experiment, off=ahead.off, now=ahead.begins, needs_h=min(hours, left))
     return float(left) if left <= hours else 0.0
 
 
@@ -263,11 +314,15 @@ def _plan_text(plan: dict[str, Any]) -> str:
     if plan["off_at"]:
         ends = f"at {plan['off_at']} by their schedule, before {plan['hours']:g} hours are over"
     artifacts, nodes = count(plan["to_compile"], "artifact"), count(plan["nodes"], "Trn2 node")
+    if plan["begins_at"]:
+        begins += f" in the capacity block from {plan['begins_at']}"
+    out = ", ".join(plan["left_out"].values())
+    out = out and f"\nwill not fit before the block ends, and is left to a later run: {out}"
     return (
         f"{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
-        f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}"
+        f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}{out}"
     )
 
 

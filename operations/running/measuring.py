@@ -290,6 +290,8 @@ def fetch_results(context: Context) -> None:
     measured, settings = rounds(context.experiment), context.experiment.benchmark
     for number, arms in enumerate(measured, start=1):
         prefix = context.state.results.get(str(number))
+        if f"benchmark-{number}" in context.left_out:
+            continue
         if prefix is None:
             raise StepError(
                 f"run {context.state.id}: its state does not say where round {number} is; run a new one"
@@ -301,7 +303,7 @@ def fetch_results(context: Context) -> None:
         context.say(f"    {count(files, 'file')} in {folder}")
         _fetch_beside(context, folder, arms)
         context.report(folder)
-    if len(measured) > 1 and not (settings.load or settings.duration):
+    if len(measured) > 1 and not (settings.load or settings.duration or context.left_out):
         _fetch_beside(context, context.out, context.experiment.served_arms)
         context.report(context.out)
     for arm in context.experiment.served_arms:

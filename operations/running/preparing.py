@@ -18,6 +18,7 @@ from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import kubernetes, markers, nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
+from operations.running import waiting
 from operations.running.context import (
     Context,
     StepError,
@@ -112,7 +113,12 @@ def fetch_weights(context: Context) -> None:
 
 
 def start_nodes(context: Context) -> None:
-    """The nodes of the largest round, with the time at which they go away set before the first of them starts."""
+    """The nodes of the largest round; where EC2 has none they are waited for as long as `--wait` says."""
+    waiting.until_there(context, lambda: _ask_for_nodes(context))
+
+
+def _ask_for_nodes(context: Context) -> None:
+    """With the time at which they go away set before the first of them starts."""
     experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
     group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted, group)
@@ -136,16 +142,17 @@ def _nodes(context: Context, wanted: int) -> str | None:
         return None
     if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:
         issue = group.issues[0]
-        raise StepError(f"{group.name}: no nodes ({issue}); {_capacity(context.experiment, issue)}")
+        kind = waiting.NoCapacityError if waiting.is_no_capacity(issue) else StepError
+        raise kind(f"{group.name}: no nodes ({issue}); {_capacity(context.experiment, issue)}")
     return f"{group.name}: {ready} of {count(wanted, 'node')} are ready"
 
 
 def _capacity(experiment: Experiment, issue: str) -> str:
     """The remedy for what EKS says of a group that does not get its nodes."""
-    if "insufficient" in issue.lower() and "capacity" in issue.lower():
+    if waiting.is_no_capacity(issue):
         return (
-            f"EC2 has no {experiment.cluster.instance} here now: try again later, begin cluster.availability_zones with another "
-            "zone and deploy, or buy a capacity block (cluster.capacity)"
+            f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else there is "
+            f"(./trnspec capacity experiments/{experiment.name}.yaml)"
         )
     if "LimitExceeded" in issue:
         return "the quota is too small: ./trnspec preflight prints the command that asks for more"

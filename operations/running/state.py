@@ -118,7 +118,12 @@ class RunStore:
     def current(self) -> Held | None:
         if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, most=MOST_BYTES + 1)) is None:
             return None
-        return Held(parse(answer[0], f"s3://{self._bucket}/{ACTIVE_RUN}"), answer[1])
+        return Held(parse(answer[0], self.address), answer[1])
+
+    @property
+    def address(self) -> str:
+        """Of the state of a run that is not finished."""
+        return f"s3://{self._bucket}/{ACTIVE_RUN}"
 
     def begin(self, state: RunState) -> Held:
         """Raises `NotOursError` when another run began in between."""
@@ -172,7 +177,7 @@ class RunStore:
         self._unsure.clear()
         if found is None or found.state not in unsure:
             raise NotOursError(
-                f"s3://{self._bucket}/{ACTIVE_RUN}: another run of this experiment is under way; wait for it (./trnspec status "
+                f"{self.address}: another run of this experiment is under way; wait for it (./trnspec status "
                 "shows it), this one stops here"
             )
         return found if found.state == state else self._change(state, IfMatch=found.etag)

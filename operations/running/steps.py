@@ -14,14 +14,11 @@ from experiment import Arm, Experiment
 from experiment.cost import budget_text, run_price
 from experiment.placement import nodes_needed, rounds
 from operations.cloud import nodegroup
-from operations.cloud.aws import AwsError
 from operations.cloud.clock import moment, stamp
 from operations.running import measuring, preparing
-from operations.running.context import POLL_S, Context, UnprovenError
+from operations.running.context import Context, UnprovenError
 from operations.running.state import NotOursError
-
-_BUSY_S = 600
-_TRIES = 4
+from operations.running.waiting import no_nodes
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,10 @@ class Step:
     act: Callable[[Context], None]
     needs: tuple[str, ...] = ()
     """Steps whose effect can vanish (nodes, replicas): a run that resumes here makes sure of it again."""
+
+
+LAST = ("off", "report")
+"""What every run ends with, also one that a later one goes on with."""
 
 
 def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
@@ -83,7 +84,7 @@ def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
     _if_possible(context, lambda: measuring.set_replicas(context))  # the nodes under them go in any case
     try:
-        name = _no_nodes(context)
+        name = no_nodes(context)
     except (
         nodegroup.InUseError
     ) as error:  # the nodes of this run are gone; another experiment started its own
@@ -94,34 +95,6 @@ def stop_paying(context: Context) -> None:
     nodegroup.forget_schedule(context.experiment, context.aws)
     _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))
     context.say(f"    {name}: 0 nodes; nothing of this run is billed by the hour now")
-
-
-def _no_nodes(context: Context) -> str:
-    """Ask EKS for 0 nodes until it accepts; returns the group's name.
-
-    A group that is being changed takes no other change for a minute or two, so a run that fails while its nodes start waits
-    for that. Any other refusal is tried again a few times: a node bills $36 an hour.
-    """
-    experiment, aws = context.experiment, context.aws
-    begun, tries = context.clock.ticking(), 0
-    while True:
-        try:
-            try:
-                group = nodegroup.read(experiment, aws)
-            except AwsError:
-                group = nodegroup.assumed(experiment)
-            nodegroup.refuse_taking(experiment, aws, group)
-            if group.desired or group.status != "ACTIVE":
-                nodegroup.set_size(experiment, aws, nodes=0, group=group)
-            return group.name
-        except nodegroup.InUseError:
-            raise
-        except Exception as error:
-            tries += not isinstance(error, nodegroup.BusyError)
-            if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:
-                raise
-            context.say(f"    {refusal_of(error)}; it is asked again in {POLL_S} seconds")
-            context.clock.sleep(POLL_S)
 
 
 def _if_possible(context: Context, act: Callable[[], None]) -> bool:
@@ -201,12 +174,21 @@ def _all_steps(context: Context) -> str:
     """Every step that is left; returns where the state of the finished run is."""
     everything = steps(context.experiment, profile=context.profile)
     for step in remaining(everything, context.state.done):
+        if step.name in context.left_out:
+            continue
         context.say(f"==> {everything.index(step) + 1}/{len(everything)} {step.title}")
         context.save(step=step.name, problem="")
         step.act(context)
-        if step.name not in context.state.done:
+        if step.name not in context.state.done and not (context.left_out and step.name in LAST):
             context.save(done=(*context.state.done, step.name))
-    return finish(context)
+    return stay_open(context) if context.left_out else finish(context)
+
+
+def stay_open(context: Context) -> str:
+    """Where the state of a run is that another run goes on with, because not all of it fitted before its nodes ended."""
+    context.say(f"    not done, and left to a later run: {', '.join(context.left_out.values())}")
+    _let_go(context, problem="not all of it fitted")
+    return context.store.address
 
 
 def finish(context: Context) -> str:

@@ -37,8 +37,15 @@ def _client(service: str, region: str) -> Any:
 @contextmanager
 def eks_says(**answers: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """As long as it lasts, EKS answers these operations so, in the place of moto."""
-    events = shared_client("eks").meta.events
-    hooks = {f"before-call.eks.{operation}": _instead(answer) for operation, answer in answers.items()}
+    with says("eks", **answers):
+        yield
+
+
+@contextmanager
+def says(service: str, **answers: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """As long as it lasts, a service answers these operations so, in the place of moto."""
+    events = shared_client(service).meta.events
+    hooks = {f"before-call.{service}.{operation}": _instead(answer) for operation, answer in answers.items()}
     for event, hook in hooks.items():
         events.register(event, hook)
     yield

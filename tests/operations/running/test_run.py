@@ -155,7 +155,11 @@ DIED = "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, 
 @pytest.mark.parametrize(
     ("cause", "step", "says"),
     [
-        (lambda one: setattr(one.world, "no_capacity", True), "nodes", "no trn2.48xlarge .*capacity block"),
+        (
+            lambda one: setattr(one.world, "no_capacity", True),
+            "nodes",
+            "no trn2.48xlarge .*--wait 12h, .*trnspec capacity",
+        ),
         (lambda one: one.world.unplaced.update(CLAIMS), "arms-1", UNPLACED),
         (lambda one: one.world.dying.add("qwen-sd-vllm"), "benchmark-1", DIED),
         (lambda one: one.world.on_tick.append(lambda: _expire(one)), "nodes", "off at .*15:01.*more --hours"),

@@ -1,0 +1,217 @@
+"""`run --wait`: nodes that are not there at first, the pauses in between, and a capacity block from its start to its end, in
+simulated time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.findings import Refusal
+from experiment import load
+from operations.cloud.aws import Aws
+from operations.cloud.clock import moment, stamp
+from operations.running import launch, waiting
+from operations.running.launch import _ahead, _plan, _plan_text, _refuse_cut
+from operations.running.state import NotOursError, claimed, unfinished
+from operations.running.steps import carry_out, steps
+from tests.operations.clients import says
+from tests.operations.clock import START
+from tests.operations.driver import Driver, driver_of
+from tests.operations.running.test_steps import three_windows
+
+BLOCK = "cr-0123456789abcdef0"
+
+
+def ec2_says(**reservation: Any) -> AbstractContextManager[None]:
+    """EC2 knows the block, which moto does not model."""
+    answer = {"CapacityReservations": [{"CapacityReservationId": BLOCK, **reservation}]}
+    return says("ec2", DescribeCapacityReservations=lambda: answer)
+
+
+def at_pauses(driver: Driver, act: Callable[[], None]) -> None:
+    """Something that happens whenever a minute or more is waited for."""
+    last = [driver.clock.now()]
+
+    def ticked() -> None:
+        now = driver.clock.now()
+        if now - last[0] >= timedelta(minutes=1):
+            act()
+        last[0] = now
+
+    driver.world.on_tick.append(ticked)
+
+
+def attempts(driver: Driver) -> list[str]:
+    return [line.strip() for line in driver.said if "attempt" in line]
+
+
+def test_nodes_come_at_the_fourth_attempt_and_nothing_bills_or_is_held_in_the_pauses(driver: Driver) -> None:
+    world, seen = driver.world, list[tuple[int, int, str, datetime]]()
+    world.no_capacity = True
+
+    def pause() -> None:
+        held = driver.store.current()
+        assert held is not None
+        seen.append((world.nodes, len(world.rentals()), held.state.owner, driver.clock.now()))
+        world.no_capacity = len(seen) < 3
+
+    at_pauses(driver, pause)
+    context = driver.context()
+    context.wait_h = 4.0
+    answer = carry_out(context, keep_nodes=False)
+    assert [one[:3] for one in seen[:3]] == [(0, 0, "")] * 3
+    lines = attempts(driver)
+    assert len(lines) == 4
+    assert re.fullmatch(
+        r"attempt 1: .*InsufficientInstanceCapacity.*; 0 nodes, the next attempt is at 2026-04-01T12:\d\d:\d\dZ",
+        lines[0],
+    )
+    asked = [moment(line.rpartition(" ")[2]) for line in lines[:3]]
+    tries = [START, *asked]
+    assert [round((b - a) / timedelta(minutes=1)) for a, b in zip(tries, asked, strict=False)] == [7, 7, 9]
+    assert lines[3] == "attempt 4: the nodes are there, 0.4 hours after the first was asked for"
+    assert (world.nodes, answer["node_hours"] < 0.3) == (0, True), "the attempts are not in the dollars"
+
+
+def test_after_the_time_of_wait_the_run_ends_with_what_ec2_said_and_no_node(driver: Driver) -> None:
+    driver.world.no_capacity = True
+    context = driver.context()
+    context.wait_h = 1.0
+    with pytest.raises(Refusal, match=r"InsufficientInstanceCapacity.*--wait 12h"):
+        carry_out(context, keep_nodes=False)
+    assert len(attempts(driver)) == 5
+    assert driver.clock.now() - START < timedelta(hours=1, minutes=6), (
+        "an attempt begins in time, and may end later"
+    )
+    assert (driver.world.nodes, driver.world.rentals()) == (0, [])
+    assert "stopped at nodes; no Trn2 node bills" in driver.said[-1]
+
+
+@pytest.mark.parametrize("second", [20, 330], ids=["while it asks", "in a pause"])
+def test_an_interruption_ends_the_waiting_with_no_node_and_the_run_can_be_gone_on_with(
+    second: int, driver: Driver
+) -> None:
+    world = driver.world
+    world.no_capacity = True
+
+    def interrupted() -> None:
+        if world.no_capacity and driver.clock.now() - START >= timedelta(seconds=second):
+            world.no_capacity = False
+            raise KeyboardInterrupt
+
+    context = driver.context()
+    context.wait_h = 4.0
+    world.on_tick[:] = [lambda: interrupted() if context.state.step == "nodes" else None]
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(context, keep_nodes=False)
+    assert (world.nodes, world.rentals()) == (0, [])
+    assert "interrupted at nodes; no Trn2 node bills; run it again to go on" in driver.said[-1]
+    held = driver.store.current()
+    assert held is not None
+    assert held.state.owner == ""
+    world.on_tick.clear()
+    assert driver.run()["id"] == context.state.id
+
+
+def test_who_goes_on_with_the_run_in_a_pause_keeps_it(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.world.no_capacity = True
+
+    def taken() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("operations.running.state.myself", lambda: "elsewhere:1")
+            held = unfinished(driver.world.experiment, driver.store, now=driver.clock.now(), take_over=False)
+            claimed(driver.world.experiment, driver.store, held, now=driver.clock.now())
+        driver.world.on_tick.clear()
+
+    at_pauses(driver, taken)
+    context = driver.context()
+    context.wait_h = 4.0
+    with pytest.raises(NotOursError, match="elsewhere:1 drives it"):
+        carry_out(context, keep_nodes=False)
+    assert driver.world.nodes == 0
+
+
+def test_the_daily_switch_off_that_would_cut_the_run_is_waited_for(driver: Driver) -> None:
+    driver.clock.time = START.replace(hour=21)
+    context = driver.context()
+    context.wait_h, context.needs_h = 4.0, 2.3
+    carry_out(context, keep_nodes=False)
+    said = (
+        "the daily switch-off at 2026-04-01T22:00:00Z would cut the run; 0 nodes until 2026-04-01T22:31:00Z"
+    )
+    assert said in " ".join(driver.said)
+
+
+@pytest.fixture
+def block(driver: Driver, variation: Callable[..., Path]) -> Driver:
+    """The reference in a block of eight hours that begins in three."""
+    bought = {"kind": "capacity-block", "reservation_id": BLOCK, "availability_zone": "us-east-2a"}
+    bought["ends_at"] = stamp(START + timedelta(hours=11))
+    driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=bought))))
+    return driver
+
+
+def test_a_block_from_its_purchase_to_its_switch_off(block: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bought at noon, begins at 15:00, ends at 23:00: weights before it begins, nodes from its first minutes, none afterwards."""
+    begins, world = START + timedelta(hours=3), block.world
+    monkeypatch.setattr(launch, "Clock", lambda: block.clock)
+    everything = steps(world.experiment)
+    with ec2_says(State="scheduled", StartDate=begins):
+        ahead = _ahead(world.experiment, block.aws, block.store, everything, take_over=False)
+        plan = _plan(world.experiment, ahead, None, 12.0)
+        text = _plan_text(plan)
+        assert "a new run in the capacity block from 2026-04-01T15:00:00Z" in text
+        assert "will not fit" not in text
+        without = _plan(world.experiment, ahead, None, 0.0)
+        with pytest.raises(Refusal, match=rf"{BLOCK}: begins at 2026-04-01T15:00:00Z; .*--wait"):
+            _refuse_cut(world.experiment, ahead, without)
+        context = block.context()
+        context.needs_h, context.wait_h = _refuse_cut(world.experiment, ahead, plan), 12.0
+        first = list[datetime]()
+        world.on_tick.append(lambda: first.append(block.clock.now()) if world.nodes and not first else None)
+        carry_out(context, keep_nodes=False)
+    assert f"capacity block {BLOCK} begins at 2026-04-01T15:00:00Z; 0 nodes until then" in " ".join(
+        block.said
+    )
+    assert timedelta() < first[0] - begins < timedelta(minutes=5)
+    assert (world.nodes, world.rentals()) == (0, [])
+    assert block.clock.now() < begins + timedelta(hours=7)
+
+
+def test_what_does_not_fit_into_a_block_is_said_before_and_left_to_a_later_run(
+    aws: Aws, variation: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A sweep of three rounds, in a block whose nodes end after the first."""
+    swept = driver_of(load(variation(three_windows)), aws, tmp_path)
+    world, everything = swept.world, steps(swept.world.experiment)
+    ahead = launch._Ahead(
+        now=START, left=[*everything], to_compile=4, off=START + timedelta(hours=4), block=START
+    )
+    plan = _plan(world.experiment, ahead, None, 12.0)
+    assert [*plan["left_out"]][:2] == ["arms-2", "benchmark-2"], plan
+    assert "will not fit before the block ends, and is left to a later run: raise " in _plan_text(plan)
+    assert _refuse_cut(world.experiment, ahead, plan) < 4
+    context = swept.context()
+    context.left_out = plan["left_out"]
+    first = carry_out(context, keep_nodes=False)
+    done = {name for name in context.state.results if name.isdecimal()}
+    assert (done, world.nodes, swept.reports[-1].name) == ({"1"}, 0, "round-1")
+    assert "not done, and left to a later run: raise " in " ".join(swept.said)
+    assert (swept.run()["id"], world.nodes, swept.store.current()) == (first["id"], 0, None)
+    assert swept.reports[-1] == swept.out, "all rounds together"
+
+
+def test_a_block_whose_payment_failed_is_said_before_anything_starts(block: Driver) -> None:
+    with (
+        ec2_says(State="payment-failed"),
+        pytest.raises(Refusal, match=rf"{BLOCK}: is payment-failed in us-east-2; buy another"),
+    ):
+        waiting.begins(block.world.experiment, block.aws)
