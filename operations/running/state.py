@@ -122,7 +122,7 @@ class RunStore:
 
     @property
     def address(self) -> str:
-        """Of the state of a run that is not finished."""
+        """Where the state of an unfinished run is."""
         return f"s3://{self._bucket}/{ACTIVE_RUN}"
 
     def begin(self, state: RunState) -> Held:
