@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from core.files import write_whole
+from core.differences import ABSENT, differences
+from core.files import json_of, write_whole
 from store import FILES, MARKER, bucket
 
 INPUTS = "artifact_inputs.json"
@@ -64,19 +65,6 @@ def push(
     target.put_text(MARKER, marker_of(key))
 
 
-def differences(one: Any, other: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Every leaf at which two configurations differ: dotted path to both values, `None` for an absent one."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {
-            inner: pair
-            for key in sorted(one.keys() | other.keys())
-            for inner, pair in differences(
-                one.get(key), other.get(key), f"{path}.{key}" if path else key
-            ).items()
-        }
-    return {} if one == other else {path: (one, other)}
-
-
 def comparison(
     address: str, theirs: Mapping[str, Any] | None, ours: Mapping[str, Any], declared: Collection[str]
 ) -> str:
@@ -89,14 +77,19 @@ def comparison(
     if theirs is not None:
         content["differences"] = [
             {
-                "path": path,
-                "baseline": pair[0],
-                "this": pair[1],
-                "declared": not set(path.split(".")).isdisjoint(declared),
+                "path": one.path,
+                "baseline": None if one.old is ABSENT else one.old,
+                "this": None if one.new is ABSENT else one.new,
+                "declared": not set(one.path.split(".")).isdisjoint(declared),
             }
-            for path, pair in differences(theirs, ours).items()
+            for one in differences(theirs, ours, read=_whole)
         ]
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def _whole(_path: str, value: Any) -> Any:
+    """A list is one value."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _comparison(folder: Path, baseline: bucket.BucketFolder | None, declared: Collection[str]) -> str | None:
@@ -137,8 +130,7 @@ class MountedFolder:
     """A folder of a file system, read like one in S3."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.address = str(folder)
+        self._folder, self.address = folder, str(folder)
 
     def text(self, name: str) -> str | None:
         """Content of a small file."""
@@ -150,11 +142,8 @@ class MountedFolder:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of every file."""
-        return {
-            path.relative_to(self._folder).as_posix(): path.stat().st_size
-            for path in self._folder.rglob("*")
-            if path.is_file()
-        }
+        files = (path for path in self._folder.rglob("*") if path.is_file())
+        return {path.relative_to(self._folder).as_posix(): path.stat().st_size for path in files}
 
     def download(self, name: str, target: Path) -> None:
         """Copy one file."""
@@ -166,7 +155,6 @@ class MountedFolder:
 
 
 ArtifactFolder = bucket.BucketFolder | MountedFolder
-"""A folder to read from."""
 
 
 def source(address: str, *, region: str | None) -> ArtifactFolder:
@@ -188,7 +176,7 @@ def check(folder: ArtifactFolder, *, key: str | None) -> list[bucket.StoredFile]
         raise bucket.Incomplete(
             f"{folder.address}: was written for {marker.strip() or 'nothing'}, not key {key}"
         )
-    listed = folder.text(FILES) if "files" not in _as_object(marker) else marker
+    listed = marker if _lists_files(marker) else folder.text(FILES)
     if listed is None:
         raise bucket.Incomplete(f"{folder.address}: has no {FILES}; write it again")
     files = bucket.from_json(listed, folder.address)
@@ -230,9 +218,10 @@ def _copy(folder: ArtifactFolder, file: bucket.StoredFile, target: Path) -> str:
     return f"{file.path}: {file.size / 1e6:,.1f} MB copied"
 
 
-def _as_object(text: str) -> dict[str, object]:
+def _lists_files(marker: str) -> bool:
+    """Whether it is a model's, which has the list in itself."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
+        content = json_of(marker)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and "files" in content

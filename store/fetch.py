@@ -131,14 +131,13 @@ class Folder:
 
 def wanted(files: list[bucket.StoredFile]) -> list[bucket.StoredFile]:
     """The files that a server reads, in the order of their names."""
-    safe = any(_matches(file.path, ("*.safetensors",)) for file in files)
-    patterns = SAFE if safe else SAFE + PICKLED
-    return sorted((file for file in files if _matches(file.path, patterns)), key=lambda file: file.path)
+    kept = sorted(file for file in files if not _matches(file.path, _ASIDE))
+    safe = any(_matches(file.path, ("*.safetensors",)) for file in kept)
+    return [file for file in kept if _matches(file.path, SAFE if safe else SAFE + PICKLED)]
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
-    aside = any(fnmatchcase(path, pattern) for pattern in _ASIDE)
-    return not aside and any(fnmatchcase(path, pattern) for pattern in patterns)
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
 REVISION = "REVISION"
@@ -185,14 +184,12 @@ def fetch(
 
 def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[str, Any]) -> None:
     """Hold the model's `config.json` against what the experiment declares."""
-    for file in commit.files:
-        if file.path == "config.json":
-            local = hub.download(commit, file, scratch)
-            break
-    else:
+    file = next((file for file in commit.files if file.path == "config.json"), None)
+    if file is None:
         raise bucket.StoreError(
             f"{commit.model}: has no config.json, so its shape cannot be compared; add it"
         )
+    local = hub.download(commit, file, scratch)
     try:
         written = dict(json.loads(local.read_bytes()))
     except (ValueError, TypeError, RecursionError):

@@ -12,9 +12,8 @@ from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import Objects, Remember, filled, make_namespace, renamed, without_warnings
-from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of, the
+from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of
 from tests.cdk8s_charts.variations import with_serving
-from tests.conftest import REFERENCE
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
@@ -65,10 +64,6 @@ def _holds_devices(pod: dict[str, Any]) -> bool:
     return "resourceClaims" in pod["spec"] or "aws.amazon.com/neuron" in str(pod["spec"])
 
 
-def _serves(pod: dict[str, Any]) -> bool:
-    return str(pod["metadata"]["name"]).startswith("deployment-")
-
-
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_pods_that_hold_devices_are_the_only_ones_that_restricted_refuses(
     control_plane: ControlPlane, erased: Remember, path: Path
@@ -93,32 +88,3 @@ def test_with_pod_security_restricted_every_pod_may_enter(
     erased(objects)
     pods = _prepared(control_plane.kubectl, objects, level="restricted", name="restricted")
     assert control_plane.kubectl.feed(pods, "create", "--dry-run=server") == []
-
-
-def test_raising_the_level_keeps_a_pod_that_runs_warns_of_it_and_refuses_the_next_like_it(
-    control_plane: ControlPlane, erased: Remember, reference: Experiment
-) -> None:
-    kubectl, where = control_plane.kubectl, "raised"
-    before, after = (
-        renamed(with_serving(reference, pod_security=level), where) for level in ("baseline", "restricted")
-    )
-    erased(before)
-    server = next(pod for pod in _prepared(kubectl, before, level="baseline", name=where) if _serves(pod))
-    assert without_warnings(kubectl.feed([server], "create")) == []
-    warned = kubectl.feed([the(after, "Namespace")], "apply")
-    assert without_warnings(warned) == []
-    assert "existing pods" in " ".join(warned)
-    assert [pod["metadata"]["name"] for pod in kubectl.items("pods", where)] == [server["metadata"]["name"]]
-    server["metadata"]["name"] = "its-successor"
-    assert _refused(kubectl, [server]) == {"its-successor"}
-    as_deployed_now = next(pod for pod in _pods(after) if _serves(pod))
-    as_deployed_now["metadata"]["name"] = "its-successor"
-    assert _refused(kubectl, [as_deployed_now]) == set()
-
-
-def test_baseline_keeps_a_pod_of_the_hosts_network_out(control_plane: ControlPlane, erased: Remember) -> None:
-    objects = filled(objects_of(REFERENCE))
-    erased([{"kind": "Namespace", "metadata": {"name": "intruder"}}])
-    (pod, *_) = _prepared(control_plane.kubectl, objects, level="baseline", name="intruder")
-    pod["spec"]["hostNetwork"] = True
-    assert _refused(control_plane.kubectl, [pod]) == {pod["metadata"]["name"]}

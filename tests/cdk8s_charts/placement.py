@@ -1,20 +1,16 @@
-"""Where the pods of a render stand: a small scheduler over modelled nodes. tests/apiserver asks the real one.
+"""Whether the pods of a render fit where the core puts them: their requests against what nodes offer.
 
 Figures with their source; `estimate` where none was found. Nothing here was measured on AWS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 
-from cdk8s_charts.pods import SCHEDULER
 from experiment import Experiment
-from experiment.catalogue.instances import Instance
-from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.cost import SYSTEM_NODES, SYSTEM_VOLUME_GIB
+from experiment.cost import SYSTEM_VOLUME_GIB
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
-from experiment.placement import batches, compilations_at_once
+from experiment.placement import compilations_at_once, nodes_needed, place
 from tests.cdk8s_charts.objects import NEURON_RESOURCE, Object, Pod, named, pods_of, quantity
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", NEURON_RESOURCE, "pods")
@@ -38,126 +34,71 @@ RESIDENTS: dict[str, tuple[float, int, str]] = {
 Amounts = dict[str, float]
 
 
-class Unplaceable(Exception):
-    """Why a pod waits."""
+def misplaced(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    """What does not fit: arms of a batch together where the core says, so many compilations as `run` releases, every other
+    pod alone; and devices that are held twice, or are not a connected group (aligned groups of 1, 4, 8 and 16: Neuron
+    documentation, DRA; scheduler extension)."""
+    servers, devices = named(objects, "Deployment"), experiment.instance.devices
+    together: dict[tuple[int, int], list[Pod]] = {}
+    held = set[tuple[int, int, int]]()
+    for where in place(experiment):
+        if where.arm not in servers:
+            continue
+        pod, node = Pod(servers[where.arm]), (where.batch, where.node)
+        if devices_of(pod, objects) != where.devices or where.devices not in (1, 4, 8, 16):
+            yield f"{pod}: asks for other devices than {where.devices}"
+        if where.first_device % where.devices or where.first_device + where.devices > devices:
+            yield f"{pod}: devices from {where.first_device} are not a group of the node"
+        taken = {(*node, where.first_device + number) for number in range(where.devices)}
+        if taken & held:
+            yield f"{pod}: shares a device"
+        held |= taken
+        together.setdefault(node, []).append(pod)
+    compiling = [pod for pod in pods_of(objects) if (pod.metadata.get("labels") or {}).get(STEP) == "compile"]
+    compiling.sort(key=lambda pod: requests(pod.spec)["ephemeral-storage"], reverse=True)
+    at_once = compilations_at_once(experiment) // nodes_needed(experiment)
+    for pods in (*together.values(), compiling[:at_once], *([pod] for pod in pods_of(objects))):
+        yield from _beyond(experiment, objects, pods)
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node before pods of this project come."""
-
-    name: str
-    labels: dict[str, str]
-    taints: tuple[tuple[str, str], ...]
-    """Key and effect."""
-    free: Amounts
-    instance: Instance | None = None
-    by_claims: bool = True
-
-    @property
-    def devices(self) -> int:
-        return self.instance.devices if self.instance else 0
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one pod stands."""
-
-    node: str
-    devices: tuple[str, ...]
-    asks: Amounts
-
-
-@dataclass
-class Cluster:
-    """Nodes, what pods refer to, and the pods on them."""
-
-    nodes: tuple[Node, ...]
-    objects: tuple[Object, ...]
-    placed: list[Place] = field(default_factory=list)
-    mounted: set[tuple[str, str, str]] = field(default_factory=set)
-    """Node, volume and service account of each Mountpoint pod."""
-
-    def schedule(self, pod: Pod, *, spread: bool = False) -> Place:
-        """Put one pod on the first node that takes it; with `spread`, emptier nodes come first. Raises `Unplaceable`."""
-        why = []
-        for node in sorted(self.nodes, key=lambda one: len(self._taken(one.name)) if spread else 0):
-            try:
-                place = self._fit(pod, node)
-            except Unplaceable as error:
-                why.append(f"{node.name}: {error}")
-                continue
-            self.placed.append(place)
-            return place
-        raise Unplaceable(f"{pod}: {'; '.join(why)}")
-
-    def _taken(self, node: str) -> set[str]:
-        return {device for place in self.placed if place.node == node for device in place.devices}
-
-    def _fit(self, pod: Pod, node: Node) -> Place:
-        if not (pod.spec.get("nodeSelector") or {}).items() <= node.labels.items():
-            raise Unplaceable(f"labels {node.labels}")
-        tolerated = {entry.get("key") for entry in pod.spec.get("tolerations") or ()}
-        if {key for key, _ in node.taints} - tolerated:
-            raise Unplaceable(f"taints {node.taints}")
-        asks = requests(pod.spec)
-        mounts = self._mounts(pod, node.name)
-        total = _sum([asks, *mounts.values()])
-        used = _sum(place.asks for place in self.placed if place.node == node.name)
-        for name in RESOURCES:
-            if total[name] + used[name] > node.free[name]:
-                raise Unplaceable(f"{name}: {total[name]:g} beside {used[name]:g} of {node.free[name]:g}")
-        place = Place(node.name, self._devices(pod, node), total)
-        self.mounted |= mounts.keys()
-        return place
-
-    def _mounts(self, pod: Pod, node: str) -> dict[tuple[str, str, str], Amounts]:
-        """Mountpoint pods that do not run yet: one a volume, node and identity, with the requests that the volume names
-        (mountpoint-s3-csi-driver, docs/MOUNTPOINT_POD_SHARING.md)."""
-        claims = named(self.objects, "PersistentVolumeClaim")
-        volumes = named(self.objects, "PersistentVolume")
-        found = {}
+def _beyond(experiment: Experiment, objects: list[Object], pods: list[Pod]) -> Iterator[str]:
+    """What these pods of one node ask for beyond what is left of it, their mounts of S3 included: one Mountpoint pod for a volume
+    and identity (mountpoint-s3-csi-driver, docs/MOUNTPOINT_POD_SHARING.md)."""
+    roles = {_role(pod) for pod in pods}
+    mounts: dict[tuple[str, str], Amounts] = {}
+    for pod in pods:
         for volume in pod.volumes.values():
-            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-            if claim is None:
-                continue
-            name = claims[claim]["spec"]["volumeName"]
-            given = volumes[name]["spec"]["csi"].get("volumeAttributes") or {}
-            prefix = "mountpointContainerResourcesRequests"
-            asks = _amounts(
-                {"cpu": given.get(f"{prefix}Cpu", 0), "memory": given.get(f"{prefix}Memory", 0)}, pods=1
-            )
-            found[node, name, pod.spec["serviceAccountName"]] = asks
-        return {key: asks for key, asks in found.items() if key not in self.mounted}
-
-    def _devices(self, pod: Pod, node: Node) -> tuple[str, ...]:
-        """A connected group of devices: groups of 1, 4, 8 and 16 are aligned (Neuron documentation, DRA; scheduler extension)."""
-        count = _devices_of(pod, self.objects)
-        if not count:
-            return ()
-        if count not in (1, 4, 8, 16):
-            raise Unplaceable(f"{count} devices are not a connected group")
-        if node.by_claims and node.instance and not node.instance.efa_attached:
-            raise Unplaceable("groups are published on instances with EFA only")
-        if not node.by_claims and 1 < count < node.devices and pod.spec.get("schedulerName") != SCHEDULER:
-            raise Unplaceable("without the scheduler extension the devices might not be connected")
-        name = "neuron-device-{}" if node.by_claims else "neuron{}"
-        for first in range(0, node.devices - count + 1, count):
-            group = tuple(name.format(number) for number in range(first, first + count))
-            if not self._taken(node.name) & set(group):
-                return group
-        raise Unplaceable(f"no group of {count} devices is free")
+            if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
+                given = named(objects, "PersistentVolume")[claim]["spec"]["csi"]["volumeAttributes"]
+                asked = {
+                    name.lower(): given[f"mountpointContainerResourcesRequests{name}"]
+                    for name in ("Cpu", "Memory")
+                }
+                mounts[claim, pod.spec["serviceAccountName"]] = _amounts(asked, pods=1)
+    asked = total([*(requests(pod.spec) for pod in pods), *mounts.values()])
+    for role in roles:
+        free = offered(experiment, role)
+        yield from (
+            f"{', '.join(map(str, pods))}: {name}: {asked[name]:g} of {free[name]:g}"
+            for name in RESOURCES
+            if asked[name] > free[name]
+        )
 
 
-def _devices_of(pod: Pod, objects: Iterable[Object]) -> int:
+def _role(pod: Pod) -> str:
+    """Of the nodes that it selects; the Trn2 nodes' taint keeps others away."""
+    role = "neuron" if pod.spec["nodeSelector"][NODE_ROLE_LABEL].endswith("neuron") else "system"
+    tolerated = {entry.get("key") for entry in pod.spec.get("tolerations") or ()}
+    assert (NEURON_TAINT_KEY in tolerated) == (role == "neuron"), pod
+    return role
+
+
+def devices_of(pod: Pod, objects: Iterable[Object]) -> int:
+    """Devices that a pod asks for, by a claim or as a resource."""
     templates = named(objects, "ResourceClaimTemplate")
-    count = 0
-    for claim in pod.spec.get("resourceClaims") or ():
-        if claim["resourceClaimTemplateName"] not in templates:
-            raise Unplaceable(f"claim template {claim['resourceClaimTemplateName']} is not rendered")
-        (request,) = templates[claim["resourceClaimTemplateName"]]["spec"]["spec"]["devices"]["requests"]
-        count += request["exactly"]["count"]
-    return count + int(requests(pod.spec)[NEURON_RESOURCE])
+    held = [claim["resourceClaimTemplateName"] for claim in pod.spec.get("resourceClaims") or ()]
+    asked = [templates[name]["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] for name in held]
+    return int(sum(asked) + requests(pod.spec)[NEURON_RESOURCE])
 
 
 def _amounts(resources: Mapping[str, object] | None, *, pods: int = 0) -> Amounts:
@@ -165,11 +106,10 @@ def _amounts(resources: Mapping[str, object] | None, *, pods: int = 0) -> Amount
     return {name: given.get(name, 0.0) for name in RESOURCES} | {"pods": float(pods)}
 
 
-def _sum(many: Iterable[Amounts]) -> Amounts:
-    total = _amounts(None)
-    for one in many:
-        total = {name: total[name] + one[name] for name in RESOURCES}
-    return total
+def total(many: Iterable[Amounts]) -> Amounts:
+    """The sum."""
+    listed = [_amounts(None), *many]
+    return {name: sum(one[name] for one in listed) for name in RESOURCES}
 
 
 def requests(spec: Object) -> Amounts:
@@ -184,10 +124,10 @@ def requests(spec: Object) -> Amounts:
 
     sidecars, peaks = _amounts(None), list[Amounts]()
     for container in spec.get("initContainers") or ():
-        peaks.append(_sum([sidecars, of(container)]))
+        peaks.append(total([sidecars, of(container)]))
         if container.get("restartPolicy") == "Always":
             sidecars = peaks[-1]
-    peaks.append(_sum([sidecars, *map(of, spec["containers"])]))
+    peaks.append(total([sidecars, *map(of, spec["containers"])]))
     return {name: max(peak[name] for peak in peaks) for name in RESOURCES} | {"pods": 1.0}
 
 
@@ -208,65 +148,16 @@ def allocatable(*, vcpus: int, memory_gib: int, max_pods: int, disk_gib: float) 
     }
 
 
-def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
-    """`neuron_nodes` Trn2 nodes and the system nodes."""
-    instance = experiment.instance
-    by_claims = experiment.baseline.serving.allocation == "dra"
-    large = allocatable(
-        vcpus=instance.vcpus,
-        memory_gib=instance.memory_gib,
-        max_pods=instance.max_pods,
-        disk_gib=instance.scratch_gib,
-    )
-    # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt); root volume of experiment/cost.py
-    small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_VOLUME_GIB)
-    free_of_system = _without_residents(small, "system")
-    free = _without_residents(large, "neuron") | {NEURON_RESOURCE: 0 if by_claims else instance.devices}
-    labels, taints = _labels(instance.name, "neuron"), ((NEURON_TAINT_KEY, "NoSchedule"),)
-    neuron = tuple(
-        Node(f"trn2-{number}", labels, taints, free, instance, by_claims) for number in range(neuron_nodes)
-    )
-    system = tuple(
-        Node(f"system-{number}", _labels(SYSTEM_INSTANCE_TYPE, "system"), (), free_of_system)
-        for number in range(SYSTEM_NODES)
-    )
-    return neuron + system
-
-
-def _labels(instance: str, role: str) -> dict[str, str]:
-    return {
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "node.kubernetes.io/instance-type": instance,
-        NODE_ROLE_LABEL: role,
-    }
-
-
-def _without_residents(offered: Amounts, role: str) -> Amounts:
+def offered(experiment: Experiment, role: str) -> Amounts:
+    """What a node of this role has left beside the platform's pods."""
+    node = experiment.instance
+    if role == "neuron":
+        given = allocatable(
+            vcpus=node.vcpus, memory_gib=node.memory_gib, max_pods=node.max_pods, disk_gib=node.scratch_gib
+        )
+        given |= {NEURON_RESOURCE: node.devices}
+    else:  # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt)
+        given = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_VOLUME_GIB)
     standing = [(cpu, mib) for cpu, mib, of in RESIDENTS.values() if of in ("", role)]
-    taken = _sum(_amounts({"cpu": cpu, "memory": mib * 2**20}, pods=1) for cpu, mib in standing)
-    return {name: offered[name] - taken[name] for name in RESOURCES}
-
-
-def stand(
-    experiment: Experiment, objects: Iterable[Object]
-) -> tuple[list[dict[str, Place]], dict[str, Place]]:
-    """Places of the arms, batch by batch, and of every other pod alone, which is how they are started; compilations
-    stand as many at once as `run` releases. Raises `Unplaceable`."""
-    known = tuple(objects)
-    of_experiment = nodes(experiment, neuron_nodes=experiment.cluster.max_nodes)
-    servers = named(known, "Deployment")
-    together = []
-    for batch in batches(experiment):
-        members = [Pod(servers[arm.name]) for arm in batch if not arm.batch_only]
-        for spread in (True, False):
-            cluster = Cluster(of_experiment, known)
-            places = {pod.name: cluster.schedule(pod, spread=spread) for pod in members}
-        together.append(places)
-    alone = {str(pod): Cluster(of_experiment, known).schedule(pod) for pod in pods_of(known)}
-    compiling = [pod for pod in pods_of(known) if (pod.metadata.get("labels") or {}).get(STEP) == "compile"]
-    compiling.sort(key=lambda pod: requests(pod.spec)["ephemeral-storage"], reverse=True)
-    cluster = Cluster(of_experiment, known)
-    for pod in compiling[: compilations_at_once(experiment)]:
-        cluster.schedule(pod)
-    return together, alone
+    taken = total(_amounts({"cpu": cpu, "memory": mib * 2**20}, pods=1) for cpu, mib in standing)
+    return {name: given[name] - taken[name] for name in RESOURCES}

@@ -1,8 +1,6 @@
-"""The model of the scheduler, held to what is known of the reference and of a sweep."""
+"""What nodes offer, held to what is known of the reference and of a sweep."""
 
 from __future__ import annotations
-
-import pytest
 
 from cdk8s_charts import pods as sizes
 from cdk8s_charts.workloads.proofs import runtimes
@@ -10,22 +8,21 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.cost import SYSTEM_VOLUME_GIB
 from experiment.placement import compilations_at_once, compile_share
 from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
-from tests.cdk8s_charts.placement import Cluster, Unplaceable, allocatable, nodes, stand
+from tests.cdk8s_charts.placement import allocatable, misplaced
 from tests.conftest import REFERENCE
 
 SWEEP = REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")
 
 
-def test_the_reference_arms_stand_on_the_halves_of_one_node() -> None:
-    (arms,), alone = stand(experiment_at(REFERENCE), objects_of(REFERENCE))
-    assert arms["qwen-vllm"].devices == tuple(f"neuron-device-{number}" for number in range(8))
-    assert arms["qwen-sd-vllm"].devices == tuple(f"neuron-device-{number}" for number in range(8, 16))
-    assert alone["CronJob/qwen-llmperf"].node.startswith("system-")
-    objects = objects_of(REFERENCE)
-    cluster = Cluster(nodes(experiment_at(REFERENCE), neuron_nodes=1), tuple(objects))
-    for name in ("qwen-vllm", "qwen-sd-vllm"):
-        cluster.schedule(Pod(the(objects, "Deployment", name)))
-    assert len(cluster.mounted) == 2, "pods of one account share the mounts of checkpoints and artifacts"
+def test_pods_that_ask_for_more_than_a_node_has_left_are_found() -> None:
+    experiment, objects = experiment_at(REFERENCE), objects_of(REFERENCE)
+    assert [*misplaced(experiment, objects)] == []
+    server = Pod(the(objects, "Deployment", "qwen-sd-vllm")).container("vllm")
+    server["resources"]["requests"]["memory"] = "1200Gi"  # alone it fits
+    (line,) = misplaced(experiment, objects)
+    assert line.startswith("Deployment/qwen-vllm, Deployment/qwen-sd-vllm: memory: ")
+    the(objects, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 4
+    assert len([line for line in misplaced(experiment, objects) if "other devices than 8" in line]) == 2
 
 
 def test_the_core_counts_on_no_more_than_a_node_offers() -> None:
@@ -59,8 +56,7 @@ def test_a_sweep_of_single_chips_compiles_four_at_once_with_a_quarter_of_the_nod
     for one in compilers:
         asked = one["resources"]["requests"]
         assert (asked["cpu"], asked["memory"]) == (f"{share.cpu}", f"{share.memory_gib}Gi")
-    stand(experiment, objects)
     for one in compilers:
         one["resources"]["requests"]["memory"] = "600Gi"  # each fits alone
-    with pytest.raises(Unplaceable):
-        stand(experiment, objects)
+    (line,) = misplaced(experiment, objects)
+    assert line.count("Job/compile-") == 4

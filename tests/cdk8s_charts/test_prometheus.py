@@ -75,12 +75,3 @@ def test_every_server_is_selected_by_its_port_and_gets_its_arm_as_a_label(
     sources = {one["targetLabel"]: one["sourceLabels"] for one in endpoint["relabelings"]}
     assert sources["arm"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_name"]
     assert sources["experiment"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_part_of"]
-
-
-def test_monitors_and_rules_have_the_labels_that_prometheus_selects_by(for_operator: list[Object]) -> None:
-    assert [item["kind"] for item in for_operator] == ["PodMonitor", "PodMonitor", "PrometheusRule"]
-    for item in for_operator:
-        assert item["apiVersion"] == "monitoring.coreos.com/v1"
-        assert item["metadata"]["namespace"] == "qwen3-32b"
-        assert item["metadata"]["labels"]["release"] == "kube-prometheus-stack"
-    assert for_operator[-1]["spec"]["groups"] == [{"name": "mine", "rules": []}]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import random
-import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,9 +15,8 @@ import pytest
 import yaml
 
 from experiment import Experiment, InvalidExperiment, load
-from experiment.placement import place
 from tests.cdk8s_charts.objects import Case, Object, experiment_at, objects_of, pod_spec, pods_of, the, words
-from tests.cdk8s_charts.placement import stand
+from tests.cdk8s_charts.placement import misplaced
 from tests.cdk8s_charts.statements import STATEMENTS, Statement
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
@@ -85,25 +83,11 @@ def _accepted(data: dict[str, Any]) -> Experiment | None:
 
 
 def every_pod_has_a_place(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
-    """Arms stand where the core says, batch by batch, and no pod waits while it holds its claim: one whose init container
-    waited for a Job of the same devices would wait for ever."""
+    """And no pod waits while it holds its claim: one whose init container waited for a Job of the same devices would wait for
+    ever."""
     if experiment.lab_only:
         return
-    together, _ = stand(experiment, objects)
-    found = [
-        (batch, arm, one.node, int(re.sub(r"\D", "", one.devices[0])), len(one.devices))
-        for batch, places in enumerate(together)
-        for arm, one in places.items()
-    ]
-    served = {arm.name for arm in experiment.served_arms}
-    said = [
-        (where.batch, where.arm, f"trn2-{where.node}", where.first_device, where.devices)
-        for where in place(experiment)
-        if where.arm in served
-    ]
-    # With several nodes the scheduler may as well spread them.
-    if len(found) != len(said) or (experiment.cluster.max_nodes == 1 and found != said):
-        yield f"{found} is not {said}"
+    yield from misplaced(experiment, objects)
     jobs = [f" {job.name}" for job in pods_of(objects) if job.kind == "Job"]
     for pod in pods_of(objects):
         told = " ".join(word for one in pod.spec.get("initContainers") or () for word in words(one))

@@ -13,8 +13,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from benchmark.metrics import PUBLISHED
 from experiment import Experiment, load
-from experiment.catalogue.prices import BLOCK_RATES
-from infra.monitoring.grafana import FIRST, dashboard_rows, grafana_dashboard
+from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
 from infra.monitoring.panels import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from tests.conftest import ROOT
 from tests.experiment.edits import Variation, put
@@ -131,27 +130,3 @@ def test_prometheus_reads_every_query_and_each_arm_is_divided_by_the_baseline_of
     assert f"{len(rules)} rules found" in promtool(
         "check", {"groups": [{"name": "x", "rules": rules}]}, tmp_path
     )
-
-
-@needs_promtool
-def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_not(
-    experiment: Experiment, tmp_path: Path
-) -> None:
-    (panel,) = [one for one in dashboard_rows(experiment)[FIRST] if one.title == HOURLY]
-    disks = {("xfs", "/"): (60, 100, 0), ("ext4", "/image"): (0, 100, 1), ("fuse", "/weights"): (0, 100, 0)}
-    series = {
-        f'node_filesystem_{name}{{fstype="{kind}",mountpoint="{place}"}}': value
-        for (kind, place), values in disks.items()
-        for name, value in zip(("avail_bytes", "size_bytes", "readonly"), values, strict=True)
-    }
-    series['kube_node_spec_taint{node="a",key="aws.amazon.com/neuron"}'] = 1
-    series['kube_node_spec_taint{node="b",key="dedicated"}'] = 1
-    price = BLOCK_RATES["trn2.48xlarge"].usd_per_hour
-    asked = {IN_PROMETHEUS["node_filesystem_utilization"]: 40, panel.lines["Trn2 nodes"]: price}
-    tests = [
-        {"expr": expr, "eval_time": "2m", "exp_samples": [{"labels": "{}", "value": value}]}
-        for expr, value in asked.items()
-    ]
-    given = [{"series": name, "values": f"{value}x5"} for name, value in series.items()]
-    story = {"interval": "1m", "input_series": given, "promql_expr_test": tests}
-    promtool("test", {"rule_files": [], "tests": [story]}, tmp_path)
