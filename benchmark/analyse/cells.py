@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -158,9 +158,11 @@ class Cells:
         return MIXED in self.plan.loaded_with
 
     def footing(self, load: Load) -> Footing:
-        known = (records for (_, place), records in self.requests.items() if place.load == load)
-        starts = {record.start for records in known for record in records}
-        return Footing(held=self.held, starts=max(1, len(starts)))
+        starts = defaultdict[str, set[int]](set)
+        for (_, place), records in self.requests.items():
+            if place.load == load:
+                starts[place.class_].update(record.start for record in records)
+        return Footing(held=self.held, starts=max(1, min(map(len, starts.values()), default=1)))
 
     def source(self, record: RequestRecord) -> Source:
         """Where the chance in a request comes from. A block without its number is found by the time; a load that was not held, and
@@ -192,13 +194,15 @@ class Cells:
 def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
     """The cells of `raw`; `repeated`: of the first cell's repetition alone, which is in no figure.
 
-    A request of a held load counts where its block ended (`RawRun.counts`).
+    A request of a held load counts where its block ended (`RawRun.counts`). What a replaced node served is another start of the servers.
     """
+    raw = raw.by_nodes
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
     cells = Cells(raw.plan, {}, {}, made_up, held=raw.held or raw.plan.replayed)
-    last = {block.key: block for block in raw.blocks}
     for block in raw.blocks:
-        if (block.round == REPEATED) == repeated and (block.block is None or last[block.key] is block):
+        if (block.round == REPEATED) == repeated and (
+            block.block is None or raw.ended.get(block.key) is block
+        ):
             cells.blocks.setdefault((block.arm, Place(block.class_, block.load)), []).append(block)
     for record in raw.requests:
         if record.phase == "warmup" or (record.round == REPEATED) != repeated or not raw.counts(record):
@@ -210,9 +214,10 @@ def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
 
 
 def pairs_of(baseline: Records, treatment: Records) -> Pairs:
-    """Records of the two arms that belong together and were both answered."""
-    by_pair = {record.pair_id: record for record in treatment if record.error is None}
-    return [(r, by_pair[r.pair_id]) for r in baseline if r.error is None and r.pair_id in by_pair]
+    """Records of the two arms that belong together and were both answered, under the same start of the servers."""
+    by_pair = {(record.pair_id, record.start): record for record in treatment if record.error is None}
+    pairs = ((record, by_pair.get((record.pair_id, record.start))) for record in baseline)
+    return [(record, other) for record, other in pairs if record.error is None and other is not None]
 
 
 def token_source(records: Iterable[RequestRecord]) -> str | None:

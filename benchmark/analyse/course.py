@@ -30,8 +30,14 @@ _GAP_S = 60.0
 
 
 def course(raw: RawRun) -> dict[str, Any]:
-    """`trends` by arm, `restarts` and `gaps` in their order, and `drift`: the first cell against its repetition."""
-    happened = {"restarts": list(_restarts(raw)), "gaps": list(_gaps(raw))}
+    """`trends` by arm, `restarts`, `nodes` (replaced ones) and `gaps` in their order, and `drift`: the first cell against its
+    repetition, where both are of the same nodes."""
+    raw = raw.by_nodes
+    nodes = [
+        {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
+        for change in raw.node_changes
+    ]
+    happened = {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw))}
     return {"trends": [] if raw.plan.search else _trends(raw), **happened, "drift": drift(raw)}
 
 

@@ -34,6 +34,7 @@ from benchmark.analyse.stats import (
     mean,
     mean_of,
     percentile,
+    several_starts,
     spread,
     t_quantile,
 )
@@ -80,11 +81,11 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _of_one_start(known: Edge, curve: Sequence[Cell]) -> bool:
-    """Whether what a curve says is about the one start of the servers that was measured."""
-    starts = {source.start for cell in curve for source in cell.moves}
+    """Whether what a curve says is about one start of the servers at each load."""
+    several = any(several_starts(cell.moves) for cell in curve)
     values = {cell.load: cell.value or 0.0 for cell in curve}
     near = any(sign and starts_differ(values[load]) for load, sign in known.signs)
-    return len(starts) < 2 and (known.found == "crossing" or near)
+    return not several and (known.found == "crossing" or near)
 
 
 def _in_whole_starts(cells: Cells) -> Cells:
@@ -280,7 +281,7 @@ def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
     comes the first cell once more, in the order of the first, unless nothing was answered. A larger budget goes on after that, as
     long as there is one start: an earlier start does not come back.
     """
-    begun, done = _begun(raw), {block.key for block in raw.blocks}
+    begun, done = _begun(raw), raw.ended
     for before, (load, round_, start) in enumerate(begun):
         turns = measured_turns(raw.plan.cell(load), round_, start=start)
         if not all(block.key in done for turn in turns for block in turn):

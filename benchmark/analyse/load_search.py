@@ -124,7 +124,7 @@ class Curve:
         self.ends = (self.loads[0], self.loads[-1]) if self.loads else (0.0, 0.0)
         self._values = [cell.value or 0.0 for cell in self.cells]
         self._visits = [cell.visits for cell in self.cells]
-        self._starts = stats.several_starts(source for cell in self.cells for source in cell.moves)
+        self._starts = any(stats.several_starts(cell.moves) for cell in self.cells)
         self._covariances: dict[str, list[tuple[Any, float]]] = {}
 
     @cached_property

@@ -252,7 +252,9 @@ def beside_prompts(moves: Moves) -> Variance | None:
 
 
 def several_starts(moves: Iterable[Source]) -> bool:
-    return len({source.start for source in moves}) > 1
+    """Whether some class had several; each class may have another one, where a node was replaced between them."""
+    starts = {(source.class_, source.start) for source in moves}
+    return len(starts) > len({class_ for class_, _ in starts})
 
 
 def blocks_known(moves: Iterable[Source]) -> bool:

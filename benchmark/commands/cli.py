@@ -220,9 +220,9 @@ def overridden(
     given = {name: value for name, value in settings.items() if value is not None}
     names = [arm.name for arm in plan.arms]
     for name, by_arm in of_arms.items():
-        _known(DECLARED.get(name, ("--arm",))[0].split()[0], by_arm, names)
-    _known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
-    _known("--classes", classes or (), plan.classes)
+        known(DECLARED.get(name, ("--arm",))[0].split()[0], by_arm, names)
+    known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
+    known("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # the one kind of load replaces the other
         given["rate"] = []
     if "duration_s" in given:  # and a duration a number of rounds
@@ -244,7 +244,8 @@ def overridden(
     return from_dict(content)
 
 
-def _known(option: str, given: Collection[str], names: Collection[str]) -> None:
+def known(option: str, given: Collection[str], names: Collection[str]) -> None:
+    """PlanError for a name that the plan does not have."""
     for name in given:
         if name not in names:
             raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")

@@ -157,6 +157,14 @@ _READ = {
 )
 @cli.option("--json", "Print the summary as JSON instead of text.")
 @cli.options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="PlannedArm")
+@cli.option(
+    "--node NAME=NODE",
+    "Which node serves an arm: once another one does, a cell that was cut is measured again, and nothing is pooled over the change.",
+    cli.pair,
+    name="nodes",
+    section=_ARMS,
+    multiple=True,
+)
 @cli.options(_ARMS, _OF_ARMS, {})
 @click.option("--experiment", hidden=True)  # as --name was called before
 @cli.declared(_ARMS)
@@ -182,6 +190,8 @@ def command(**given: Any) -> int:
         asked = _plan(given)
         if asked.objective:
             _say_what_it_needs(asked, progress)
+        nodes = dict(given["nodes"])
+        cli.known("--node", nodes, asked.prices)
         plan = await before_load(asked, **about, sense_check=not given["no_sense_check"])
         searching: dict[str, Any] = {}
         if plan.search:
@@ -189,7 +199,7 @@ def command(**given: Any) -> int:
 
             searching = {"choose": next_cell, "standing": standing}
         limits = {"max_error_rate": given["max_error_rate"], "after_warmup": _look_at_steps}
-        await run(plan, **about, **limits, **searching)
+        await run(plan, **about, **limits, **searching, nodes=nodes)
         raw.append(journal.read(out))
         if given["closer_look"]:
             raw.append(await look_closer(raw.pop(), **about, limit_s=given["closer_look"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,10 +22,12 @@ from typing import Any
 from benchmark.errors import ResultsError, StorageError
 from benchmark.measure import divergence, sense
 from benchmark.measure.records import (
+    LAST_MOMENT,
     REPEATED,
     BlockKey,
     BlockRecord,
     Checker,
+    NodeChange,
     Record,
     RequestRecord,
     RunRecord,
@@ -40,6 +43,8 @@ from core.json_text import json_text
 FILE_NAME = "requests.jsonl"
 _WALL_S = 0.5
 """The most that the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
+_LOST = ("connect_refused", "connect_failed", "no_done", "reset", "timeout")
+"""Errors of requests to a server whose node is gone."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,80 @@ class RawRun:
     @cached_property
     def _spans(self) -> dict[BlockKey, tuple[float, float]]:
         """When each block of a held load was carried out, the last time where that was tried again."""
-        last = {block.key: block for block in self.blocks if block.block is not None}
         return {
             key: (block.started_unix_s - _WALL_S, block.started_unix_s + block.duration_s + _WALL_S)
-            for key, block in last.items()
+            for key, block in self.ended.items()
+            if block.block is not None
         }
+
+    @cached_property
+    def node_changes(self) -> tuple[NodeChange, ...]:
+        """Replaced nodes, in their order. A sitting that was not told its nodes is taken to have those of the one before."""
+        known, changes = dict[str, str](), list[NodeChange]()
+        for sitting in self.sittings:
+            for arm, node in (sitting.nodes or {}).items():
+                # Of a later round of arms: a new arm on a node that the earlier arms had is no change.
+                before = known.get(arm) or (
+                    node if node in known.values() else next(iter(known.values()), node)
+                )
+                if before != node:
+                    at_unix_s = sitting.started_unix_s
+                    changes.append(NodeChange(sitting.sitting, at_unix_s, arm, before, node))
+            known |= sitting.nodes or {}
+        return tuple(changes)
+
+    @cached_property
+    def _replaced_unix_s(self) -> list[float]:
+        """When other nodes began to serve."""
+        return sorted({change.at_unix_s - _WALL_S for change in self.node_changes})
+
+    def nodes_of(self, record: RequestRecord | BlockRecord | RunRecord) -> int:
+        """How often nodes were replaced before a record: those with the same number were served by the same nodes."""
+        return bisect_right(self._replaced_unix_s, record.started_unix_s)
+
+    @cached_property
+    def ended(self) -> dict[BlockKey, BlockRecord]:
+        """The blocks that ended, the last time where one was tried again. One whose last requests failed because the node went
+        away was cut: its end says nothing."""
+        return {
+            block.key: block for block in self.blocks if (self.nodes_of(block), block.key) not in self._cut
+        }
+
+    @cached_property
+    def _cut(self) -> set[tuple[int, BlockKey]]:
+        """Blocks with a failure after which their arm answered nothing until its node was replaced."""
+        cut, answered = set[tuple[int, BlockKey]](), set[tuple[int, str]]()
+        for record in reversed(self.requests) if self.node_changes else ():
+            nodes = self.nodes_of(record)
+            if nodes == len(self._replaced_unix_s) or (nodes, record.arm) in answered:
+                continue
+            if record.error not in _LOST:
+                answered.add((nodes, record.arm))
+                continue
+            for queue in (record.class_, MIXED):
+                cut.add((nodes, (record.arm, queue, record.load, record.round, record.block)))
+        return cut
+
+    def on(self, nodes: Mapping[str, str] | None) -> RawRun:
+        """As it is for a sitting that begins now with these nodes."""
+        last = self.sittings[-1]
+        coming = replace(last, sitting=last.sitting + 1, started_unix_s=LAST_MOMENT, nodes=nodes)
+        return replace(self, sittings=(*self.sittings, coming))
+
+    @cached_property
+    def by_nodes(self) -> RawRun:
+        """With a start of its own for all that the same nodes served under one start: a replaced node is another start of the servers,
+        so no figure pools over it."""
+        if not self.node_changes:
+            return self
+        numbers: dict[tuple[int, int], int] = {}
+
+        def numbered(record: RequestRecord | BlockRecord) -> int:
+            return numbers.setdefault((record.start, self.nodes_of(record)), len(numbers) + 1)
+
+        requests = tuple(replace(record, start=numbered(record)) for record in self.requests)
+        blocks = tuple(replace(block, start=numbered(block)) for block in self.blocks)
+        return replace(self, requests=requests, blocks=blocks)
 
     def counts(self, record: RequestRecord) -> bool:
         """Whether the block ended that a request belongs to. A set that was cut short was sent again as a whole, with the same number,
@@ -307,7 +381,7 @@ def extent(raw: RawRun) -> tuple[int, bool]:
     plan = raw.plan
     measured = [record.round for record in raw.asked]
     if raw.held:
-        wanted, done = list(_wanted(raw)), {block.key for block in raw.blocks}
+        wanted, done = list(_wanted(raw)), raw.ended
         planned = sum(block.supply.counted for block in wanted if block.supply)
         whole = all(block.key in done for block in wanted)
         ended = not plan.search or REPEATED in measured or raw.unanswered

@@ -126,6 +126,21 @@ class RunRecord:
     """Classes by arm for which an emulated endpoint knows no acceptance and makes it up."""
     held: Annotated[bool, Field(strict=True)] = False
     """Whether its loads are held while they are measured; runs of older clients and replays are not."""
+    nodes: Mapping[str, Name] | None = None
+    """The node that serves each arm, where the run was told."""
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """Between two sittings the server of an arm moved to another node."""
+
+    sitting: int
+    """The first one on the new node."""
+    at_unix_s: float
+    """When that began."""
+    arm: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

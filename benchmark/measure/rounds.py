@@ -1,7 +1,8 @@
 """A whole run: check the arms, warm them up, work through the rounds, write down every request.
 
 Started again on the same folder, it goes on where it stopped: a set of blocks that all arms have ended is not asked again, one
-that was cut short is measured again as a whole, with other nonces. A replay goes on from request to request.
+that was cut short is measured again as a whole, with other nonces. Once a node was replaced, so is a cell of which some sets were measured
+on the node before: each cell is of one node. A replay goes on from request to request.
 It stops in good order at a signal: SIGINT from a keyboard, SIGTERM from a pod's end.
 """
 
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ class Earlier:
     """The first answer to each pair of a conversation."""
     left_out: str = ""
     """Which lines of the journal cannot be used: their requests are made again."""
+    nodes: int = 0
+    """How often nodes were replaced before the sitting that begins."""
+    nodes_of: Mapping[int, int] = field(default_factory=dict)
+    """The same of the earlier sittings, by number."""
 
     def turns(self, start: int, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[Turn]:
         """What is left of one start of the servers: of the plan's number of rounds, or of as many as begin before its part of the
@@ -89,15 +94,22 @@ class Earlier:
         if not plan.held:
             yield from filter(None, map(self._left_of, turns))
             return
-        of_set: list[Turn] = []
-        for turn in turns:
-            of_set.append(turn)
-            if sum(map(len, of_set)) == len(plan.arms):
-                # Only where all arms have ended their block in one sitting they were asked the same.
-                ended = [self.blocks.get(block.key) for turn in of_set for block in turn]
-                if None in ended or len({block.sitting for block in ended if block}) > 1:
-                    yield from of_set
-                of_set = []
+        for _, of_cell in groupby(turns, key=lambda turn: (turn[0].class_, turn[0].load)):
+            cell = list(of_cell)
+            each = len(plan.arms) // len(cell[0])
+            sets = [cell[first : first + each] for first in range(0, len(cell), each)]
+            ended = [self._ended_on(one) for one in sets]
+            whole = None not in ended and len(set(ended)) == 1
+            for one, nodes in zip(sets, ended, strict=True):
+                if not whole and nodes != self.nodes:
+                    yield from one
+
+    def _ended_on(self, set_: list[Turn]) -> int | None:
+        """On which nodes all arms have ended their block of a set, in one sitting, so that they were asked the same; None where they
+        have not."""
+        ended = [self.blocks.get(block.key) for turn in set_ for block in turn]
+        sittings = {block.sitting for block in ended if block}
+        return None if None in ended or len(sittings) > 1 else self.nodes_of.get(sittings.pop(), 0)
 
     def _left_of(self, turn: Turn) -> Turn:
         """A turn of a replay without what is recorded; nothing where all of it is."""
@@ -108,11 +120,12 @@ class Earlier:
         return tuple(block for block in left if block.pairs)
 
 
-def earlier(plan: Plan, out: Path) -> Earlier:
-    """What `out` holds. Raises ResultsError where it belongs to another plan."""
+def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Earlier:
+    """What `out` holds, for a sitting with these nodes. Raises ResultsError where it belongs to another plan."""
     if not journal.exists(out):
         return Earlier(plan)
     raw = journal.read(out)
+    now = raw.on(nodes)
     first = raw.sittings[0]
     if first.plan.sha256() != plan.sha256():  # not its own hash: an earlier version's held the prices too
         raise ResultsError(
@@ -132,11 +145,13 @@ def earlier(plan: Plan, out: Path) -> Earlier:
         plan,
         raw.sittings,
         done={(record.pair_id, record.arm) for record in raw.asked},
-        blocks={block.key: block for block in raw.blocks},
+        blocks=now.ended,
         begun=begun,
         met=max((record.start for record in raw.requests), default=0),
         said=raw.said,
         left_out=raw.left_out,
+        nodes=now.nodes_of(now.sittings[-1]),
+        nodes_of={sitting.sitting: now.nodes_of(sitting) for sitting in raw.sittings},
     )
 
 
@@ -150,8 +165,9 @@ async def run(
     after_warmup: Callable[[Loader], None] = lambda loader: None,
     choose: Choose = lambda raw: None,
     standing: Callable[[RawRun], str] = lambda raw: "",
+    nodes: Mapping[str, str] | None = None,
 ) -> None:
-    """Carry out what `out` does not hold yet of `plan`.
+    """Carry out what `out` does not hold yet of `plan`; `nodes`: which node serves each arm.
 
     Raises ResultsError (another plan's folder), EndpointError, StorageError, and ErrorRateExceeded once more
     than `max_error_rate` of an arm's measured requests of this sitting failed. Requests in flight when the
@@ -161,11 +177,12 @@ async def run(
         # Before there is a folder: a wrong address leaves nothing behind.
         served = None if journal.exists(out) else await endpoints(http, plan)
         with Journal(out) as book:
-            before = earlier(plan, out)  # with the lock: another run may have ended a moment ago
+            before = earlier(plan, out, nodes)  # with the lock: another run may have ended a moment ago
             if before.left_out:
                 progress.warn(f"{before.left_out}; these requests are made again")
             if plan.search:
-                ended = bool(before.sittings) and choose(journal.read(out).with_plan(plan)) is None
+                known = journal.read(out).on(nodes).with_plan(plan) if before.sittings else None
+                ended = known is not None and choose(known) is None
             else:
                 ended = next(chain.from_iterable(map(before.turns, _starts(plan))), None) is None
             if ended:
@@ -174,8 +191,13 @@ async def run(
                     now = round(time.time(), 3)
                     book.append(replace(last, sitting=last.sitting + 1, started_unix_s=now, plan=plan))
                 return
-            opening = _opening(before, served or await endpoints(http, plan), timeout_s)
+            opening = _opening(before, served or await endpoints(http, plan), timeout_s, nodes)
             book.append(opening)
+            for change in journal.read(out).node_changes if nodes else ():
+                if change.sitting == opening.sitting:
+                    progress.tell(
+                        f"{change.arm}: node {change.after} instead of {change.before}; a cell that was cut is measured again"
+                    )
             standings = {arm.name: Standing() for arm in plan.arms}
             loader = Loader(plan, opening.run, http, book, progress, standings, before.said)
             sitting = _Sitting(loader, before, opening.sitting, max_error_rate, after_warmup)
@@ -335,7 +357,9 @@ async def new_starts(loader: Loader, start: int) -> None:
     loader.progress.tell(f"start {start} of {plan.starts}: all servers were started again")
 
 
-def _opening(before: Earlier, served: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:
+def _opening(
+    before: Earlier, served: Mapping[str, Endpoint], timeout_s: float, nodes: Mapping[str, str] | None
+) -> RunRecord:
     """The record that opens this sitting; `measured` only if no arm says of itself that its timings come from a model.
 
     Raises ResultsError where new requests would mix with others of another kind.
@@ -361,6 +385,7 @@ def _opening(before: Earlier, served: Mapping[str, Endpoint], timeout_s: float) 
         client=__version__,
         python=platform.python_version(),
         held=plan.held,
+        nodes=nodes or None,
     )
 
 
