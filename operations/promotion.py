@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import io
 import math
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 from jinja2 import Template
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedSeq
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from cdk8s_charts.manifests import stale, texts, write
 from core.console import print_json, progress, warn
@@ -32,6 +22,7 @@ from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
+from operations.editing import beside, edited
 from operations.options import ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.state import RunStore
 
@@ -41,8 +32,6 @@ if TYPE_CHECKING:
     from operations.cloud.aws import Aws
 
 _TEXT = Path(__file__).with_name("promotion.txt.jinja")
-_SECTION = re.compile(r"^serve[ \t]*:.*\n(?:(?:[ \t].*)?\n)*", re.MULTILINE)
-"""Up to the next line that begins with anything but white space."""
 
 
 @on_aws
@@ -98,8 +87,8 @@ def command(
     experiment_of(path, verb="promote")
     asked["client_cidrs"] = [*asked["client_cidrs"]] or None
     before = path.read_text(encoding="utf-8")
-    after = with_serve(before, {"arm": arm, **{k: v for k, v in asked.items() if v is not None}})
-    with _beside(path.resolve(), after) as draft:
+    after = edited(before, "serve", {"arm": arm, **{k: v for k, v in asked.items() if v is not None}})
+    with beside(path.resolve(), after) as draft:
         try:
             experiment = load(draft)
         except InvalidExperiment as error:
@@ -145,71 +134,6 @@ def command(
         plan["scaled"] = raise_winner(experiment, service, aws)
     print_json(plan) if as_json else print(_text(experiment, service, plan))
     return 0
-
-
-@contextmanager
-def _beside(path: Path, text: str) -> Iterator[Path]:
-    """A file with this text in the same folder, next to which prompts may be, with the same permissions."""
-    draft = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent, delete=False, encoding="utf-8"
-        ) as file:
-            draft = Path(file.name)
-            file.write(text)
-        shutil.copymode(path, draft)
-    except OSError as error:
-        if draft:
-            draft.unlink(missing_ok=True)
-        remedy = "make room or correct its permissions"
-        raise Misuse(f"{path.parent}: cannot be written ({error.strerror}); {remedy}") from None
-    try:
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def with_serve(text: str, changes: Mapping[str, Any]) -> str:
-    """The file with these values in its section `serve`: what is around the section stays as it is, and so do the comments in it.
-
-    Raises `Misuse` where the file is written in a way that this would spoil.
-    """
-    document = yaml.safe_load(text)
-    wanted = {**(document.get("serve") or {}), **changes}
-    if document.get("serve") == wanted:
-        return text
-    whole = text if text.endswith("\n") else f"{text}\n"
-    match = _SECTION.search(whole)
-    start, part = (match.start(), match[0].rstrip() + "\n") if match else (len(whole), "serve:\n")
-    editor = YAML()
-    editor.width, editor.preserve_quotes = 4096, True
-    editor.indent(mapping=2, sequence=4, offset=2)
-    edited = io.StringIO()
-    try:
-        read = editor.load(part)
-        read["serve"] = read["serve"] or {}
-        read["serve"].update({key: _written(value) for key, value in changes.items()})
-        editor.dump(read, edited)
-        gap = "" if match or not whole.strip() or whole.endswith("\n\n") else "\n"
-        after = whole[:start] + gap + edited.getvalue() + whole[start + len(part) :]
-        meant = yaml.safe_load(after)
-    except (YAMLError, yaml.YAMLError, AttributeError):
-        meant = None
-    if meant != {**document, "serve": wanted}:
-        raise Misuse(
-            "serve: is written in a way that cannot be edited safely; write it as a block of `key: value` lines, or by hand"
-        )
-    return after
-
-
-def _written(value: Any) -> Any:
-    """With quotes where YAML 1.1 would read a text as something else, and a list on one line."""
-    if isinstance(value, list):
-        line = CommentedSeq(map(_written, value))
-        line.fa.set_flow_style()
-        return line
-    text = isinstance(value, str) and yaml.safe_load(value) != value
-    return DoubleQuotedScalarString(value) if text else value
 
 
 def _diff(name: str, before: str, after: str) -> str:

@@ -17,7 +17,8 @@ from core.findings import Misuse
 from experiment import Experiment, load
 from experiment.model import Serve
 from operations import promotion as verb
-from operations.promotion import bill, billed, with_serve
+from operations.editing import edited
+from operations.promotion import bill, billed
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -49,22 +50,22 @@ SPOILT = ("name: x\n...\n", "{name: x, serve: {arm: a}}\n", "serve: &s {arm: a}\
 
 
 def test_the_section_is_edited_in_place_or_stands_at_the_end_and_nothing_else_changes() -> None:
-    edited = with_serve(TEXT, SECTION)
-    assert edited == TEXT.rstrip("\n") + "\n\nserve:\n  arm: qwen-sd-vllm\n  replicas: 2\n"
-    assert with_serve(edited, {"replicas": 2}) == edited
+    whole = edited(TEXT, "serve", SECTION)
+    assert whole == TEXT.rstrip("\n") + "\n\nserve:\n  arm: qwen-sd-vllm\n  replicas: 2\n"
+    assert edited(whole, "serve", {"replicas": 2}) == whole
     assert WRITTEN in MIDDLE
     after = "  arm: b   # was b\n  client_cidrs: [10.1.0.0/16]\n  replicas: 1\n"
     changed = {"arm": "b", "client_cidrs": ["10.1.0.0/16"], "replicas": 1}
-    assert with_serve(MIDDLE, changed) == MIDDLE.replace(WRITTEN, after)
+    assert edited(MIDDLE, "serve", changed) == MIDDLE.replace(WRITTEN, after)
     for before in BLOCKS:
-        read = yaml.safe_load(with_serve(before, SECTION))
+        read = yaml.safe_load(edited(before, "serve", SECTION))
         assert (read["serve"], read["name"]) == (SECTION, "x")
     for value in ("on", "1", "null", ARN, "a: b", "10.20.0.0/16"):  # a text stays a text
         section = {"arm": value, "client_cidrs": [value]}
-        assert yaml.safe_load(with_serve(TEXT, section))["serve"] == section
+        assert yaml.safe_load(edited(TEXT, "serve", section))["serve"] == section
     for before in SPOILT:
         with pytest.raises(Misuse, match=r"^serve: .* or by hand$"):
-            with_serve(before, SECTION)
+            edited(before, "serve", SECTION)
 
 
 def test_nodes_bill_whole(experiment: Experiment) -> None:

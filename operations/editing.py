@@ -1,0 +1,109 @@
+"""A section of an experiment file with other values; comments and everything around it stay as they are."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from core.findings import Misuse
+
+
+@contextmanager
+def beside(path: Path, text: str) -> Iterator[Path]:
+    """A file with this text in the same folder, next to which prompts may be, with the same permissions."""
+    draft = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent, delete=False, encoding="utf-8"
+        ) as file:
+            draft = Path(file.name)
+            file.write(text)
+        shutil.copymode(path, draft)
+    except OSError as error:
+        if draft:
+            draft.unlink(missing_ok=True)
+        remedy = "make room or correct its permissions"
+        raise Misuse(f"{path.parent}: cannot be written ({error.strerror}); {remedy}") from None
+    try:
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def edited(text: str, section: str, changes: Mapping[str, Any]) -> str:
+    """The file with these values in one of its sections: what is around the section stays as it is, and so do the comments in it. A
+    mapping among the values is changed in the same way; None removes a key.
+
+    Raises `Misuse` where the file is written in a way that this would spoil.
+    """
+    document = yaml.safe_load(text)
+    wanted = _changed(document.get(section) or {}, changes)
+    if document.get(section) == wanted:
+        return text
+    whole = text if text.endswith("\n") else f"{text}\n"
+    # Up to the next line that begins with anything but white space.
+    match = re.search(rf"^{section}[ \t]*:.*\n(?:(?:[ \t].*)?\n)*", whole, re.MULTILINE)
+    start, part = (match.start(), match[0].rstrip() + "\n") if match else (len(whole), f"{section}:\n")
+    editor = YAML()
+    editor.width, editor.preserve_quotes = 4096, True
+    editor.indent(mapping=2, sequence=4, offset=2)
+    written = io.StringIO()
+    try:
+        read = editor.load(part)
+        read[section] = CommentedMap() if read[section] is None else read[section]
+        _write(read[section], changes)
+        editor.dump(read, written)
+        gap = "" if match or not whole.strip() or whole.endswith("\n\n") else "\n"
+        after = whole[:start] + gap + written.getvalue() + whole[start + len(part) :]
+        meant = yaml.safe_load(after)
+    except (YAMLError, yaml.YAMLError, AttributeError):
+        meant = None
+    if meant != {**document, section: wanted}:
+        raise Misuse(
+            f"{section}: is written in a way that cannot be edited safely; write it as a block of `key: value` lines, or by hand"
+        )
+    return after
+
+
+def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    made = {**values, **{key: value for key, value in changes.items() if value is not None}}
+    for key, value in changes.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, Mapping):
+            made[key] = _changed(values.get(key) or {}, value)
+    return made
+
+
+def _write(values: Any, changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            values.pop(key, None)
+        elif isinstance(value, Mapping):
+            if values.get(key) is None:
+                values[key] = CommentedMap()
+            _write(values[key], value)
+        else:
+            values[key] = _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    """With quotes where YAML 1.1 would read a text as something else, and a list on one line."""
+    if isinstance(value, list):
+        line = CommentedSeq(map(_scalar, value))
+        line.fa.set_flow_style()
+        return line
+    text = isinstance(value, str) and yaml.safe_load(value) != value
+    return DoubleQuotedScalarString(value) if text else value
