@@ -255,7 +255,7 @@ def _loads(experiment: Experiment) -> str:
 
 def _cost(experiment: Experiment) -> Iterator[str]:
     items, run = cost.running(experiment), cost.run_price(experiment)
-    yield "  expected cost, quoted list prices (storage and traffic come on top)"
+    yield "  expected cost, quoted prices (storage and traffic come on top)"
     for item in items:
         yield f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
     yield (

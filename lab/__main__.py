@@ -90,7 +90,11 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
             "stacks": list(rehearsal.stacks),
             "resources": Counter(resource.outcome for resource in rehearsal.resources),
         },
-        "on_aws": {"trn2_hours": round(price.hours, 2), "usd": round(price.usd, 2)},
+        "on_aws": {
+            "trn2_hours": round(price.hours, 2),
+            "usd": round(price.usd, 2),
+            "ways": demonstration.ways,
+        },
         "results": shown(out),
         "report": f"{shown(out)}/report.html",
         "next": next_command(path),
@@ -105,7 +109,7 @@ def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, invento
     if inventory:
         yield from ("", *account_lines(demonstration.rehearsal))
     yield from ("", render(demonstration.summary), "")
-    on_aws = "{trn2_hours:.1f} Trn2 hours, ${usd:.0f} at list prices, compiling included (predicted)"
+    on_aws = "{trn2_hours:.1f} Trn2 hours, compiling included (predicted): {ways}"
     yield from folded([f"On AWS     {on_aws.format(**answer['on_aws'])}"])
     yield f"Report     {answer['report']}"
     yield f"Next       {answer['next']}"

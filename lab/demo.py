@@ -21,7 +21,7 @@ from cdk8s_charts.manifests import ManifestFile
 from core.files import write_whole
 from core.words import count
 from experiment import Experiment, Finding, InvalidExperiment, load
-from experiment.cost import RunPrice, run_price
+from experiment.cost import RunPrice, buying_text, run_price, ways_to_buy
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.command import Stages, shown
@@ -43,6 +43,8 @@ class Demonstration:
     summary: Mapping[str, Any]
     price: RunPrice
     """What the whole experiment would take on AWS, predicted."""
+    ways: str
+    """What that costs by each way of buying the nodes."""
 
 
 def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stages) -> Demonstration:
@@ -76,7 +78,9 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
                 _publish(experiment, out=out, endpoint=endpoint)
                 stage.done = "published the run to the local CloudWatch"
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return Demonstration(rehearsal=rehearsed, summary=summary, price=run_price(experiment))
+    price = run_price(experiment)
+    ways = buying_text(ways_to_buy(experiment, price.hours), home=experiment.cluster.region)
+    return Demonstration(rehearsal=rehearsed, summary=summary, price=price, ways=ways)
 
 
 def _render(path: Path, experiment: Experiment, manifests: Path, assembly: Path) -> tuple[ManifestFile, ...]:
