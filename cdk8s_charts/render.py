@@ -11,7 +11,6 @@ from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.plain_objects import kubernetes_object
 from cdk8s_charts.workloads import (
     artifact_jobs,
-    batch,
     benchmark_pod,
     namespace,
     proofs,
@@ -39,7 +38,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "20-storage": namespace.volumes_and_claims(experiment),
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
         "24-arguments": proofs.arguments_objects(experiment),
-        "35-batch": batch.batch_objects(experiment),
+        "35-batch": artifact_jobs.batch_objects(experiment),
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{naming.LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),

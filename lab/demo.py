@@ -26,10 +26,23 @@ from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.command import Stages, shown
 from lab.emulator.timings import emulated
-from lab.programs import LOG, Load, benchmark, ended, load_arms, replay_cut, requests_of, run_quietly
+from lab.programs import (
+    LOG,
+    Container,
+    Load,
+    benchmark,
+    containers,
+    ended,
+    load_arms,
+    mounted_plan,
+    rendered,
+    replay_cut,
+    requests_of,
+    run_quietly,
+    write_plan,
+)
 from lab.real.servers import LOOPBACK, Launch, running
 from lab.rehearse import in_one_line
-from lab.rendered import Container, containers, mounted_plan, rendered, write_plan
 
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal

@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts import pods
 from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
-from cdk8s_charts.workloads import batch
-from cdk8s_charts.workloads.artifact_jobs import suspended_job
+from cdk8s_charts.workloads.artifact_jobs import batch_command, batch_files, suspended_job
 from cdk8s_charts.workloads.benchmark_pod import JOB_UID, UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from cdk8s_charts.workloads.serving import API_KEY_VARIABLE, LOAD_BUDGET_S, api_key
@@ -134,8 +133,8 @@ def _batch(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     return {
         "name": arm.name,
         "dialect": arm.runtime.dialect,
-        "batch": batch.command(experiment, arm),
-        "files": batch.files(arm),
+        "batch": batch_command(experiment, arm),
+        "files": batch_files(arm),
     }
 
 

@@ -39,8 +39,7 @@ from lab.aws.stacks import (
     resources_of,
     stand_in_for_bootstrap,
 )
-from lab.programs import ROOT
-from lab.rendered import rendered
+from lab.programs import ROOT, rendered
 
 Object = Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")

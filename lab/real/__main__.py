@@ -26,12 +26,34 @@ from core.screen import folded
 from core.words import count
 from experiment import Arm, Experiment, load
 from lab.command import PATH, ROOT, Stages, experiment_argument, shown
-from lab.programs import LOG, Load, benchmark, ended, load_arms, replay_cut, requests_of
+from lab.programs import (
+    LOG,
+    Load,
+    benchmark,
+    containers,
+    ended,
+    load_arms,
+    mounted_plan,
+    rendered,
+    replay_cut,
+    requests_of,
+    write_plan,
+)
 from lab.real import installation
-from lab.real.claims import TINY, Results, Scope, Sweep, described, judge, labelled, save
-from lab.real.probe import Agreement, agreement, bodies
+from lab.real.claims import (
+    TINY,
+    Agreement,
+    Results,
+    Scope,
+    Sweep,
+    agreement,
+    bodies,
+    described,
+    judge,
+    labelled,
+    save,
+)
 from lab.real.servers import LocalEngine, check_models, mounted_folders, running
-from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 SHORT_REQUESTS = 8
 

@@ -23,9 +23,8 @@ from pathlib import Path
 from cdk8s_charts.vllm_command import weights_path
 from core.findings import Refusal
 from experiment import Experiment
-from lab.programs import ROOT, guarded
+from lab.programs import ROOT, Container, guarded
 from lab.real.installation import WITH_BYTECODE
-from lab.rendered import Container
 
 LOOPBACK = "127.0.0.1"
 CHECKPOINTS = ROOT / "lab" / "models" / "checkpoints"

@@ -13,7 +13,7 @@ import pytest
 
 from cdk8s_charts.parity import options
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
-from cdk8s_charts.workloads.batch import batch_argv
+from cdk8s_charts.workloads.artifact_jobs import batch_argv
 from experiment import Arm, compilation, load
 from experiment.catalogue.engine_keys import known_keys
 from experiment.catalogue.runtimes import RUNTIMES

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cdk8s_charts.render import render
 from experiment import load
+from lab.programs import containers, mounted_plan
 from lab.real.servers import LocalEngine, mounted_folders
-from lab.rendered import containers, mounted_plan
 from tests.conftest import ROOT
 
 

@@ -16,9 +16,8 @@ from benchmark.measure import journal
 from benchmark.plan import from_dict
 from core.findings import Refusal
 from lab import programs
-from lab.programs import LOG, load_arms, replay_cut, requests_of
+from lab.programs import LOG, Container, load_arms, replay_cut, requests_of
 from lab.real.servers import LOOPBACK, Launch, running
-from lab.rendered import Container
 from tests.benchmark.conftest import plan_content
 from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, SPECULATIVE
 from tests.lab.real.test_servers import ARM

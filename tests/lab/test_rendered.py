@@ -11,7 +11,7 @@ from cdk8s_charts.manifests import ManifestFile, read
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from core.findings import Refusal
 from experiment import Experiment, load
-from lab.rendered import containers, mounted_plan, rendered
+from lab.programs import containers, mounted_plan, rendered
 from tests.conftest import ROOT
 
 TINY = ROOT / "experiments" / "lab-tiny.yaml"

@@ -34,10 +34,9 @@ from benchmark.measure.progress import Progress
 from benchmark.measure.rounds import run
 from benchmark.plan import Plan, from_dict
 from experiment import load
-from lab.programs import ROOT
+from lab.programs import ROOT, Container, containers, mounted_plan, rendered
 from lab.real.installation import install, look
 from lab.real.servers import Launch, LocalEngine, mounted_folders, running
-from lab.rendered import Container, containers, mounted_plan, rendered
 
 RATES = {"seeded-1": 0.01, "seeded-10": 0.10}
 EXPERIMENT = ROOT / "experiments" / "lab-tiny.yaml"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.real.claims import TINY, Results, Sweep, judge
-from lab.real.probe import Agreement
+from lab.real.claims import TINY, Agreement, Results, Sweep, judge
 
 WINDOWS = (1, 3, 5, 7, 15)
 SWEEP = Sweep(baseline="tiny", arms={k: f"tiny-sd-k{k}" for k in WINDOWS})

@@ -22,10 +22,9 @@ from benchmark.measure import journal
 from benchmark.measure.journal import RawRun, extent
 from core.findings import Refusal
 from experiment import load
-from lab.programs import ROOT, load_arms
+from lab.programs import ROOT, containers, load_arms, mounted_plan, rendered, write_plan
 from lab.real.installation import install, look
 from lab.real.servers import Fleet, LocalEngine, mounted_folders, running
-from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 EXPERIMENT = ROOT / "experiments" / "lab-tiny.yaml"
 BASELINE = "tiny"

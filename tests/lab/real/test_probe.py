@@ -12,8 +12,8 @@ from benchmark.measure.endpoints import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
 from benchmark.plan import from_dict
 from core.findings import Refusal
-from lab.real import probe
-from lab.real.probe import Agreement, agreement, bodies
+from lab.real import claims
+from lab.real.claims import Agreement, agreement, bodies
 from tests.benchmark.conftest import plan_content
 
 K = 3
@@ -28,7 +28,7 @@ def agree(monkeypatch: pytest.MonkeyPatch) -> Agree:
     def asked(steps: tuple[int, ...], *, most: int = 9, merging: int = 0, miscounting: int = 0) -> Agreement:
         left = [merging]
 
-        def ask(_url: str, body: dict[str, Any]) -> probe.ProbedAnswer:
+        def ask(_url: str, body: dict[str, Any]) -> claims.ProbedAnswer:
             tokens, total = list[int](), 0
             for step in steps:
                 if total < body["max_tokens"]:
@@ -47,9 +47,9 @@ def agree(monkeypatch: pytest.MonkeyPatch) -> Agree:
             tally.take(json.dumps({"choices": [], "usage": {"completion_tokens": sent}}), 0.0)
             tally.take("[DONE]", 0.0)
             counted = dict(zip(OF_DRAFTS, map(float, (drafts, drafts * K, accepted)), strict=True))
-            return probe.ProbedAnswer(output=tally.output(), counted=counted)
+            return claims.ProbedAnswer(output=tally.output(), counted=counted)
 
-        monkeypatch.setattr(probe, "ask", ask)
+        monkeypatch.setattr(claims, "ask", ask)
         found = agreement("arm", "http://x/v1", [{"max_tokens": most}], per_step=K + 1)
         assert left == [0]
         return found

@@ -22,8 +22,8 @@ from cdk8s_charts.manifests import read
 from core.findings import Refusal
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
+from lab.programs import Container, containers
 from lab.real.servers import CHECKPOINTS, Fleet, LocalEngine, mounted_folders, running
-from lab.rendered import Container, containers
 from tests.conftest import ROOT
 
 PATIENCE_S = 300
