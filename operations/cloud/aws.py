@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import yaml
 from botocore import exceptions as faults
 
 from core.edge import shortened
@@ -20,59 +22,15 @@ from infra.synthesis import DEPLOYMENT
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
-_AGAIN = "wait a minute, then run this again"
-_REFUSALS = {
-    r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired": (
-        "the credentials have expired",
-        "log in again (`aws sso login`), then run this again",
-    ),
-    r"AuthFailure|IncompleteSignature|InvalidAccessKeyId|InvalidClientTokenId|InvalidSignatureException|"
-    r"SignatureDoesNotMatch|UnrecognizedClientException": (
-        "AWS does not know these credentials ({code})",
-        "check AWS_PROFILE, the keys behind it, and that the account has this region enabled",
-    ),
-    r"(Request)?Throttl(ed|ing)(Exception)?|BandwidthLimitExceeded|PriorRequestNotComplete|RequestLimitExceeded|"
-    r"SlowDown|TooManyRequestsException": ("AWS throttles the account, also after several tries", _AGAIN),
-    r"OptInRequired|InvalidRegion|IllegalLocationConstraintException|RegionDisabledException": (
-        "the account does not have this region",
-        "enable it, or change cluster.region of the experiment",
-    ),
-    r"InternalError|InternalFailure|ServerException|ServiceUnavailable(Exception)?": (
-        "AWS failed ({code})",
-        _AGAIN,
-    ),
-}
-"""What an error code of a service means, and what to do."""
-_FAULTS = (
-    (
-        (faults.NoCredentialsError, faults.PartialCredentialsError, faults.CredentialRetrievalError),
-        "no AWS credentials on this machine",
-        "run `aws sso login` or `aws configure`, or set AWS_PROFILE",
-    ),
-    (faults.ProfileNotFound, "{said}", "set AWS_PROFILE to one of ~/.aws/config"),
-    (
-        (faults.SSOError, faults.TokenRetrievalError, faults.LoginError),
-        "the login has expired ({said})",
-        "run `aws sso login` again",
-    ),
-    (
-        (faults.HTTPClientError, faults.ConnectionError),
-        "the endpoint cannot be reached ({said})",
-        "check cluster.region, network and proxy, then run this again",
-    ),
-    (Exception, "{said}", "fix what it names, then run this again"),
+_ERRORS = Path(__file__).with_name("aws_errors.yaml")
+_PATIENT, _HURRIED = (
+    {
+        "retries": {"mode": "standard", "total_max_attempts": tries},
+        "connect_timeout": way_s,
+        "read_timeout": s,
+    }
+    for tries, way_s, s in ((8, 10, 60), (2, 4, 8))
 )
-"""The same for what botocore raises without an answer."""
-_PATIENT: Any = {
-    "retries": {"mode": "standard", "total_max_attempts": 8},
-    "connect_timeout": 10,
-    "read_timeout": 60,
-}
-_HURRIED: Any = {
-    "retries": {"mode": "standard", "total_max_attempts": 2},
-    "connect_timeout": 4,
-    "read_timeout": 8,
-}
 
 
 class AwsError(Outside):
@@ -85,16 +43,15 @@ class AwsError(Outside):
 
 def translate(error: Exception, *, action: str, region: str) -> AwsError:
     """The line for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
-    where = f"{action} in {region}"
+    code = ""
     if isinstance(error, faults.ClientError):
         body = error.response.get("Error", {})
         code = str(body.get("Code", ""))
-        return AwsError(Finding(where, None, *_refused(code, _flat(body.get("Message", "")), action)), code)
-    if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
-        why = f"{region!r} is not a region of AWS"
-        return AwsError(Finding(action, None, why, "set cluster.region of the experiment"))
-    why, remedy = next((why, remedy) for kinds, why, remedy in _FAULTS if isinstance(error, kinds))
-    return AwsError(Finding(where, None, why.format(said=shortened(_flat(error), 120)), remedy))
+        why, remedy = _refused(code, _flat(body.get("Message", "")), action)
+    else:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        why, remedy = _meaning("faults", names, shortened(_flat(error), 120)) or (_flat(error), "")
+    return AwsError(Finding(f"{action} in {region}", None, why, remedy), code)
 
 
 def _refused(code: str, message: str, action: str) -> tuple[str, str]:
@@ -103,13 +60,18 @@ def _refused(code: str, message: str, action: str) -> tuple[str, str]:
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
         right = f"{named[1] if named else action}{resource}"
         return "not allowed", f"let the caller do {right}, or use another AWS_PROFILE"
-    known = "Throttling" if "ate exceeded" in message else code
-    for pattern, (why, remedy) in _REFUSALS.items():
-        if re.fullmatch(pattern, known):
-            return why.format(code=code), remedy
+    if known := _meaning("codes", {"Throttling" if "ate exceeded" in message else code}, code):
+        return known
     if message.startswith("<"):
         return f"a page answers with HTTP {code}, not AWS", "check AWS_ENDPOINT_URL, network and proxy"
     return f"{code}: {shortened(message, 300)}", ""
+
+
+def _meaning(kind: str, names: set[str], said: str) -> tuple[str, str] | None:
+    """Why, and what to do, of the first entry of `aws_errors.yaml` with one of these names."""
+    entries = yaml.safe_load(_ERRORS.read_text(encoding="utf-8"))[kind]
+    found = next((entry for entry in entries if not names.isdisjoint(entry["names"])), None)
+    return (found["why"].format(said=said), found["remedy"]) if found else None
 
 
 def _flat(text: object) -> str:
@@ -138,7 +100,7 @@ class Aws:
         self._expected, self._named_by = account, named_by
         self._make = make_client or self._boto_client
         self._clients: dict[str, Calls] = {}
-        self._limits = _PATIENT
+        self._limits: dict[str, Any] = _PATIENT
 
     def client(self, service: str) -> Calls:
         if self._expected and service != "sts":
@@ -249,13 +211,9 @@ class Calls:
         except Exception as error:  # botocore's parsers raise anything for an answer that is not from AWS
             raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
-    def _foreign(self, operation: str, why: str) -> AwsError:
+    def _foreign(self, operation: str, said: str) -> AwsError:
         """The error for an answer with status 200 that AWS did not give, or for a client that could not be made."""
-        said, check = (
-            shortened(_flat(why), 120),
-            "check AWS_ENDPOINT_URL, network and proxy, then run this again",
-        )
-        why = f"unexpected answer, not from AWS ({said})"
-        if operation == "CreateClient":
-            why, check = f"cannot be made ({said})", "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
-        return AwsError(Finding(f"{self._service}:{operation} in {self._region}", None, why, check))
+        why = "cannot be made" if operation == "CreateClient" else "unexpected answer, not from AWS"
+        where, said = f"{self._service}:{operation} in {self._region}", shortened(_flat(said), 120)
+        remedy = "check AWS_ENDPOINT_URL, AWS_PROFILE, network and proxy, then run this again"
+        return AwsError(Finding(where, None, f"{why} ({said})", remedy))

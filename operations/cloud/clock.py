@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import FrameType
 
 
 class Clock:
@@ -37,7 +36,7 @@ class TooLateError(BaseException):
 def within(seconds: float) -> Iterator[None]:
     """TooLateError once so much time has passed, whatever the main thread waits for."""
 
-    def late(_number: int, _frame: FrameType | None) -> None:
+    def late(*_: object) -> None:
         raise TooLateError
 
     before = signal.signal(signal.SIGALRM, late)

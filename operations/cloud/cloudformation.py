@@ -33,7 +33,20 @@ policies hang on that role, so that it cannot be deleted before them."""
 _EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 """States of a stack without a resource: its first deployment was rolled back, or never began. CloudFormation takes no change set for
 the first; `cdk deploy` deletes it by itself, and so does the pipeline (`operations/delivery.py`)."""
-_UNKNOWN = "stacks that no file describes were not looked for"
+_REMEDIES = {
+    "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then {deploy}",
+    "ROLLBACK_FAILED": "its first deployment failed and left something: fix what its events name, then {deploy}; a pipeline needs it "
+    "deleted before: aws cloudformation delete-stack --stack-name {name} --region {region}",
+    "CREATE_FAILED": "its first deployment failed: fix what its events name, then {deploy}",
+    "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
+    "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
+    "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
+    "--stack-name {name} --region {region}, then {deploy}",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
+    "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
+}
+"""By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
+back leaves what was there before, and says that the file and the account differ."""
 
 
 def deploy_command(name: str) -> str:
@@ -65,8 +78,8 @@ def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
 @cache
 def _file_of(name: str) -> str:
     """The file in `experiments/`, or a placeholder for a file elsewhere."""
-    found = next((path for path in sorted(FILES.glob("*.yaml")) if _name_in(path) == name), None)
-    return str(found.relative_to(ROOT)) if found else f"<the file of {name}>"
+    files = (path for path in sorted(FILES.glob("*.yaml")) if _name_in(path) == name)
+    return next((str(path.relative_to(ROOT)) for path in files), f"<the file of {name}>")
 
 
 def _name_in(path: Path) -> str:
@@ -88,6 +101,8 @@ class Stack:
     outputs: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
     """Whether it is protected from deletion."""
+    owner: str = ""
+    """The experiment that its tag names."""
 
     @property
     def by_gitops(self) -> bool:
@@ -111,30 +126,29 @@ def _stack(entry: dict[str, Any]) -> Stack:
         reason=" ".join(entry.get("StackStatusReason", "").split()),
         outputs={output["OutputKey"]: output.get("OutputValue", "") for output in entry.get("Outputs", ())},
         protected=entry.get("EnableTerminationProtection", False),
+        owner={tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}.get(TAG, ""),
     )
+
+
+def _all(aws: Aws) -> list[Stack]:
+    stacks = map(_stack, aws.client("cloudformation").every("describe_stacks", "Stacks"))
+    return [stack for stack in stacks if stack.status != "DELETE_COMPLETE"]
 
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
     order = {stack_name(experiment, part): place for place, part in enumerate(_ORDER)}
-    found = [
-        _stack(entry)
-        for entry in aws.client("cloudformation").every("describe_stacks", "Stacks")
-        if {"Key": TAG, "Value": experiment.name} in entry.get("Tags", ()) or entry["StackName"] in order
-    ]
-    found = [stack for stack in found if stack.status != "DELETE_COMPLETE"]
-    return tuple(sorted(found, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
+    own = [stack for stack in _all(aws) if stack.owner == experiment.name or stack.name in order]
+    return tuple(sorted(own, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
 
 
 def by_experiment(aws: Aws) -> dict[str, list[str]]:
     """The stacks of this project in a region, by the experiment that their tag names."""
-    found: dict[str, list[str]] = {}
-    for entry in aws.client("cloudformation").every("describe_stacks", "Stacks"):
-        name = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}.get(TAG, "")
-        ours = entry["StackName"] in {f"{name}-{part}" for part in _ORDER}
-        if ours and entry["StackStatus"] != "DELETE_COMPLETE":
-            found.setdefault(name, []).append(entry["StackName"])
-    return found
+    names: dict[str, list[str]] = {}
+    for stack in _all(aws):
+        if stack.name in {f"{stack.owner}-{part}" for part in _ORDER}:
+            names.setdefault(stack.owner, []).append(stack.name)
+    return names
 
 
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
@@ -164,8 +178,8 @@ def one(name: str, aws: Aws) -> Stack:
 def empty(experiment: Experiment, aws: Aws) -> list[Stack]:
     """The experiment's stacks that hold nothing, last deployed first. Asked by name, so that the caller needs rights for these
     names alone."""
-    found = [one(stack_name(experiment, part), aws) for part in reversed(_ORDER)]
-    return [stack for stack in found if stack.status in _EMPTY]
+    stacks = [one(stack_name(experiment, part), aws) for part in reversed(_ORDER)]
+    return [stack for stack in stacks if stack.status in _EMPTY]
 
 
 def lift_protection(stack: Stack, experiment: Experiment, aws: Aws) -> None:
@@ -192,24 +206,9 @@ def failures(name: str, aws: Aws) -> list[str]:
     ]
 
 
-_REMEDIES = {
-    "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then {deploy}",
-    "ROLLBACK_FAILED": "its first deployment failed and left something: fix what its events name, then {deploy}; a pipeline needs it "
-    "deleted before: aws cloudformation delete-stack --stack-name {name} --region {region}",
-    "CREATE_FAILED": "its first deployment failed: fix what its events name, then {deploy}",
-    "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
-    "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
-    "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
-    "--stack-name {name} --region {region}, then {deploy}",
-    "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
-    "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
-}
-"""Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
-back leaves what stood before, and says that the file and the account differ."""
-
-
-def halfway(found: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
-    broken = [stack for stack in found if stack.status in _REMEDIES]
+def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
+    """A finding for each stack that a deployment or a teardown left half done."""
+    broken = [stack for stack in stacks if stack.status in _REMEDIES]
     deploy = to_deploy(experiment.name, aws.account) if broken else ""
     return [
         Finding(
@@ -227,14 +226,14 @@ def refuse_moved(experiment: Experiment, aws: Aws) -> None:
     leave the one for the other, and what was applied there would stay."""
     wanted = cluster_name(experiment)
     there = {stack.name for stack in deployed(experiment, aws) if stack.made}
-    found = {experiment.name} if stack_name(experiment, "cluster") in there else set()
+    clusters = {experiment.name} if stack_name(experiment, "cluster") in there else set()
     if (identity := stack_name(experiment, "identity")) in there:
         template = aws.client("cloudformation").get_template(StackName=identity)["TemplateBody"]
         for resource in template["Resources"].values():
             if resource["Type"] == "AWS::EKS::PodIdentityAssociation":
                 name = resource["Properties"]["ClusterName"]
-                found.add(name if isinstance(name, str) else experiment.name)  # of its own by reference
-    if others := sorted(found - {wanted}):
+                clusters.add(name if isinstance(name, str) else experiment.name)  # of its own by reference
+    if others := sorted(clusters - {wanted}):
         why = f"is deployed into cluster {', '.join(others)}, and this file says {wanted}; a name is in one cluster at a time"
         remedy = "take the change of the file back, run ./trnspec teardown (the buckets stay), then change and deploy it; or choose another name"
         raise Refusal(Finding(experiment.name, None, why, remedy))
@@ -251,15 +250,12 @@ class Undescribed:
     """Whether a file describes the experiment, without these stacks."""
 
     def finding(self) -> Finding:
-        why = f"{count(len(self.stacks), 'stack')} exist and are billed ({', '.join(self.stacks)}), and"
+        whose = "its file no longer describes" if self.dropped else "no file here describes"
+        why = f"{count(len(self.stacks), 'stack')} exist and are billed ({', '.join(self.stacks)}), and {whose} them"
+        remedy = f"remove them with {removal(self.experiment, self.region)}, or take the change of the file's name or region back"
         if self.dropped:
-            why += " its file no longer describes them"
             down = f"./trnspec teardown {_file_of(self.experiment)}"
             remedy = f"take the change of its section cluster back, or take all of it down ({down}; the buckets stay) and deploy again"
-        else:
-            why += " no file here describes them"
-            down = removal(self.experiment, self.region)
-            remedy = f"remove them with {down}, or take the change of the file's name or region back"
         return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
 
 
@@ -271,32 +267,32 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
     """The stacks without a file in every region of the catalogue that the account has enabled, and a line for each region that
     could not be looked at."""
     described, refused = _loaded(files)
-    known: dict[tuple[str, str], set[str]] = {}
-    """The stacks of each experiment that no file of it has."""
-    for one in (*described, experiment):
-        where = one.name, one.cluster.region
-        known[where] = known.get(where, _dropped(one)) & _dropped(one)
-    found, unknown, regions = list[Undescribed](), list[str](), {aws.region}
+    dropped: dict[tuple[str, str], set[str]] = {}  # stacks of each experiment that no file of it has
+    for other in (*described, experiment):
+        where = other.name, other.cluster.region
+        dropped[where] = dropped.get(where, _dropped(other)) & _dropped(other)
+    undescribed, unknown, regions = list[Undescribed](), list[str](), {aws.region}
+
+    def not_looked(where: str, error: AwsError) -> None:
+        unknown.append(f"{where}: stacks that no file describes were not looked for ({error})")
+
     try:
         enabled = {region["RegionName"] for region in aws.client("ec2").describe_regions()["Regions"]}
         regions = {aws.region, *ZONES} & enabled
     except AwsError as error:
-        unknown.append(f"other regions: {_UNKNOWN} ({error})")
+        not_looked("other regions", error)
     for region in sorted(regions):
-        there = aws if region == aws.region else Aws(region, account=aws.account)
         try:
-            stacks = by_experiment(there)
+            stacks = by_experiment(aws if region == aws.region else Aws(region, account=aws.account))
         except AwsError as error:
-            unknown.append(f"{region}: {_UNKNOWN} ({error})")
+            not_looked(region, error)
             continue
         for name in sorted(stacks.keys() - refused):
-            dropped = known.get((name, region))
-            if left := sorted(stacks[name] if dropped is None else dropped.intersection(stacks[name])):
-                known_file = dropped is not None
-                found.append(
-                    Undescribed(experiment=name, region=region, stacks=tuple(left), dropped=known_file)
-                )
-    return found, unknown
+            known = dropped.get((name, region))
+            if left := sorted(stacks[name] if known is None else known.intersection(stacks[name])):
+                about: Any = {"experiment": name, "region": region, "stacks": tuple(left)}
+                undescribed.append(Undescribed(**about, dropped=known is not None))
+    return undescribed, unknown
 
 
 def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
@@ -308,10 +304,10 @@ def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experimen
 
 def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:
     """The experiments, and the names of files that are refused at present, which may be anywhere."""
-    found, refused = [], set()
+    experiments, refused = [], set()
     for path in sorted(files.glob("*.yaml")):
         try:
-            found.append(load(path))
+            experiments.append(load(path))
         except InvalidExperiment:
             refused.add(_name_in(path))
-    return found, refused
+    return experiments, refused

@@ -45,21 +45,12 @@ def token(cluster: str, region: str) -> str:
     return "k8s-aws-v1." + base64.urlsafe_b64encode(signed.encode()).decode().rstrip("=")
 
 
-def main(arguments: list[str]) -> int:
-    """Print the credential; exit 3 where there are no AWS credentials."""
+if __name__ == "__main__":
     from botocore.exceptions import BotoCoreError, ClientError
 
-    if len(arguments) != 2:
-        print("usage: python -m operations.cloud.eks_token CLUSTER REGION", file=sys.stderr)
-        return 2
-    cluster, region = arguments
+    _, _cluster, _region = sys.argv
     try:
-        print(json.dumps(credential(cluster, region, now=datetime.now(UTC))))
+        print(json.dumps(credential(_cluster, _region, now=datetime.now(UTC))))
     except (BotoCoreError, ClientError) as error:
-        print(translate(error, action="sts:GetCallerIdentity", region=region), file=sys.stderr)
-        return 3
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        print(translate(error, action="sts:GetCallerIdentity", region=_region), file=sys.stderr)
+        sys.exit(3)

@@ -14,6 +14,7 @@ from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import deploy_command
 
 UNCONFIRMED = "has not confirmed yet: the mail from AWS Notifications asks for it"
+_STALE = dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))
 
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
@@ -25,8 +26,8 @@ def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     """Whether an arm was compiled to its end, under its own key."""
     name = naming.bucket(experiment, "artifacts", aws.account)
-    found = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
-    return found is not None and found.get("key") == artifact_key(arm)
+    complete = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
+    return complete is not None and complete.get("key") == artifact_key(arm)
 
 
 def uncompiled(experiment: Experiment, aws: Aws) -> int:
@@ -48,10 +49,10 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     if (answer := stored(aws, name, key)) is None:
         return None
     try:
-        found = json.loads(answer[0])
+        content = json.loads(answer[0])
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def stored(aws: Aws, name: str, key: str, *, most: int | None = None) -> tuple[bytes, str] | None:
@@ -83,12 +84,11 @@ def mark(experiment: Experiment, aws: Aws) -> list[str]:
     marker is tagged first and freed last: one without the tag says that no file of its folder has it.
     """
     name, s3 = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3")
-    found = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
-    stale = sorted({entry["Prefix"] for entry in found} - _wanted(experiment))
-    tags = {"TagSet": [dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))]}
+    folders = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
+    stale = sorted({entry["Prefix"] for entry in folders} - _wanted(experiment))
     for prefix in stale:
-        for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{naming.COMPLETE}"):
-            s3.put_object_tagging(Bucket=name, Key=key, Tagging=tags)
+        for key in reversed(_keys(aws, name, prefix)):
+            s3.put_object_tagging(Bucket=name, Key=key, Tagging={"TagSet": [_STALE]})
     return [prefix.rstrip("/") for prefix in stale]
 
 
@@ -96,17 +96,12 @@ def free(experiment: Experiment, aws: Aws) -> list[str]:
     """Take the tag from artifacts that an arm has again; returns their keys."""
     name, s3, freed = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3"), []
     for prefix in sorted(_wanted(experiment)):
-        if not (keys := _keys(aws, name, prefix)):
-            continue
-        last = f"{prefix}{naming.COMPLETE}"
-        found = s3.find("get_object_tagging", "NoSuchKey", Bucket=name, Key=last)
-        if found is not None and naming.STALE_TAG not in {
-            (tag["Key"], tag["Value"]) for tag in found["TagSet"]
-        }:
-            continue
-        for key in sorted(keys, key=lambda key: key == last):
+        asked = {"Bucket": name, "Key": f"{prefix}{naming.COMPLETE}"}
+        tags = s3.find("get_object_tagging", "NoSuchKey", **asked)
+        keys = _keys(aws, name, prefix) if tags is None or _STALE in tags["TagSet"] else []
+        for key in keys:
             s3.delete_object_tagging(Bucket=name, Key=key)
-        freed.append(prefix.rstrip("/"))
+        freed += [prefix.rstrip("/")] if keys else []
     return freed
 
 
@@ -115,8 +110,9 @@ def _wanted(experiment: Experiment) -> set[str]:
 
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
+    """What is in a folder, its marker last."""
     entries = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
-    return [entry["Key"] for entry in entries]
+    return sorted((entry["Key"] for entry in entries), key=lambda key: key == f"{prefix}{naming.COMPLETE}")
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
@@ -136,9 +132,8 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
 
 
 def buckets(experiment: Experiment, aws: Aws) -> list[str]:
-    names = [
-        naming.bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")
-    ]
+    purposes = ("checkpoints", "artifacts", "results")
+    names = [naming.bucket(experiment, purpose, aws.account) for purpose in purposes]
     absent = ("404", "NoSuchBucket", "NotFound")
     return [name for name in names if aws.client("s3").find("head_bucket", *absent, Bucket=name) is not None]
 

@@ -40,6 +40,7 @@ _IN_SERVER = {
     "PersistentVolume": "persistentvolumes",
     "DeviceClass": "deviceclasses",
 }
+_AGENTS = "namespaces: amazon-cloudwatch"
 _USING = ("nodes", "identity", "workloads")
 """Parts that are deployed into a cluster; an experiment of which only the buckets are left uses none."""
 
@@ -103,40 +104,36 @@ def _named(manifest: Any) -> Iterator[str]:
 def listed(experiment: Experiment, aws: Aws) -> Listing:
     """Everything that a deployment may make in the cluster, its log groups, and the rules of its security group, which no
     deployment changes."""
-    by, cluster, eks = made(experiment, aws), cluster_name(experiment), aws.client("eks")
-    found = Listing()
-    for kind, (operation, key) in _IN_EKS.items():
+    by, listing = made(experiment, aws), Listing()
+    sources = [_in_eks(kind, experiment, aws, by) for kind in _IN_EKS] + [_beside_eks(experiment, aws, by)]
+    for source in sources:
         try:
-            for entry in eks.every(operation, key, clusterName=cluster):
-                if isinstance(entry, str):
-                    own = by.owns(kind, entry) or by.owns(kind, entry.rpartition("/")[2])
-                    found.names[f"{kind}: {entry}"] = own
-                    continue
-                owner = entry.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
-                own = by.owns(kind, entry.get("associationArn", "")) or by.owns("add-on", owner)
-                found.names[f"{kind}: {entry['namespace']}/{entry['serviceAccount']}"] = own
+            listing.names.update(source)
         except Refusal as error:
-            found.unknown.extend(error.lines)
-    try:
-        for name, own in _beside_eks(experiment, aws, by):
-            found.names[name] = own
-        if by.owns("add-on", "amazon-cloudwatch-observability") and _AGENTS in found.names:
-            found.names[_AGENTS] = True  # the add-on makes and removes it
-    except Refusal as error:
-        found.unknown.extend(error.lines)
-    return found
+            listing.unknown.extend(error.lines)
+    if by.owns("add-on", "amazon-cloudwatch-observability") and _AGENTS in listing.names:
+        listing.names[_AGENTS] = True  # the add-on makes and removes it
+    return listing
 
 
-_AGENTS = "namespaces: amazon-cloudwatch"
+def _in_eks(kind: str, experiment: Experiment, aws: Aws, by: StackResources) -> Iterator[tuple[str, bool]]:
+    cluster = cluster_name(experiment)
+    for entry in aws.client("eks").every(*_IN_EKS[kind], clusterName=cluster):
+        if isinstance(entry, str):
+            yield f"{kind}: {entry}", by.owns(kind, entry) or by.owns(kind, entry.rpartition("/")[2])
+        else:
+            owner = entry.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
+            own = by.owns(kind, entry.get("associationArn", "")) or by.owns("add-on", owner)
+            yield f"{kind}: {entry['namespace']}/{entry['serviceAccount']}", own
 
 
 def _beside_eks(experiment: Experiment, aws: Aws, by: StackResources) -> Iterator[tuple[str, bool]]:
     prefix = f"{container_insights_log_groups(experiment)[0].rpartition('/')[0]}/"
     for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix):
         yield f"log group: {group['logGroupName']}", by.owns("log group", group["logGroupName"])
-    group = [{"Name": "group-id", "Values": [experiment.cluster.security_group or ""]}]
+    of_cluster = [{"Name": "group-id", "Values": [experiment.cluster.security_group or ""]}]
     asked = "describe_security_group_rules", "SecurityGroupRules"
-    for rule in aws.client("ec2").every(*asked, Filters=group):
+    for rule in aws.client("ec2").every(*asked, Filters=of_cluster):
         yield f"rule: {rule['SecurityGroupRuleId']}", False
     with cluster_of(experiment, aws) as kubernetes:
         for kind in _IN_SERVER.values():
@@ -152,9 +149,8 @@ def used_by_others(experiment: Experiment, aws: Aws) -> str:
     experiment says so of its own. What this one installed in an existing cluster is there once: others use it that do not bring
     it, and those without a file here.
     """
-    own, cluster = experiment.name, experiment.cluster
-    brought = []
-    if cluster.existing:
+    own, existing, brought = experiment.name, experiment.cluster.existing, list[str]()
+    if existing:
         by = made(experiment, aws)
         brought = [
             name for name in INSTALLABLE if by.owns("add-on", name) or (name == "neuron" and by.releases)
@@ -162,40 +158,44 @@ def used_by_others(experiment: Experiment, aws: Aws) -> str:
     others = {
         name
         for name, stacks in cloudformation.by_experiment(aws).items()
-        if name not in (own, cluster.existing) and {f"{name}-{part}" for part in _USING} & {*stacks}
+        if name not in (own, existing) and {f"{name}-{part}" for part in _USING} & {*stacks}
     }
     files = cloudformation.neighbours(experiment)
+    known = {other.name for other in files}
     on_nodes = {other.name for other in files if other.cluster.nodes_of == own}
     near = on_nodes | {
         other.name
         for other in files
-        if not cluster.existing or not all(other.cluster.brings(name) for name in brought)
+        if not existing or not all(other.cluster.brings(name) for name in INSTALLABLE if name in brought)
     }
-    known = {other.name for other in files}
-    if others - known and (brought or not cluster.existing):
-        try:
-            associations = aws.client("eks").every(
-                *_IN_EKS["pod identity"], clusterName=cluster_name(experiment)
-            )
-            near |= {association["namespace"] for association in associations} - known
-        except AwsError as error:
-            if error.code != "ResourceNotFoundException":
-                raise
+    if others - known and (brought or not existing):
+        near |= _namespaces(experiment, aws) - known
     if not (names := ", ".join(sorted(others & near))):
         return ""
     remedy = "take that down first (./trnspec teardown with its file), then run this again"
-    if not cluster.existing:
+    if not existing:
         return f"{own}: {names} is deployed into its cluster, and would lose it; {remedy}"
     what = ", ".join([*(["its nodes"] if others & on_nodes else []), *brought])
-    return f"{own}: {names} in cluster {cluster.existing} uses {what}, which this would remove; {remedy}"
+    return f"{own}: {names} in cluster {existing} uses {what}, which this would remove; {remedy}"
+
+
+def _namespaces(experiment: Experiment, aws: Aws) -> set[str]:
+    """Namespaces to whose pods EKS gives roles in the cluster, if it exists."""
+    entries = aws.client("eks").every(*_IN_EKS["pod identity"], clusterName=cluster_name(experiment))
+    try:
+        return {entry["namespace"] for entry in entries}
+    except AwsError as error:
+        if error.code == "ResourceNotFoundException":
+            return set()
+        raise
 
 
 def unmarked(experiment: Experiment, aws: Aws) -> str:
     """Why a Neuron driver must not go with the stacks: in an existing cluster its release has the experiment's name, and one that
     has not may be somebody else's."""
-    if not experiment.cluster.existing:
-        return ""
-    if not (others := made(experiment, aws).releases - {neuron_release(experiment)}):
+    existing = experiment.cluster.existing
+    others = made(experiment, aws).releases - {neuron_release(experiment)} if existing else frozenset()
+    if not others:
         return ""
     with cluster_of(experiment, aws) as cluster:
         items = [*cluster.list("deviceclasses"), *cluster.list("daemonsets", everywhere=True)]
