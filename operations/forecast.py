@@ -34,6 +34,16 @@ Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Step times as they likely are, and at both ends of what is possible."""
+
+    likely: StepTimes
+    slow: StepTimes
+    fast: StepTimes
+    origin: str
+
+
 def _tokens(text: str | float) -> float:
     """`500M`: a number, and thousands, millions or billions of it."""
     match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([kMB]?)", str(text))
@@ -99,9 +109,8 @@ def command(
     if run and acceptance:
         raise click.UsageError("give one of --run DIR and --acceptance FILE")
     if mix and not (run or acceptance):
-        raise click.UsageError(
-            "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
-        )
+        why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
+        raise click.UsageError(f"--mix: {why}")
     experiment = experiment_of(path, verb="forecast")
     arm = _arm(experiment, name)
     own = expected_of(experiment, arm)
@@ -122,77 +131,48 @@ def command(
     needed = break_even(experiment, arm, steps)
     plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     decision = (
-        decide(predictions, rental)
-        if predictions
-        else without_acceptance(needed, rental, usd_per_million=plain_usd)
+        decide(predictions, rental) if predictions else without_acceptance(needed[0], rental, plain_usd)
     )
     if as_json:
-        classes = [
+        repaid = [one.repaid_after_million_tokens(rental.usd) for one in predictions]
+        print_json(
             {
-                **asdict(one),
-                "verdict": one.verdict,
-                "repaid_after_million_tokens": one.repaid_after_million_tokens(rental.usd),
+                "schema": 1,
+                "origin": "predicted",
+                "experiment": experiment.name,
+                "arm": arm.name,
+                "step_times": steps.origin,
+                "expected": [in_json(one) for one in expected(experiment)],
+                "doubts": doubts,
+                "rental_usd": round(rental.usd, 2),
+                "decision": asdict(decision),
+                "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
+                "classes": [
+                    {**asdict(one), "verdict": one.verdict, "repaid_after_million_tokens": millions}
+                    for one, millions in zip(predictions, repaid, strict=True)
+                ],
             }
-            for one in predictions
-        ]
-        answer = {
-            "schema": 1,
-            "origin": "predicted",
-            "experiment": experiment.name,
-            "arm": arm.name,
-            "step_times": steps.origin,
-            "expected": [in_json(one) for one in expected(experiment)],
-            "doubts": doubts,
-            "rental_usd": round(rental.usd, 2),
-            "decision": asdict(decision),
-            "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
-            "classes": classes,
-        }
-        print_json(answer)
-    else:
-        print(
-            "\n".join(
-                [*wrapped(decision.sentence), *_text(experiment, own, steps, predictions or needed, doubts)]
-            )
         )
+    else:
+        text = _text(experiment, own, steps, predictions or needed, doubts)
+        print("\n".join([*wrapped(decision.sentence), *text]))
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
 
 def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
     """The break-even of each class; a forecast of steps knows no difference between them."""
-    k = arm.num_speculative_tokens
+    k, most = arm.num_speculative_tokens, arm.tokens_per_step
     likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
-    return tuple(
-        BreakEven(
-            class_name=name,
-            tokens_per_step=likely,
-            low=low,
-            high=high,
-            most_tokens_per_step=arm.tokens_per_step,
-        )
-        for name in experiment.classes
-    )
+    known: Any = {"tokens_per_step": likely, "low": low, "high": high, "most_tokens_per_step": most}
+    return tuple(BreakEven(class_name=name, **known) for name in experiment.classes)
 
 
 def _arm(experiment: Experiment, name: str | None) -> Arm:
-    speculating = [arm for arm in experiment.arms if arm.speculation is not None]
-    if name is None:
-        return speculating[0]
-    for arm in speculating:
-        if arm.name == name:
-            return arm
-    known = ", ".join(arm.name for arm in speculating)
-    raise Misuse(f"--arm {name}: {experiment.name} has no such arm that speculates; it has {known}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steps:
-    """Step times as they likely are, and at both ends of what is possible."""
-
-    likely: StepTimes
-    slow: StepTimes
-    fast: StepTimes
-    origin: str
+    speculating = {arm.name: arm for arm in experiment.arms if arm.speculation is not None}
+    if name is not None and name not in speculating:
+        why = f"{experiment.name} has no such arm that speculates; it has {', '.join(speculating)}"
+        raise Misuse(f"--arm {name}: {why}")
+    return speculating[name or next(iter(speculating))]
 
 
 def measured(points: Mapping[int, float], k: int) -> Steps:
@@ -208,10 +188,8 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
             "a step that drafts verifies as well"
         )
     shapes = sorted((replace(times, shape=shape) for shape in SHAPES), key=lambda one: one.step_s(k))
-    origin = "step times as given"
-    if k not in times.timed:
-        origin += f"; k = {k} was not timed, so a range"
-    return Steps(likely=times, slow=shapes[-1], fast=shapes[0], origin=origin)
+    untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range"
+    return Steps(likely=times, slow=shapes[-1], fast=shapes[0], origin=f"step times as given{untimed}")
 
 
 def published(one: ArmForecast) -> Steps:
@@ -222,20 +200,17 @@ def published(one: ArmForecast) -> Steps:
     plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
     if plain_s is None or step is None or step.likely is None or step.high is None:
         reason = one.plain.why or (step.why if step else "it does not draft")
-        raise Misuse(
-            f"{one.arm.name}: {reason}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
-        )
+        remedy = "give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+        raise Misuse(f"{one.arm.name}: {reason}; {remedy}")
     likely, slow, fast = (
         StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
     )
-    return Steps(
-        likely=likely,
-        slow=slow,
-        fast=fast,
-        origin=f"from published results: a plain step of {plain_s * 1000:.1f} ms "
+    origin = (
+        f"from published results: a plain step of {plain_s * 1000:.1f} ms "
         f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
-        f"that ({step.low:.1f} to {step.high:.1f})",
+        f"that ({step.low:.1f} to {step.high:.1f})"
     )
+    return Steps(likely=likely, slow=slow, fast=fast, origin=origin)
 
 
 def of_file(path: Path) -> Evidence:
@@ -256,27 +231,25 @@ def predict(
     baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     weights = mix or dict.fromkeys(likely, 1.0)
     total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
-    predictions = []
-    for class_name, row in likely.items():
-        low, high = (
-            float(one["speed_up"] if one[end] is None else one[end])
-            for one, end in ((slow[class_name], "ci_low"), (fast[class_name], "ci_high"))
+
+    def prediction(name: str) -> Prediction:
+        row, slowest, fastest = likely[name], slow[name], fast[name]
+        low = float(slowest["speed_up"] if slowest["ci_low"] is None else slowest["ci_low"])
+        high = float(fastest["speed_up"] if fastest["ci_high"] is None else fastest["ci_high"])
+        return Prediction(
+            class_name=name,
+            share=1.0 if name == WHOLE else weights.get(name, 0.0) / total,
+            tokens_per_step=row["tokens_per_step"],
+            speed_up=row["speed_up"],
+            low=low,
+            high=high,
+            usd_per_million=baseline / row["speed_up"],
+            usd_per_million_low=baseline / high,
+            usd_per_million_high=baseline / low,
+            baseline_usd_per_million=baseline,
         )
-        predictions.append(
-            Prediction(
-                class_name=class_name,
-                share=1.0 if class_name == WHOLE else weights.get(class_name, 0.0) / total,
-                tokens_per_step=row["tokens_per_step"],
-                speed_up=row["speed_up"],
-                low=low,
-                high=high,
-                usd_per_million=baseline / row["speed_up"],
-                usd_per_million_low=baseline / high,
-                usd_per_million_high=baseline / low,
-                baseline_usd_per_million=baseline,
-            )
-        )
-    return tuple(predictions)
+
+    return tuple(map(prediction, likely))
 
 
 def _rows(
@@ -293,10 +266,8 @@ def _rows(
     def at_k(by_k: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
         if row := next((row for row in by_k if row["k"] == k), None):
             return row
-        raise Misuse(
-            f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; measure with k = {k} or more, or "
-            "forecast an arm with a smaller window"
-        )
+        remedy = f"measure with k = {k} or more, or forecast an arm with a smaller window"
+        raise Misuse(f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; {remedy}")
 
     rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(advice["cells"])}
     mixes = one_load(advice["mixes"])
@@ -322,12 +293,13 @@ def of_experiment(
         theirs = _by_class((one.class_, _contents(one)) for one in plan.prompts)
         alike = [(a, b) for a, b in product(mine, theirs) if mine[a] <= theirs[b] or theirs[b] <= mine[a]]
         known, about = {name for name, _ in alike}, {WHOLE, *(name for _, name in alike)}
-        if others := [one.class_name for one in predictions if one.class_name not in about]:
+        others = [one.class_name for one in predictions if one.class_name not in about]
+        if others:
             doubts.append(f"* {listed(others)}: measured with other prompts than those of {experiment.name}.")
-            predictions = tuple(
-                one if one.class_name in about else replace(one, class_name=f"{one.class_name}*")
-                for one in predictions
-            )
+        predictions = tuple(
+            replace(one, class_name=f"{one.class_name}*") if one.class_name in others else one
+            for one in predictions
+        )
     if mixed or not (unknown := [name for name in mine if name not in known]):
         return predictions, doubts
     doubts.append(
@@ -347,9 +319,8 @@ def _by_class(prompts: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, set[t
 
 
 def _contents(prompt: PlannedPrompt) -> tuple[str, ...]:
-    return (
-        (prompt.prompt,) if prompt.prompt else tuple(str(one.get("content")) for one in prompt.messages or ())
-    )
+    messages = prompt.messages or ()
+    return (prompt.prompt,) if prompt.prompt else tuple(str(one.get("content")) for one in messages)
 
 
 def _text(
@@ -365,40 +336,8 @@ def _text(
         f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
     )
     yield from ("", *folded(as_lines(expected(experiment))), "")
-    if needed := [one for one in rows if isinstance(one, BreakEven)]:
-        cells = [
-            (
-                one.class_name,
-                f"{one.tokens_per_step:.1f} [{one.low:.1f}, {one.high:.1f}]",
-                str(one.most_tokens_per_step),
-                f"{one.accepted:.0%}",
-            )
-            for one in needed
-        ]
-        yield from table(("class", "break-even tok/step", "at most", "drafts accepted"), cells, names=(0,))
-        note = (
-            "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
-            "draft, once those before it are right. Acceptance can be measured on a GPU (docs/forecast.md): --run DIR, --acceptance FILE."
-        )
-    else:
-        headings = ("class", "tok/step", "speed-up", "$/M tokens", "baseline $/M", "verdict")
-        of_classes = [
-            (
-                one.class_name,
-                f"{one.tokens_per_step:.2f}",
-                f"{one.speed_up:.2f} [{one.low:.2f}, {one.high:.2f}]",
-                f"{one.usd_per_million:.2f} [{one.usd_per_million_low:.2f}, {one.usd_per_million_high:.2f}]",
-                f"{one.baseline_usd_per_million:.2f}",
-                one.verdict,
-            )
-            for one in rows
-            if isinstance(one, Prediction)
-        ]
-        yield from table(headings, of_classes, names=(0, 5))
-        note = (
-            "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
-            "alone at list prices, dated in `./trnspec check`; prompts and waiting come on top."
-        )
+    cells = [one.cells for one in rows]
+    yield from table(rows[0].HEADINGS, cells, names=rows[0].WORDS)
     yield ""
-    for text in (*doubts, note):
+    for text in (*doubts, rows[0].NOTE):
         yield from wrapped(text)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from core.words import count, listed
 
@@ -29,6 +30,25 @@ class Prediction:
     usd_per_million_low: float
     usd_per_million_high: float
     baseline_usd_per_million: float
+    HEADINGS: ClassVar = ("class", "tok/step", "speed-up", "$/M tokens", "baseline $/M", "verdict")
+    WORDS: ClassVar = (0, 5)
+    NOTE: ClassVar = (
+        "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
+        "alone at list prices, dated in `./trnspec check`; prompts and waiting come on top."
+    )
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row of a table."""
+        usd_range = f"[{self.usd_per_million_low:.2f}, {self.usd_per_million_high:.2f}]"
+        return (
+            self.class_name,
+            f"{self.tokens_per_step:.2f}",
+            f"{self.speed_up:.2f} [{self.low:.2f}, {self.high:.2f}]",
+            f"{self.usd_per_million:.2f} {usd_range}",
+            f"{self.baseline_usd_per_million:.2f}",
+            self.verdict,
+        )
 
     @property
     def verdict(self) -> str:
@@ -50,6 +70,18 @@ class BreakEven:
     low: float
     high: float
     most_tokens_per_step: int
+    HEADINGS: ClassVar = ("class", "break-even tok/step", "at most", "drafts accepted")
+    WORDS: ClassVar = (0,)
+    NOTE: ClassVar = (
+        "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
+        "draft, once those before it are right. Acceptance can be measured on a GPU (docs/forecast.md): --run DIR, --acceptance FILE."
+    )
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row of a table."""
+        likely = f"{self.tokens_per_step:.1f} [{self.low:.1f}, {self.high:.1f}]"
+        return self.class_name, likely, str(self.most_tokens_per_step), f"{self.accepted:.0%}"
 
     @property
     def accepted(self) -> float:
@@ -72,10 +104,6 @@ class Rental:
     tokens_per_month: float | None = None
     """Output tokens of all classes."""
 
-    @property
-    def price(self) -> str:
-        return f"${self.usd:.2f} ({self.hours:.2f} Trn2 hours)"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RentalDecision:
@@ -92,74 +120,51 @@ class RentalDecision:
 
 def decide(predictions: Sequence[Prediction], rental: Rental) -> RentalDecision:
     """Rent for the classes for which drafting pays, else for those for which it is likely to."""
-    own = [prediction for prediction in predictions if prediction.class_name != WHOLE and prediction.share]
+    own = [one for one in predictions if one.class_name != WHOLE and one.share]
     sure, unsure, lost = (
-        [prediction for prediction in own if prediction.verdict == verdict]
-        for verdict in ("pays", "open", "does not pay")
+        [one for one in own if one.verdict == verdict] for verdict in ("pays", "open", "does not pay")
     )
-    chosen = sure or [prediction for prediction in unsure if prediction.speed_up > 1]
-    drafting = f"with arm {rental.arm} drafting {'is likely to cost' if unsure else 'costs'}"
+    chosen = sure or [one for one in unsure if one.speed_up > 1]
+    known: Any = {"own": own, "sure": sure, "unsure": unsure, "lost": lost, "chosen": chosen}
     if not chosen:
-        more = f"{drafting} more than it saves for {_names(own)} (predicted: {_speed(own)})"
-        nothing = f"so nothing would pay back the run, {rental.price}."
-        return RentalDecision(advice="do not rent", sentence=f"Do not rent: {more}, {nothing}")
-    share = sum(prediction.share for prediction in chosen)
-    before = chosen[0].baseline_usd_per_million
-    saved = sum((before - prediction.usd_per_million) * prediction.share for prediction in chosen) / share
+        return RentalDecision(advice="do not rent", sentence=_sentence(rental, **known))
+    share, before = sum(one.share for one in chosen), chosen[0].baseline_usd_per_million
+    saved = sum((before - one.usd_per_million) * one.share for one in chosen) / share
     millions = rental.usd / saved
     months = millions * 1e6 / share / rental.tokens_per_month if rental.tokens_per_month else None
-    names, traffic = _names(chosen), "" if months is None else f", {_months(months)} of your traffic"
-    sentences = [
-        f"{'Rent' if sure else 'Rent only to find out'}: with arm {rental.arm} decoding is predicted to be {_speed(chosen)} for "
-        f"{names}, at ${before - saved:.2f} instead of ${before:.2f} per million output tokens",
-        f"a run that {'confirms' if sure else 'decides'} it costs {rental.price} and is paid back after {_millions(millions)} output "
-        f"tokens of {names}{traffic}",
-    ]
-    if lost:
-        sentences.append(f"for {_names(lost)} drafting costs more than it saves")
-    if rest := [prediction for prediction in unsure if prediction not in chosen]:
-        sentences.append(f"for {_names(rest)} it is open whether drafting pays")
+    known |= {"before": before, "after": before - saved, "million_tokens": millions, "months": months}
     return RentalDecision(
         advice="rent" if sure else "find out",
-        sentence="; ".join(sentences) + ".",
-        classes=tuple(prediction.class_name for prediction in chosen),
+        sentence=_sentence(rental, **known, rest=[one for one in unsure if one not in chosen]),
+        classes=tuple(one.class_name for one in chosen),
         repaid_after_million_tokens=millions,
         repaid_after_months=months,
     )
 
 
-def without_acceptance(
-    needed: Sequence[BreakEven], rental: Rental, *, usd_per_million: float
-) -> RentalDecision:
+def without_acceptance(first: BreakEven, rental: Rental, usd_per_million: float) -> RentalDecision:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
-    first = needed[0]
+    hopeless = first.most_tokens_per_step < first.low
     best = first.most_tokens_per_step / first.tokens_per_step
-    if first.most_tokens_per_step < first.low:
-        return RentalDecision(
-            advice="do not rent",
-            sentence=f"Do not rent: with arm {rental.arm} a step yields {first.most_tokens_per_step} tokens at most and is predicted to "
-            f"take as long as {first.low:.1f} plain ones or more, so drafting costs more than it saves whatever is accepted.",
-        )
-    sentence = (
-        f"Measure first how often drafts are accepted: arm {rental.arm} is predicted to pay for prompts whose steps yield more than "
-        f"{first.tokens_per_step:.1f} tokens ({first.low:.1f} to {first.high:.1f}) of at most {first.most_tokens_per_step}"
+    least = rental.usd / (usd_per_million * (1 - 1 / best)) if best > 1 else None
+    sentence = _sentence(rental, first=first, least=least)
+    return RentalDecision(advice="do not rent" if hopeless else "measure", sentence=sentence)
+
+
+def _sentence(rental: Rental, **known: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader
+
+    template = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
     )
-    if best > 1:
-        least = rental.usd / (usd_per_million * (1 - 1 / best))
-        sentence += f"; a run on Trn2 costs {rental.price}, paid back after {_millions(least)} output tokens at the earliest"
-    return RentalDecision(advice="measure", sentence=f"{sentence}.")
-
-
-def _names(found: Sequence[Prediction]) -> str:
-    return listed([prediction.class_name for prediction in found])
-
-
-def _speed(found: Sequence[Prediction]) -> str:
-    """`1.52 to 1.87 times as fast [1.20, 6.03]`: likely values, and the range of all of them."""
-    likely = sorted(prediction.speed_up for prediction in found)
-    ends = dict.fromkeys(f"{value:.2f}" for value in (likely[0], likely[-1]))
-    low, high = min(prediction.low for prediction in found), max(prediction.high for prediction in found)
-    return f"{' to '.join(ends)} times as fast [{low:.2f}, {high:.2f}]"
+    template.filters |= {
+        "one": "{:.1f}".format,
+        "two": "{:.2f}".format,
+        "listed": lambda names: listed([*names]),
+    }
+    template.filters |= {"millions": _millions, "months": _months}
+    price = f"${rental.usd:.2f} ({rental.hours:.2f} Trn2 hours)"
+    return template.get_template("rental.txt.jinja").render(rental=rental, price=price, **known).strip()
 
 
 def _millions(millions: float) -> str:
