@@ -43,6 +43,7 @@ from operations.cloud.kubernetes import (
     json_lines,
     own_nodes,
     role,
+    trouble,
 )
 from operations.options import experiment_of, on_aws
 
@@ -137,13 +138,12 @@ def settled(
     end, passed, said = clock.ticking() + SETTLE_S, 0, ""
     with progress("waiting for the nodes' daemons and devices") as show:
         while True:
-            findings = look()
-            bad = failed(findings)
-            if any(check.check == "nodes-ready" and check.where == _CLUSTER for check in bad):
-                return findings  # waiting brings no node: `run` and `scale` ask for them
+            bad = failed(findings := look())
+            without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
             waiting = [check for check in bad if check.check in _SETTLING]
             passed = 0 if waiting else passed + 1
-            if passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
+            # Waiting brings no node: `run` and `scale` ask for them.
+            if without_node or passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
                 return findings
             if waiting:
                 more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
@@ -306,6 +306,8 @@ def prove(
     alive: Callable[[], object],
 ) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
+    from cdk8s_charts.workloads.proofs import SECONDS  # here: it loads cdk8s
+
     jobs = {f"verify-{arm.name}": arm for arm in batches(experiment)[0]}
     try:
         for job, arm in jobs.items():
@@ -314,13 +316,23 @@ def prove(
             with progress(f"job {job} of an earlier verify goes away"):
                 while kubernetes.get("job", job) is not None:
                     if clock.ticking() > end:
-                        earlier = f"job {job} of an earlier verify"
-                        raise Refusal(f"{earlier} does not go away; kubectl describe job {job}")
+                        remedy = f"kubectl describe job {job}"
+                        raise Refusal(f"job {job} of an earlier verify does not go away; {remedy}")
                     clock.sleep(POLL_S)
             kubernetes.create(_job(experiment, kubernetes, arm, job))
         names = ", ".join(arm.name for arm in jobs.values())
         tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
-        _wait(kubernetes, clock, list(jobs), tell, alive)
+        running, end = list(jobs), clock.ticking() + SECONDS + ALLOWANCE_S
+        with progress("proving on the nodes", len(jobs)) as show:
+            while running and clock.ticking() < end:
+                for job in [*running]:
+                    if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
+                        running.remove(job)
+                        tell(f"  {job} ended, {len(running)} to go")
+                        show(steps=1)
+                alive()
+                if running:
+                    clock.sleep(POLL_S)
         return [result for job, arm in jobs.items() for result in _results(kubernetes, arm.name, job)]
     finally:
         for job in jobs:
@@ -328,40 +340,17 @@ def prove(
 
 
 def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
-    from cdk8s_charts.workloads.proofs import proof_name  # here: it loads cdk8s
+    from cdk8s_charts.workloads.proofs import proof_name
 
     source = proof_name(experiment, arm)
-    if (found := kubernetes.get("cronjob", source)) is None:
+    if (cron_job := kubernetes.get("cronjob", source)) is None:
         remedy = deploy_workloads(experiment.name)
         raise Refusal(f"{arm.name}: the cluster has no CronJob {source}; {remedy}")
-    job = job_of(found, name)
+    job = job_of(cron_job, name)
     labels = job["metadata"]["labels"] | {"speculation.trn2/proof-of": arm.name}
     job["metadata"]["labels"] = labels
     job["spec"]["template"]["metadata"] = {"labels": {**labels, NAME: name}}
     return job
-
-
-def _wait(
-    kubernetes: Kubernetes,
-    clock: Clock,
-    jobs: list[str],
-    tell: Callable[[str], None],
-    alive: Callable[[], object],
-) -> None:
-    """Until each Job has ended, or its deadline and the allowance are over."""
-    from cdk8s_charts.workloads.proofs import SECONDS
-
-    end = clock.ticking() + SECONDS + ALLOWANCE_S
-    with progress("proving on the nodes", len(jobs)) as show:
-        while jobs and clock.ticking() < end:
-            for name in [*jobs]:
-                if job_state(kubernetes.get("job", name)) in ("absent", "complete", "failed"):
-                    jobs.remove(name)
-                    tell(f"  {name} ended, {len(jobs)} to go")
-                    show(steps=1)
-            alive()
-            if jobs:
-                clock.sleep(POLL_S)
 
 
 def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
@@ -374,9 +363,12 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
         yield _checked("proof-ran", arm, "no pod was made", remedy)
         return
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
-    name = pod["metadata"]["name"]
-    if (why := _never_started(pod)) is not None:
-        yield _checked("proof-ran", arm, *why)
+    name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
+    if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
+        why, _, remedy = (
+            trouble([pod], job) or f"pod {name} never started; kubectl describe pod {name}"
+        ).partition("; ")
+        yield _checked("proof-ran", arm, why, remedy)
         return
     seen = set()
     for line in json_lines(kubernetes.logs(name, container=CONTAINER, lines=100)):
@@ -389,25 +381,7 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     if not seen:
         yield _checked("proof-ran", arm, f"pod {name} printed no result", read)
     elif silent:
-        states = [container.get("state", {}).get("terminated") for container in container_statuses(pod)]
-        ended = next((state for state in states if state), None)
+        ended = next((state["terminated"] for state in states if "terminated" in state), None)
         code = f" (exit code {ended['exitCode']}, {ended.get('reason', 'no reason given')})" if ended else ""
         remedy = f"{read}; usually the runtime ends a process whose driver does not match"
         yield _checked("proof-ran", arm, f"pod {name} ended before {', '.join(silent)}{code}", remedy)
-
-
-def _never_started(pod: Object) -> tuple[str, str] | None:
-    """What was found and what to do, for a pod whose container never ran."""
-    if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
-        remedy = (
-            "a claim that cannot be allocated needs free, connected devices: look at other pods on the node, or "
-            "use serving.allocation: device-plugin"
-        )
-        return f"never scheduled: {unscheduled.get('message', 'no reason given')}", remedy
-    for container in container_statuses(pod):
-        if waiting := container.get("state", {}).get("waiting"):
-            reason, message = waiting.get("reason", "Waiting"), waiting.get("message", "")
-            describe = f"kubectl describe pod {pod['metadata']['name']}"
-            pulled = "check the image's name and that the node reaches its registry"
-            return f"never started: {reason} {message}".strip(), pulled if "Image" in reason else describe
-    return None

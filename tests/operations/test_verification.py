@@ -291,8 +291,8 @@ DIED = "ended before runtime-starts, scratch-space (exit code 134, Error)"
     ("play", "check", "found"),
     [
         (Play(says=_said(*on_node.CHECKS, logical_cores="64")), "logical-cores", "64"),
-        (Play(UNSCHEDULED, ends=""), "proof-ran", "never scheduled: 0/3 nodes are available"),
-        (Play(_pod(**UNPULLED), ends=""), "proof-ran", "never started: ImagePullBackOff no such tag"),
+        (Play(UNSCHEDULED, ends=""), "proof-ran", "is not scheduled: 0/3 nodes are available"),
+        (Play(_pod(**UNPULLED), ends=""), "proof-ran", "cannot pull its image (no such tag)"),
         (Play(says=("Killed",)), "proof-ran", "printed no result"),
         (Play(_pod(**KILLED), _said(*SPOKEN)), "proof-ran", DIED),  # what `nrt_init` may do to the process
         (Play(None), "proof-ran", "no pod was made"),
