@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from jinja2 import Environment
 
 from core.console import print_json, print_table, print_text, progress, warn
 from core.findings import Misuse, Refusal
@@ -22,6 +23,7 @@ from operations.cloud.cloudformation import TAG, Stack
 from operations.cloud.shared import Listing, listed, unmarked, used_by_others
 from operations.options import dry_run_option, experiment_of, on_aws
 
+_TEXT = Path(__file__).with_name("teardown.txt.jinja")
 POLL_S = 15
 PATIENCE_S = 3600
 """Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
@@ -69,27 +71,28 @@ def command(
     The buckets and their stack stay. It can be run again. Exit 0 when no stack is left, 1 when some are.
     """
     experiment = experiment_of(path, verb="take down")
+    if bool(name) != bool(region):
+        why = "one is given without the other; give both, as ./trnspec status prints them"
+        raise Misuse(f"--name and --region: {why}")
     if (
         name and region
     ):  # what a file described before these were changed; the rest of it does not matter here
         cluster = experiment.cluster.model_copy(update={"region": region})
         experiment = replace(experiment, name=name, cluster=cluster)
-    elif name or region:
-        raise Misuse(
-            "--name and --region: one is given without the other; give both, as ./trnspec status prints them"
-        )
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
     used = used_by_others(experiment, aws) or unmarked(experiment, aws)
-    if dry_run and (hindered := used or of_gitops(experiment, aws, there)):
-        warn(hindered)
-    if not dry_run:
+    kept, shared = list[tuple[str, str]](), None
+    if dry_run:
+        if hindered := used or of_gitops(experiment, aws, there):
+            warn(hindered)
+    else:
         if used:
             raise Refusal(used)
         _confirm(experiment, aws, confirm)
-    before = listed(experiment, aws) if experiment.cluster.existing and not dry_run else None
-    kept = [] if dry_run else take_down(experiment, aws, Clock())
-    shared = _compared(experiment, before, listed(experiment, aws)) if before else None
+        before = listed(experiment, aws) if experiment.cluster.existing else None
+        kept = take_down(experiment, aws, Clock())
+        shared = _compared(experiment, before, listed(experiment, aws)) if before else None
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, problem = None, None
     try:
@@ -165,8 +168,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
 def _roles(stack: Stack, aws: Aws) -> set[str]:
     asked = "list_stack_resources", "StackResourceSummaries"
     resources = aws.client("cloudformation").every(*asked, StackName=stack.name)
-    roles = [resource for resource in resources if resource["ResourceType"] == "AWS::IAM::Role"]
-    return {role["PhysicalResourceId"] for role in roles}
+    return {one["PhysicalResourceId"] for one in resources if one["ResourceType"] == "AWS::IAM::Role"}
 
 
 def _remove_entries(experiment: Experiment, roles: set[str], aws: Aws) -> None:
@@ -261,10 +263,8 @@ def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
 def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
     name = experiment.name
     if given is None and sys.stdin.isatty():
-        what = (
-            f"This deletes {name} in account {aws.account}, {aws.region}; the buckets and their stack stay."
-        )
-        print(what, "Type its name: ", end="", file=sys.stderr, flush=True)
+        where = f"account {aws.account}, {aws.region}; the buckets and their stack stay."
+        print(f"This deletes {name} in {where} Type its name: ", end="", file=sys.stderr, flush=True)
         given = sys.stdin.readline().strip()
     if given != name:
         why = f"--confirm {given!r} is not its name" if given else "it was not confirmed"
@@ -272,33 +272,12 @@ def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
 
 
 def _print(page: dict[str, Any]) -> None:
-    names = page["stacks"]
-    if page["dry_run"]:
-        lines = [f"would delete, in this order: {', '.join(names) or 'nothing, no stack is there'}"]
-    else:
-        lines = [f"{len(names) - len(page['left'])} of {count(len(names), 'stack')} deleted"]
-        lines += [f"left: {stack['name']}: {stack['why']}" for stack in page["left"]]
-    if page["stays"]:
-        buckets = "with the buckets and their key; the next deployment goes on with what is in them"
-        lines.append(f"stays: {page['stays']}, {buckets}")
-    if (there := page["cluster"]) is not None:
-        counted = f"{len(there['before'])} things before, {len(there['after'])} after"
-        lines.append(f"cluster {there['name']}, which does not belong to this experiment: {counted}")
-        gone = sorted({*there["before"]} - {*there["after"]})
-        for what, names in (
-            ("gone", gone),
-            ("ours and left", there["ours_left"]),
-            ("gone though not ours", there["others_gone"]),
-        ):
-            lines.append(f"  {what}: {', '.join(names) or 'nothing'}")
-    print_text(*lines, "")
-    if page["bills"] is None:
-        print_text("what still bills is not known, the list could not be read")
-    elif not page["bills"]:
-        print("nothing with the experiment's tag is left")
-    else:
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["count"] = count
+    text = environment.from_string(_TEXT.read_text(encoding="utf-8")).render(page)
+    print_text(*text.rstrip("\n").split("\n"))
+    if page["bills"]:
         arns = [(bill["arn"].split(":", 5), bill["what"]) for bill in page["bills"]]
-        print("carries the experiment's tag and may bill:")
         print_table(("service", "resource", "what it bills"), [(arn[2], arn[5], what) for arn, what in arns])
 
 
