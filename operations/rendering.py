@@ -110,26 +110,28 @@ def command(
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
     if prometheus and (check or everything or resolved or out or given):
-        raise Misuse(
-            "--prometheus: writes files of its own; leave --check, --all, --resolved, --out and --set out"
-        )
+        why = "writes files of its own; leave --check, --all, --resolved, --out and --set out"
+        raise Misuse(f"--prometheus: {why}")
     if prometheus:
-        return _for_prometheus(experiment_of(path, verb="render"), prometheus, as_json=as_json)
+        names = _for_prometheus(experiment_of(path, verb="render"), prometheus)
+        written = {"written": [str(prometheus / name) for name in names]}
+        print_json(written) if as_json else print(f"{prometheus}: {', '.join(names)}")
+        return 0
     if resolved:
         experiment = experiment_of(path, verb="render")
         files = read(experiment, manifests)
-        return _resolved(experiment, files, out, dict(given), account=account, as_json=as_json)
+        _resolved(experiment, files, out, dict(given), account=account, as_json=as_json)
+        return 0
     folders = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
     if not as_json:
         return said(folders, check=check)
-    listed = [
-        {**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in folders
-    ]
-    print_json({"rendered": listed})
-    return int(check and any(one["changed"] for one in listed))
+    texts = [{**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in folders]
+    print_json({"rendered": texts})
+    return int(check and any(one["changed"] for one in texts))
 
 
-def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> int:
+def _for_prometheus(experiment: Experiment, folder: Path) -> list[str]:
+    """Write what a Prometheus and a Grafana take into a folder; returns the names of the files."""
     from cdk8s_charts.render import render_for_prometheus  # jsii takes a second to start
     from infra.monitoring.alarms import alert_groups
     from infra.monitoring.grafana import grafana_dashboard
@@ -151,11 +153,7 @@ def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> i
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise Misuse(f"--prometheus {folder}: {error.strerror}; give a folder that can be written") from None
-    if as_json:
-        print_json({"written": [str(folder / name) for name in texts]})
-    else:
-        print(f"{folder}: {', '.join(texts)}")
-    return 0
+    return list(texts)
 
 
 def _resolved(
@@ -166,7 +164,7 @@ def _resolved(
     *,
     account: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Fill the placeholders; into a folder from what is deployed, else from what was given."""
     aws = aws_of(experiment, account)
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
@@ -178,26 +176,23 @@ def _resolved(
         values["AWS_ACCOUNT"] = account or aws.account
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
-    for name in values:
-        if name.endswith("_IMAGE") and not _PINNED.fullmatch(values[name]):
-            raise Misuse(
-                f"{name} = {values[name]!r}: is not a pinned image; write registry/repository:tag (not latest) or @sha256:..."
-            )
-    values = with_tags(values)
-    filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
+    for name, value in values.items():
+        if name.endswith("_IMAGE") and not _PINNED.fullmatch(value):
+            remedy = "write registry/repository:tag (not latest) or @sha256:..."
+            raise Misuse(f"{name} = {value!r}: is not a pinned image; {remedy}")
+    filled = [ManifestFile(file.name, tuple(fill(file.objects, with_tags(values)))) for file in files]
     if out:
         texts = gitops_folder(experiment, filled, repository=repository, path=place)
         changed = [str(path) for path in _write_folder(experiment, texts, out)]
-        if as_json:
-            print_json({"folder": str(out), "files": len(texts), "changed": changed})
-        else:
-            print(f"{out}: {count(len(texts), 'file')}, {len(changed)} changed")
+        written = {"folder": str(out), "files": len(texts), "changed": changed}
+        print_json(written) if as_json else print(
+            f"{out}: {count(len(texts), 'file')}, {len(changed)} changed"
+        )
     elif as_json:
         items: list[Any] = [item for file in filled for item in file.objects]
         print_json({"apiVersion": "v1", "kind": "List", "items": items})
     else:
         sys.stdout.write("".join(file.yaml() for file in filled))
-    return 0
 
 
 def _deployed_images(experiment: Experiment, aws: Aws, placeholders: Iterable[str]) -> dict[str, str]:
@@ -248,14 +243,9 @@ def _write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) -
     wanted = {out / name: f"{head} {_digest(text)}\n{text}" for name, text in texts.items()}
     try:
         present = {path: path.read_text(encoding="utf-8", errors="replace") for path in out.glob("*.yaml")}
-        foreign = {
-            path: reason for path, text in sorted(present.items()) if (reason := _foreign(experiment, text))
-        }
-        if problems := [
-            f"{path}: {reason}"
-            for path, reason in foreign.items()
-            if path in wanted or _MARK.match(present[path])
-        ]:
+        foreign = {path: why for path, text in sorted(present.items()) if (why := _foreign(experiment, text))}
+        ours = {path for path in foreign if path in wanted or _MARK.match(present[path])}
+        if problems := [f"{path}: {why}" for path, why in foreign.items() if path in ours]:
             raise Misuse(*problems)
         changed = [path for path in sorted(present) if path not in foreign and path not in wanted]
         changed += [path for path, text in wanted.items() if present.get(path) != text]

@@ -45,7 +45,7 @@ _REMEDIES = {
     "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
     "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
 }
-"""By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
+"""Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
 back leaves what was there before, and says that the file and the account differ."""
 
 
