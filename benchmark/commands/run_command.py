@@ -175,7 +175,7 @@ def command(**given: Any) -> int:
     from benchmark.measure import journal
     from benchmark.measure.journal import RawRun
     from benchmark.measure.progress import Progress
-    from benchmark.measure.questions import before_load, look_closer
+    from benchmark.measure.questions import look_closer
     from benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")
@@ -187,19 +187,23 @@ def command(**given: Any) -> int:
 
     async def work() -> None:
         about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
-        asked = _plan(given)
-        if asked.objective:
-            _say_what_it_needs(asked, progress)
-        nodes = dict(given["nodes"])
-        cli.known("--node", nodes, asked.prices)
-        plan = await before_load(asked, **about, sense_check=not given["no_sense_check"])
-        searching: dict[str, Any] = {}
+        plan, nodes, searching = _plan(given), dict(given["nodes"]), dict[str, Any]()
+        if plan.objective:
+            _say_what_it_needs(plan, progress)
+        cli.known("--node", nodes, plan.prices)
         if plan.search:
             from benchmark.analyse.frontier import next_cell, standing
 
             searching = {"choose": next_cell, "standing": standing}
-        limits = {"max_error_rate": given["max_error_rate"], "after_warmup": _look_at_steps}
-        await run(plan, **about, **limits, **searching, nodes=nodes)
+        await run(
+            plan,
+            **about,
+            **searching,
+            sense_check=not given["no_sense_check"],
+            max_error_rate=given["max_error_rate"],
+            after_warmup=_look_at_steps,
+            nodes=nodes,
+        )
         raw.append(journal.read(out))
         if given["closer_look"]:
             raw.append(await look_closer(raw.pop(), **about, limit_s=given["closer_look"]))

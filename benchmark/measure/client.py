@@ -93,9 +93,7 @@ async def ask(
     tally, sent = StreamTally(max_tokens), perf_counter() - late_s
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
-            if response.status != 200:
-                return await _refusal(response)
-            _refuse_compressed(response)
+            await _accept(response)
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
                 raise StreamFault(name, f"answered {type_} where an event stream was asked for")
@@ -103,12 +101,14 @@ async def ask(
         output = tally.output()
     except _FAULTS as error:
         return _failure(error, sent, tally.chunks)
+    reason, statistics = hidden(output.finish_reason or ""), output.spec_stats
+    if statistics:
+        statistics = {hidden(k): hidden(v) if isinstance(v, str) else v for k, v in statistics.items()}
     return replace(
         output,
         text=hidden(output.text),
-        finish_reason=hidden(output.finish_reason or "")[:_MOST_FINISH_REASON] or None,
-        spec_stats=output.spec_stats
-        and {hidden(k): hidden(v) if isinstance(v, str) else v for k, v in output.spec_stats.items()},
+        finish_reason=reason[:_MOST_FINISH_REASON] or None,
+        spec_stats=statistics,
     )
 
 
@@ -117,8 +117,7 @@ async def ask_whole(http: aiohttp.ClientSession, url: str, body: bytes, *, max_t
     sent = perf_counter()
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
-            if response.status != 200:
-                return await _refusal(response)
+            await _accept(response)
             return json_of(await read_at_most(response, _most_bytes(max_tokens)))
     except _FAULTS as error:
         return _failure(error, sent, 0)
@@ -168,8 +167,11 @@ def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
         raise StreamFault("malformed", f"the answer is compressed ({encoding}), which was not asked for")
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> Failure:
-    """A status other than 200, with the beginning of what the server says about it."""
+async def _accept(response: aiohttp.ClientResponse) -> None:
+    """Raises StreamFault for an answer that is compressed, and for a status other than 200, with the beginning of what the
+    server says about it."""
+    if response.status == 200:
+        return _refuse_compressed(response)
     beginning, whole = bytearray(), False
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SAID_S):
@@ -183,17 +185,16 @@ async def _refusal(response: aiohttp.ClientResponse) -> Failure:
         message = f"{KEY_REMEDY}; {message}"
     asked = retry_after.strip()  # seconds; a header that gives a date instead asks for no pause here
     pause_s = min(float(asked), _LONGEST_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
-    return Failure(f"http_{response.status}", one_line(message), pause_s)
+    raise StreamFault(f"http_{response.status}", message, pause_s)
 
 
 def _failure(error: Exception, sent: float, chunks: int) -> Failure:
-    text = one_line(str(error) or type(error).__name__)
+    text, came = one_line(str(error) or type(error).__name__), f"{chunks} chunks with text had come"
     if isinstance(error, StreamFault):
-        return Failure(error.name, text)
+        return Failure(error.name, text, error.pause_s)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
         return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
-    came = f"{chunks} chunks with text had come"
     if isinstance(error, TimeoutError):
         return Failure("timeout", f"gave up after {perf_counter() - sent:.1f} s; {came}")
     if isinstance(error, (aiohttp.ClientResponseError, ValueError)):

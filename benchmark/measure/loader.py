@@ -8,8 +8,8 @@ import asyncio
 import hashlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,18 @@ from benchmark.measure.progress import Progress
 from benchmark.measure.records import BlockRecord, Phase, RequestRecord
 from benchmark.measure.schedule import STAGGER_S, Block, HeldLoad, Pair, Supply, threads
 from benchmark.measure.stream import Output
-from benchmark.plan import MIXED, Plan
+from benchmark.plan import MIXED, Load, Plan
 
 _WATCH_S = 0.2
 """Seldom enough to cost nothing beside the requests themselves."""
 _DECIMALS = 6
 """Times are written down to the microsecond."""
+Kind = tuple[str, str, Load, int]
+"""What decides how long a block takes: its arm, class and load, and how many of its requests count."""
+
+
+def kind_of(block: Block) -> Kind:
+    return block.arm, block.class_, block.load, block.supply.counted if block.supply else 0
 
 
 @dataclass
@@ -51,6 +57,11 @@ class Standing:
     warmup: list[RequestRecord] = field(default_factory=list)
     warmup_block: list[BlockRecord] = field(default_factory=list)
 
+    def answer_s(self, class_: str, load: Load) -> float | None:
+        """What an answer is expected to take: what it took under the same load, or else in the warm-up."""
+        names = (f"{class_}/{load}", class_, MIXED)
+        return next((self.answers_s[name] for name in names if name in self.answers_s), None)
+
     async def rest(self) -> None:
         """A server that refuses is left alone for a while: one that restarts is not to meet, and fail, all the requests of a
         run within a second."""
@@ -66,42 +77,42 @@ class Loader:
     http: aiohttp.ClientSession
     book: Journal
     progress: Progress
-    standings: dict[str, Standing]
-    """The state of each arm."""
     said: dict[str, str] = field(default_factory=dict)
     """The answer to each pair of a conversation that the turn after it is given: the first that came from any arm, so that
     all arms are asked the same."""
+    standings: dict[str, Standing] = field(init=False)
+    """The state of each arm."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "standings", {arm.name: Standing() for arm in self.plan.arms})
 
     async def carry_out(self, block: Block) -> None:
         """Load the block's arm until its pairs are used up. Raises StorageError."""
         self.progress.begin(block)
+        standing, held = self.standings[block.arm], None
         before, _ = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
-        held = self._held_load(block, block.supply) if block.supply else None
-        with closing(LagWatch()) as lag:
-            await (self._hold(block, block.supply, held) if block.supply and held else self._replay(block))
+        with _lateness() as late_s:
+            if block.supply:
+                held = self._held_load(block, block.supply)
+                await self._hold(block, block.supply, held)
+            else:
+                await self._replay(block)
         took_s = time.perf_counter() - began
         after, server_started = await self._counters(block.arm)
         record = BlockRecord(
-            run=self.run,
-            arm=block.arm,
+            **self._place(block),
             class_=block.class_,
-            concurrency=block.load.concurrency,
-            rate_per_s=block.load.rate_per_s,
-            round=block.round,
             started_unix_s=round(began_unix_s, 3),
             duration_s=round(took_s, _DECIMALS),
-            client_lag_s=round(lag.worst_s, _DECIMALS),
+            client_lag_s=round(late_s[0], _DECIMALS),
             counters_before=before,
             counters_after=after,
             server_started_unix_s=server_started,
-            block=block.number,
-            start=block.start,
             sitting=block.sitting,
             steady_from_s=_rounded(held.steady_from_s) if held else None,
             steady_until_s=_rounded(held.steady_until_s) if held else None,
         )
-        standing = self.standings[block.arm]
         if block.phase == "measured":
             self.book.append(record)
             standing.loaded_s += record.duration_s
@@ -112,22 +123,21 @@ class Loader:
             medians = _medians(standing.warmup[-len(block.pairs) :])
             standing.answers_s |= medians
             standing.light_s = medians | standing.light_s
-        self.progress.end(block, lag_s=lag.worst_s)
+        self.progress.end(block, lag_s=late_s[0])
 
-    def expected_s(self, block: Block) -> float:
-        """About how long a block will take; 0 where nothing is known of its answers yet."""
-        if block.supply is None or not (answer_s := self._answer_s(block)):
-            return 0.0
-        # Given, or by Little's law.
-        in_flight = block.load.concurrency or max((block.load.rate_per_s or 0.0) * answer_s, 1e-9)
-        most_s = self._most_s(answer_s)
-        return block_s(answer_s=answer_s, counted=block.supply.counted, in_flight=in_flight, most_s=most_s)
-
-    def _answer_s(self, block: Block) -> float | None:
-        """What an answer to the block is expected to take: what it took under the same load, or else in the warm-up."""
-        known = self.standings[block.arm].answers_s
-        names = (f"{block.class_}/{block.load}", block.class_, MIXED)
-        return next((known[name] for name in names if name in known), None)
+    def expected_s(self, blocks: Mapping[Kind, int]) -> float:
+        """About how long so many blocks of each kind take; 0 where nothing is known of the answers of some of them."""
+        total_s = 0.0
+        for (arm, class_, load, counted), number in blocks.items():
+            answer_s = self.standings[arm].answer_s(class_, load)
+            if number > 0 and not (counted and answer_s):
+                return 0.0
+            # Given, or by Little's law.
+            in_flight = load.concurrency or max((load.rate_per_s or 0.0) * (answer_s or 0.0), 1e-9)
+            most_s, answer_s = self._most_s(answer_s), answer_s or 0.0
+            each_s = block_s(answer_s=answer_s, counted=counted, in_flight=in_flight, most_s=most_s)
+            total_s += max(number, 0) * each_s
+        return self.plan.loading_s([total_s])
 
     def _most_s(self, answer_s: float | None) -> float | None:
         """How long a block's steady window may last: its part of `cell_minutes`, less what is not in the window."""
@@ -138,18 +148,19 @@ class Loader:
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
     def _held_load(self, block: Block, supply: Supply) -> HeldLoad:
-        answer_s, light = self._answer_s(block), self.standings[block.arm].light_s
+        standing = self.standings[block.arm]
+        answer_s = standing.answer_s(block.class_, block.load)
         return HeldLoad(
             at_once=block.load.concurrency,
             counted=supply.counted,
             answer_s=answer_s,
-            light_s=light.get(block.class_, light.get(MIXED)),
+            light_s=standing.light_s.get(block.class_, standing.light_s.get(MIXED)),
             most_s=self._most_s(answer_s),
         )
 
     async def _hold(self, block: Block, supply: Supply, held: HeldLoad) -> None:
         """Keep the block's load up until the last request that counts has ended."""
-        measured, beside = supply.measured(), supply.beside()
+        pairs = {"measured": supply.measured(), "beside": supply.beside()}
         now = asyncio.get_running_loop().time
         began = now()
 
@@ -158,14 +169,16 @@ class Loader:
             ok = await self._ask(block, pair, phase, due_s, began)
             return held.ended(phase, took_s=now() - began - sent_s, ok=ok)
 
+        def next_pair(phase: Phase) -> Pair:
+            return next(pairs["measured" if phase == "measured" else "beside"])
+
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
             while True:
                 await self.standings[block.arm].rest()
                 if (phase := held.send(now() - began)) is None:
                     return
-                pause_s = await send(phase, next(measured if phase == "measured" else beside))
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(await send(phase, next_pair(phase)))
 
         async with together() as tasks:
             if held.at_once is not None:
@@ -174,7 +187,7 @@ class Loader:
                 return
             due_s = 0.0
             while (phase := held.send(due_s)) is not None:
-                pair = next(measured if phase == "measured" else beside)
+                pair = next_pair(phase)
                 tasks.create_task(send(phase, pair, due_s))
                 due_s += pair.gap_s or 0.0
                 await asyncio.sleep(began + due_s - now())
@@ -218,40 +231,33 @@ class Loader:
     ) -> bool:
         """Send one request and record it; whether it was answered. What was due `due_s` after `began` counts its times from
         then: how late the client was is part of what a user would have waited."""
-        started_unix_s = round(time.time(), 3)
+        plan, standing, started_unix_s = self.plan, self.standings[block.arm], round(time.time(), 3)
         result: Output | Failure
         try:
-            body = request_body(self.plan, pair, self.said)
+            body = request_body(plan, pair, self.said)
         except LookupError:
             result = Failure("no_turn_before", "there is no answer to the turn before it")
         else:
-            url = self.plan.arm(block.arm).url + request_path(pair)
+            url, most = plan.arm(block.arm).url + request_path(pair), plan.most_tokens(pair.prompt)
             late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-            most = self.plan.most_tokens(pair.prompt)
             result = await ask(self.http, url, body, max_tokens=most, late_s=late_s)
         if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
             self.said.setdefault(pair.id, result.text)
         record = RequestRecord(
-            run=self.run,
-            arm=block.arm,
+            **self._place(block),
             class_=pair.class_,
-            concurrency=block.load.concurrency,
             prompt_id=pair.prompt.id,
             nonce=pair.nonce,
             pair_id=pair.id,
             phase=phase,
             started_unix_s=started_unix_s,
-            round=block.round,
-            block=block.number,
-            start=block.start,
-            rate_per_s=block.load.rate_per_s,
             scheduled_s=_rounded(due_s),
-            forced_length=self.plan.ignore_eos,
+            forced_length=plan.ignore_eos,
             api="completions" if pair.prompt.messages is None else "chat",
-            **outcome(result),
+            **_outcome(result),
         )
         self.book.append(record)
-        standing, failed = self.standings[block.arm], isinstance(result, Failure)
+        failed = isinstance(result, Failure)
         if phase == "measured":
             standing.ended += 1
             standing.failed += failed
@@ -262,6 +268,12 @@ class Loader:
         if isinstance(result, Failure) and result.pause_s:
             standing.rest_until = time.monotonic() + result.pause_s
         return not failed
+
+    def _place(self, block: Block) -> dict[str, Any]:
+        """What the records of a block and of its requests have in common."""
+        load = {"concurrency": block.load.concurrency, "rate_per_s": block.load.rate_per_s}
+        number = {"round": block.round, "block": block.number, "start": block.start}
+        return {"run": self.run, "arm": block.arm, **load, **number}
 
     async def _counters(self, arm: str) -> tuple[dict[str, float] | None, float | None]:
         """What the arm's server counts, None where it cannot be reached, and for good where it has no counters; and when it was
@@ -288,28 +300,25 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
         raise group.exceptions[0] from group
 
 
-class LagWatch:
-    """How late the client's own event loop is: what it adds to each time that it takes. Sets an alarm again and again
-    until it is closed, and keeps by how much the worst one was late."""
+@contextmanager
+def _lateness() -> Iterator[Sequence[float]]:
+    """How late the client's own event loop was at its worst so far, in seconds: what it adds to each time that it takes."""
+    loop, worst_s = asyncio.get_running_loop(), [0.0]
 
-    def __init__(self) -> None:
-        self.worst_s = 0.0
-        self._loop = asyncio.get_running_loop()
-        self._set()
+    async def watch() -> None:
+        while True:
+            due_s = loop.time() + _WATCH_S
+            await asyncio.sleep(_WATCH_S)
+            worst_s[0] = max(worst_s[0], loop.time() - due_s)
 
-    def close(self) -> None:
-        self._alarm.cancel()
-
-    def _set(self) -> None:
-        due_s = self._loop.time() + _WATCH_S
-        self._alarm = self._loop.call_at(due_s, self._ring, due_s)
-
-    def _ring(self, due_s: float) -> None:
-        self.worst_s = max(self.worst_s, self._loop.time() - due_s)
-        self._set()
+    watching = loop.create_task(watch())
+    try:
+        yield worst_s
+    finally:
+        watching.cancel()
 
 
-def outcome(result: Output | Failure) -> dict[str, Any]:
+def _outcome(result: Output | Failure) -> dict[str, Any]:
     """What came of a request, by field of its record: numbers or a named error, never both."""
     if isinstance(result, Failure):
         return {"error": result.name, "message": result.message}

@@ -1,7 +1,6 @@
 """What servers are asked beside the load, outside its times.
 
-Before it: whether the baseline answers sensibly (`benchmark.measure.sense`), and what the servers say that is different between
-them beside what the plan says. After it, where greedy answers differ: both servers are asked for log-probabilities there
+Before it: whether the baseline answers sensibly (`benchmark.measure.sense`). After it, where greedy answers differ: both servers are asked for log-probabilities there
 (`benchmark.measure.divergence`), and the baseline is asked some of its requests again, which shows how often it differs from
 itself. Each answer is written down as it comes; what is there is not asked again. A server that refuses, breaks off or ends
 here costs lines of these files and nothing of the run.
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from benchmark.errors import EndpointError
-from benchmark.measure import divergence, journal, sense
+from benchmark.measure import divergence, sense
 from benchmark.measure.client import (
     Failure,
     ask,
@@ -34,7 +33,7 @@ from benchmark.measure.client import (
     session,
 )
 from benchmark.measure.divergence import Again, Asked, Case, Line
-from benchmark.measure.endpoints import Endpoint, endpoints, with_differences
+from benchmark.measure.endpoints import Endpoint
 from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import together
 from benchmark.measure.progress import Progress
@@ -56,38 +55,23 @@ _NEAR = 48
 """The most characters before a difference that are written again."""
 
 
-async def before_load(
-    plan: Plan, *, out: Path, timeout_s: float, progress: Progress, sense_check: bool = True
-) -> Plan:
-    """Ask what has to be known before the load, and give the plan with what the servers say of themselves.
+async def check_sense(
+    http: aiohttp.ClientSession,
+    plan: Plan,
+    served: Mapping[str, Endpoint],
+    *,
+    out: Path,
+    progress: Progress,
+    wanted: bool,
+) -> None:
+    """Ask the baseline the simple questions that `out` has no answer to, and say how many it answers rightly.
 
-    A run that goes on is not asked again. Nothing is written before the endpoints have answered. Raises EndpointError,
-    StorageError.
+    One question after the other, so that the answers do not depend on a batch. Greedy; of what the plan merges into its
+    requests, only how the chat is written: the rest may force an answer's form. Raises StorageError.
     """
-    async with session(timeout_s) as http:
-        if not journal.exists(out):
-            served = await endpoints(http, plan)
-            if reason := _skipped(plan, served, sense_check=sense_check):
-                progress.tell(f"sense check skipped: {reason}")
-            else:
-                await _ask_baseline(http, plan, out, progress)
-        return await with_differences(http, plan)
-
-
-def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, sense_check: bool) -> str:
-    """Why the baseline is not asked; empty where it is."""
-    if not sense_check:
-        return "--no-sense-check was given"
-    if any(endpoint.emulated for endpoint in served.values()):
-        return "the endpoints are emulated, and their answers mean nothing"
-    if all(prompt.messages is None for prompt in plan.prompts):
-        return "the plan's prompts are raw text, not messages: a base model does not answer questions"
-    return ""
-
-
-async def _ask_baseline(http: aiohttp.ClientSession, plan: Plan, out: Path, progress: Progress) -> None:
-    """One question after the other, so that the answers do not depend on a batch. Greedy; of what the plan merges into its
-    requests, only how the chat is written: the rest may force an answer's form."""
+    if reason := _skipped(plan, served, wanted=wanted):
+        progress.tell(f"sense check skipped: {reason}")
+        return
     arm, sha = plan.arm(plan.baseline), plan.sha256()
     template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
@@ -96,19 +80,18 @@ async def _ask_baseline(http: aiohttp.ClientSession, plan: Plan, out: Path, prog
         for question in (question for question in sense.QUESTIONS if question.text not in known):
             messages = [{"role": "user", "content": f"{question.text} {_BRIEFLY}"}]
             body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
-            answer = sense.Answer(
+            now = round(time.time(), 3)
+            result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
+            answer = known[question.text] = sense.Answer(
                 plan_sha256=sha,
                 arm=arm.name,
                 question=question.text,
                 accepted=question.accepted,
-                asked_unix_s=round(time.time(), 3),
+                asked_unix_s=now,
+                text=None if isinstance(result, Failure) else result.text,
+                error=result.name if isinstance(result, Failure) else None,
+                message=result.message if isinstance(result, Failure) else None,
             )
-            result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
-            if isinstance(result, Failure):
-                answer = replace(answer, error=result.name, message=result.message)
-            else:
-                answer = replace(answer, text=result.text)
-            known[question.text] = answer
             book.write(sense.to_json(answer))
     if outcome := sense.outcome(list(known.values())):
         if outcome["withheld"]:
@@ -116,6 +99,17 @@ async def _ask_baseline(http: aiohttp.ClientSession, plan: Plan, out: Path, prog
             progress.warn(f"{outcome['text']}; {gone}")
         else:
             progress.tell(f"sense check: {outcome['text']}")
+
+
+def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, wanted: bool) -> str:
+    """Why the baseline is not asked; empty where it is."""
+    if not wanted:
+        return "--no-sense-check was given"
+    if any(endpoint.emulated for endpoint in served.values()):
+        return "the endpoints are emulated, and their answers mean nothing"
+    if all(prompt.messages is None for prompt in plan.prompts):
+        return "the plan's prompts are raw text, not messages: a base model does not answer questions"
+    return ""
 
 
 async def look_closer(

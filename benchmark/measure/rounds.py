@@ -25,12 +25,13 @@ from benchmark import __version__
 from benchmark.errors import EndpointError, ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.client import session
-from benchmark.measure.endpoints import Endpoint, counters_in, endpoints, started_in
+from benchmark.measure.endpoints import Endpoint, counters_in, endpoints, started_in, with_differences
 from benchmark.measure.journal import Journal, RawRun
-from benchmark.measure.loader import Loader, Standing, together
+from benchmark.measure.loader import Kind, Loader, kind_of, together
 from benchmark.measure.progress import Progress, duration
+from benchmark.measure.questions import check_sense
 from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenance, RunRecord
-from benchmark.measure.schedule import Block, Turn, measured_turns, more_warmup, warmup_turns
+from benchmark.measure.schedule import Turn, measured_turns, more_warmup, warmup_turns
 from benchmark.plan import MIXED, Load, Plan
 from core.words import count as in_words
 
@@ -72,9 +73,7 @@ class Earlier:
         duration is over, and behind the last start the first cell once more."""
         plan, before_s = self.plan, 0.0
         if plan.duration_s is not None:
-            own = (
-                block for block in self.blocks.values() if block.start == start and block.round != REPEATED
-            )
+            own = (b for b in self.blocks.values() if b.start == start and b.round != REPEATED)
             before_s = plan.loading_s(block.duration_s for block in own)
         for round_ in count(1):
             if plan.duration_s is None:
@@ -161,21 +160,26 @@ async def run(
     out: Path,
     timeout_s: float,
     progress: Progress,
+    sense_check: bool = True,
     max_error_rate: float = 1.0,
     after_warmup: Callable[[Loader], None] = lambda loader: None,
     choose: Choose = lambda raw: None,
     standing: Callable[[RawRun], str] = lambda raw: "",
     nodes: Mapping[str, str] | None = None,
 ) -> None:
-    """Carry out what `out` does not hold yet of `plan`; `nodes`: which node serves each arm.
+    """Carry out what `out` does not hold yet of `plan`, which is recorded with what its servers say of themselves; `nodes`: which
+    node serves each arm.
 
     Raises ResultsError (another plan's folder), EndpointError, StorageError, and ErrorRateExceeded once more
     than `max_error_rate` of an arm's measured requests of this sitting failed. Requests in flight when the
     task is cancelled are not recorded.
     """
     async with session(timeout_s) as http:
-        # Before there is a folder: a wrong address leaves nothing behind.
-        served = None if journal.exists(out) else await endpoints(http, plan)
+        served = None
+        if not journal.exists(out):  # a wrong address leaves no folder behind
+            served = await endpoints(http, plan)
+            await check_sense(http, plan, served, out=out, progress=progress, wanted=sense_check)
+        plan = await with_differences(http, plan)
         with Journal(out) as book:
             before = earlier(plan, out, nodes)  # with the lock: another run may have ended a moment ago
             if before.left_out:
@@ -195,11 +199,9 @@ async def run(
             book.append(opening)
             for change in journal.read(out).node_changes if nodes else ():
                 if change.sitting == opening.sitting:
-                    progress.tell(
-                        f"{change.arm}: node {change.after} instead of {change.before}; a cell that was cut is measured again"
-                    )
-            standings = {arm.name: Standing() for arm in plan.arms}
-            loader = Loader(plan, opening.run, http, book, progress, standings, before.said)
+                    nodes_now = f"node {change.after} instead of {change.before}"
+                    progress.tell(f"{change.arm}: {nodes_now}; a cell that was cut is measured again")
+            loader = Loader(plan, opening.run, http, book, progress, said=before.said)
             sitting = _Sitting(loader, before, opening.sitting, max_error_rate, after_warmup)
             await (sitting.search(choose, standing) if plan.search else sitting.listed())
 
@@ -277,15 +279,21 @@ class _Sitting:
 
     async def _carry_out(self, turns: Iterable[Turn], announced: Iterable[Turn]) -> None:
         """Block after block; how long those that are `announced` take is said."""
-        loader, left = self.loader, _Left(chain.from_iterable(announced))
-        if seconds := left.expected_s(loader):
-            loader.progress.tell(f"{left}: about {duration(seconds)} of loading")
+        loader, left, cells = self.loader, Counter[Kind](), set[tuple[str, Load, int]]()
+        for block in chain.from_iterable(announced):
+            left[kind_of(block)] += 1
+            cells.add((block.class_, block.load, block.round))
+        if seconds := loader.expected_s(left):
+            again = any(round_ == REPEATED for *_, round_ in cells)
+            size = [in_words(len(cells) - again, "cell")] * (len(cells) > again)
+            size += ["the first cell once more"] * again + [in_words(left.total(), "block")]
+            loader.progress.tell(f"{', '.join(size)}: about {duration(seconds)} of loading")
         for turn in turns:
-            loader.progress.left_s = left.expected_s(loader) or None
+            loader.progress.left_s = loader.expected_s(left) or None
             async with together() as blocks:
                 for block in turn:
                     blocks.create_task(loader.carry_out(block))
-            left.ended(turn)
+            left.subtract(map(kind_of, turn))
             for arm, standing in loader.standings.items():
                 if standing.failed > self.max_error_rate * standing.ended:
                     raise ErrorRateExceeded(
@@ -294,67 +302,32 @@ class _Sitting:
                     )
 
 
-class _Left:
-    """Blocks that are still to be carried out, by what decides how long they take."""
-
-    def __init__(self, blocks: Iterable[Block]) -> None:
-        self._number: Counter[tuple[str, str, Load]] = Counter()
-        self._like: dict[tuple[str, str, Load], Block] = {}
-        self._cells: set[tuple[str, Load, int]] = set()
-        for block in blocks:
-            kind = block.arm, block.class_, block.load
-            self._number[kind] += 1
-            self._like[kind] = block
-            self._cells.add((block.class_, block.load, block.round))
-
-    def __str__(self) -> str:
-        again = any(round_ == REPEATED for *_, round_ in self._cells)
-        cells = len(self._cells) - again
-        size = [in_words(cells, "cell")] * (cells > 0) + ["the first cell once more"] * again
-        return ", ".join([*size, in_words(self._number.total(), "block")])
-
-    def ended(self, turn: Turn) -> None:
-        self._number.subtract((block.arm, block.class_, block.load) for block in turn)
-
-    def expected_s(self, loader: Loader) -> float:
-        """About how long they take, by what answers took so far; 0 where nothing is known of some of them."""
-        left = [(number, kind) for kind, number in self._number.items() if number > 0]
-        each = [(number, loader.expected_s(self._like[kind])) for number, kind in left]
-        known = all(one_s for _, one_s in each)
-        return loader.plan.loading_s([sum(number * one_s for number, one_s in each)]) if known else 0.0
-
-
 async def new_starts(loader: Loader, start: int) -> None:
     """Wait until the servers of all arms were started again. Where a server says when it was started, that counts; another was
     started again where it counts from the beginning, or was gone for a while."""
     plan, waiting, gone = loader.plan, {arm.name for arm in loader.plan.arms}, set[str]()
+    title, said_s = f"start {start} of {plan.starts}", -math.inf
     known: dict[str, tuple[float | None, float]] = {}
     for block in journal.read(loader.book.path.parent).blocks:
         known[block.arm] = block.server_started_unix_s, sum((block.counters_after or {}).values())
-    said_s = -math.inf
     while waiting:
         for arm in sorted(waiting):
             if (text := await loader.metrics(arm)) is None:
                 gone.add(arm)
                 continue
-            (before, counted), now, counters = (
-                known.get(arm, (None, 0.0)),
-                started_in(text),
-                counters_in(text),
-            )
+            before, counted = known.get(arm, (None, 0.0))
+            now, counters = started_in(text), counters_in(text)
             fewer = counters is not None and sum(counters.values()) < counted
             if now > before if now and before else fewer or arm in gone:
                 with suppress(EndpointError):  # it answers, and does not serve the model yet
                     await endpoints(loader.http, plan.with_arms([arm]))
                     waiting.discard(arm)
         if waiting and time.monotonic() - said_s >= _SAY_S:
-            said_s = time.monotonic()
-            loader.progress.tell(
-                f"start {start} of {plan.starts}: start the servers of {', '.join(sorted(waiting))} again; the run goes on by itself"
-            )
+            said_s, names = time.monotonic(), ", ".join(sorted(waiting))
+            loader.progress.tell(f"{title}: start the servers of {names} again; the run goes on by itself")
             loader.progress.to_programs(waits_for_start=start)
         await asyncio.sleep(_LOOK_S if waiting else 0)
-    loader.progress.tell(f"start {start} of {plan.starts}: all servers were started again")
+    loader.progress.tell(f"{title}: all servers were started again")
 
 
 def _opening(
@@ -399,9 +372,8 @@ def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | Non
             received.append(number)
             task.cancel()
 
-        loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, stop, number)
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
         try:
             await task
         except asyncio.CancelledError:
@@ -409,7 +381,7 @@ def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | Non
                 raise
         finally:
             for number in _SIGNALS:
-                loop.remove_signal_handler(number)
+                asyncio.get_running_loop().remove_signal_handler(number)
         return received[0] if received else None
 
     return asyncio.run(guarded())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from reprlib import repr as shown
 from typing import Any, Literal, NamedTuple
 
@@ -28,11 +29,11 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StreamFault(Exception):
-    """The stream cannot be used; `name` is the record's error name. The message may be long, and hold the API key."""
+    """The answer cannot be used; `name` is the record's error name. The message may be long, and hold the API key."""
 
-    def __init__(self, name: str, message: str) -> None:
+    def __init__(self, name: str, message: str, pause_s: float = 0.0) -> None:
         super().__init__(message)
-        self.name = name
+        self.name, self.pause_s = name, pause_s
 
 
 class SseParser:
@@ -130,12 +131,7 @@ class _Chunk(NamedTuple):
     at_s: float
     text: str
     cumulative: int | None
-
-
-class _Usage(NamedTuple):
-    completion: int | None = None
-    prompt: int | None = None
-    cached: int | None = None
+    """Tokens of the answer so far, where the server says so."""
 
 
 class StreamTally:
@@ -147,7 +143,9 @@ class StreamTally:
         self._most_chunks, self._most_chars = 1024 + 8 * max_tokens, (1 << 20) + 64 * max_tokens
         self._chars = 0
         self._chunks: list[_Chunk] = []
-        self._usage = _Usage()
+        self._completion: int | None = None
+        self._prompt: int | None = None
+        self._cached: int | None = None
         self._finish_reason: str | None = None
         self._spec_stats: dict[str, Any] | None = None
 
@@ -164,7 +162,10 @@ class StreamTally:
             self.done = True
             return
         event = _event(data)
-        has_usage = self._take_usage(event)
+        try:
+            has_usage = self._take_usage(event)
+        except ImplausibleCount as error:
+            raise _untrue(str(error)) from error
         choices = event.get("choices", [])
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
             raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
@@ -175,41 +176,35 @@ class StreamTally:
             raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
         self._finish_reason = _string(choice.get("finish_reason")) or self._finish_reason
         text = _text(choice)
-        self._chunks.append(_Chunk(at_s, text, self._usage.completion if has_usage else None))
+        self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
         self._chars += len(text)
         if len(self._chunks) > self._most_chunks or self._chars > self._most_chars:
             size = f"{len(self._chunks)} chunks with {self._chars} characters"
             raise StreamFault("too_large", f"{size} for at most {self._max_tokens} tokens")
 
     def _take_usage(self, event: Mapping[str, Any]) -> bool:
-        """What the server says of tokens in this event, if anything. Raises StreamFault where that cannot be true."""
+        """Whether this event counts tokens. Raises ImplausibleCount where what it says cannot be true."""
         usage, metrics = event.get("usage"), event.get("metrics")
-        try:
-            drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-            if isinstance(drafts, dict):
-                self._spec_stats = statistics_of(drafts, most_tokens=self._max_tokens)
-            if usage is None:
-                return False
-            if not isinstance(usage, dict):
-                raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
-            prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
-            most_cached = MOST_TOKENS if prompt is None else prompt
-            self._usage = _Usage(
-                tokens_in(usage, "completion_tokens", most=self._max_tokens),
-                prompt,
-                tokens_in(details, "cached_tokens", most=most_cached) if isinstance(details, dict) else None,
-            )
-        except ImplausibleCount as error:
-            raise _untrue(str(error)) from error
+        drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        if isinstance(drafts, dict):
+            self._spec_stats = statistics_of(drafts, most_tokens=self._max_tokens)
+        if usage is None:
+            return False
+        if not isinstance(usage, dict):
+            raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
+        self._completion = tokens_in(usage, "completion_tokens", most=self._max_tokens)
+        self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
+        most = MOST_TOKENS if self._prompt is None else self._prompt
+        self._cached = tokens_in(details, "cached_tokens", most=most) if isinstance(details, dict) else None
         return True
 
     def output(self) -> Output:
         """The whole answer. Raises StreamFault where the stream carried no output or never ended."""
         if not self.done:
             raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
-        tokens, total = self._tokens_per_chunk(), self._usage.completion
+        tokens, total = self._tokens_per_chunk(), self._completion
         counts = tokens or [0] * len(self._chunks)
-        carrying = [(c, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
+        carrying = [(c.at_s, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
         if not carrying:
             raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {total}")
         most = max(chunk.cumulative or 0 for chunk in self._chunks)
@@ -217,11 +212,11 @@ class StreamTally:
             raise _untrue(f"{total} tokens at the end, {most} before, {self._chars} characters")
         text = "".join(chunk.text for chunk in self._chunks)
         return Output(
-            chunk_s=tuple(chunk.at_s for chunk, _ in carrying),
+            chunk_s=tuple(at_s for at_s, _ in carrying),
             chunk_tokens=None if tokens is None else tuple(n for _, n in carrying),
             stream_chunks=len(self._chunks),
-            prompt_tokens=self._usage.prompt,
-            cached_tokens=self._usage.cached,
+            prompt_tokens=self._prompt,
+            cached_tokens=self._cached,
             completion_tokens=total,
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
@@ -234,13 +229,11 @@ class StreamTally:
         """New tokens of each chunk by cumulative usage; None where that is absent or contradicts itself."""
         if any(chunk.text and chunk.cumulative is None for chunk in self._chunks):
             return None
-        known = 0
-        tokens: list[int] = []
+        totals = [0]
         for chunk in self._chunks:
-            cumulative = known if chunk.cumulative is None else chunk.cumulative
-            tokens.append(cumulative - known)
-            known = cumulative
-        sound = known > 0 and min(tokens) >= 0 and known == self._usage.completion
+            totals.append(totals[-1] if chunk.cumulative is None else chunk.cumulative)
+        tokens = [after - before for before, after in pairwise(totals)]
+        sound = totals[-1] > 0 and min(tokens) >= 0 and totals[-1] == self._completion
         return tokens if sound else None
 
 
