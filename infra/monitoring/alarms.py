@@ -19,7 +19,7 @@ from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
-from infra.monitoring.panels import IN_PROMETHEUS, INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
+from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
 
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
@@ -180,7 +180,7 @@ def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
         message="Not a fault: Trn2 nodes run.",
         sources=(CloudWatchMetric(INSIGHTS, NODE_COUNT.name, {"ClusterName": cluster_name(experiment)}),),
         statistic=NODE_COUNT.statistic,
-        promql=IN_PROMETHEUS[NODE_COUNT.name],
+        promql=NODE_COUNT.promql,
         threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
         breaching=IDLE_PERIODS,

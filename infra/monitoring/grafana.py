@@ -22,7 +22,7 @@ from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour, node_price
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import panels
-from infra.monitoring.panels import DETAILS, IN_PROMETHEUS, baselines, series, value
+from infra.monitoring.panels import DETAILS, baselines, series, value
 
 ALL = ".*"
 """What a variable stands for while nothing is chosen."""
@@ -34,29 +34,6 @@ _CHOSEN = ("arm", "class")
 _REQUESTS, _TOKENS, _USD, _SHARE = "suffix: requests", "suffix: tokens", "currencyUSD", "percentunit"
 _UNITS = {"s": "s", "tokens": _TOKENS, "tokens/s": "suffix: tokens/s", "USD": _USD}
 """Grafana's by the registry's."""
-_OF_SERVERS = {
-    "num_requests_running": ("Requests in progress", _REQUESTS),
-    "num_requests_waiting": ("Requests waiting", _REQUESTS),
-    "gpu_cache_usage_perc": ("Key-value cache in use", _SHARE),
-    "kv_cache_usage_perc": ("Key-value cache in use", _SHARE),
-    "num_preemptions_total": ("Requests preempted per second", "suffix: requests/s"),
-    "prompt_tokens_total": ("Prompt tokens per second", "suffix: tokens/s"),
-    "generation_tokens_total": ("Generated tokens per second", "suffix: tokens/s"),
-    "time_to_first_token_seconds": ("Time to first token, by the server", "s"),
-    "time_per_output_token_seconds": ("Time per output token, by the server", "s"),
-    "inter_token_latency_seconds": ("Inter-token latency, by the server", "s"),
-    "request_time_per_output_token_seconds": ("Time per output token of a request, by the server", "s"),
-    "e2e_request_latency_seconds": ("End-to-end latency, by the server", "s"),
-    "request_success_total": ("Requests answered per second", "suffix: requests/s"),
-    "spec_decode_num_drafts_total": ("Steps with drafts per second", "suffix: steps/s"),
-    "spec_decode_num_draft_tokens_total": ("Drafted tokens per second", "suffix: tokens/s"),
-    "spec_decode_num_accepted_tokens_total": ("Accepted drafts per second", "suffix: tokens/s"),
-    "spec_decode_num_accepted_tokens_per_pos_total": (
-        "Accepted drafts per second, by position",
-        "suffix: tokens/s",
-    ),
-}
-"""What servers say of themselves, in words and with a unit, by vLLM's name."""
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
 
@@ -167,7 +144,7 @@ def _first(experiment: Experiment) -> Iterator[Panel]:
 
 def _of_nodes(metric: panels.InsightsMetric) -> Panel:
     words = metric.title.partition(",")[0]  # what follows is the unit, where CloudWatch has none
-    return Panel(f"{words[0].upper()}{words[1:]}", {words: IN_PROMETHEUS[metric.name]}, metric.grafana_unit)
+    return Panel(f"{words[0].upper()}{words[1:]}", {words: metric.promql}, metric.grafana_unit)
 
 
 def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
@@ -204,7 +181,7 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
         steps = {"{{arm}}": f"1 + {rate(_ACCEPTED)} / {rate(_DRAFTS)}"}
         yield Panel("Tokens of a step as the server counts them", steps, _TOKENS)
     for name in names:
-        title, unit = _OF_SERVERS[name.removeprefix("vllm:")]
+        title, unit = panels.OF_SERVERS[name]
         if name.endswith("_per_pos_total"):
             lines = {"{{arm}}, position {{position}}": rate(name, "arm, position")}
         elif name.endswith("_total"):

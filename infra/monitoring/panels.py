@@ -6,7 +6,10 @@ https://prometheus.io/docs/prometheus/latest/querying/basics/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
 
 from benchmark.metrics import COMPARED, ERRORS, PERIOD_S, PUBLISHED, TOKENS_PER_STEP, Metric
 from core.words import as_ascii
@@ -105,57 +108,30 @@ def value(
 
 INSIGHTS = "ContainerInsights"
 """The namespace of Container Insights."""
-IN_PROMETHEUS = {
-    "cluster_node_count": "count(kube_node_info)",
-    "cluster_failed_node_count": 'sum(kube_node_status_condition{condition="Ready",status="true"} == bool 0)',
-    "node_cpu_utilization": f'100 * (1 - avg(rate(node_cpu_seconds_total{{mode="idle"}}[{PERIOD_S}s])))',
-    "node_memory_utilization": "100 * avg(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)",
-    "node_filesystem_utilization": (
-        '100 * max((1 - node_filesystem_avail_bytes{fstype=~"xfs|ext4"} / node_filesystem_size_bytes) '
-        "and node_filesystem_readonly == 0)"
-    ),
-    "node_neuroncore_utilization": "100 * avg(neuroncore_utilization_ratio)",
-    "node_neurondevice_runtime_memory_used_bytes": 'max(neuron_runtime_memory_used_bytes{memory_location="neuron_device"})',
-    "node_neuron_execution_latency": 'avg(execution_latency_seconds{percentile="p50"})',
-    "node_neuron_execution_errors_total": f"sum(increase(execution_errors_total[{PERIOD_S}s]))",
-    "node_neurondevice_hw_ecc_events_total": f"sum(increase(hardware_ecc_events_total[{PERIOD_S}s]))",
-}
-"""Metrics of nodes where Prometheus reads kube-state-metrics, the node exporter and `neuron-monitor-prometheus.py`, whose names are
-those of the agent's receiver of it (amazon-cloudwatch-agent, `awsneuron`): unproven, no device was read."""
 
 
 class InsightsMetric(NamedTuple):
-    """A metric of Container Insights with enhanced observability; that it arrives is not run on AWS.
-
-    Names and dimensions of the Neuron metrics as the agent's own translator writes them:
-    https://github.com/aws/amazon-cloudwatch-agent/blob/main/translator/translate/otel/exporter/awsemf/kubernetes.go
-    The others: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-metrics-enhanced-EKS.html
-    """
+    """A metric of Container Insights; `metrics.yaml` says where they are from."""
 
     name: str
     title: str
     statistic: str
     grafana_unit: str = "percent"
+    promql: str = ""
+    """The same to Prometheus, where somebody shows it there."""
     dimensions: tuple[str, ...] = ("ClusterName",)
 
 
-_CORES, _MEMORY = "node_neuroncore_utilization", "node_neurondevice_runtime_memory_used_bytes"
-_ECC = "node_neurondevice_hw_ecc_events_total"
-NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum", "suffix: nodes")
-NODE_METRICS = (
-    NODE_COUNT,
-    InsightsMetric("cluster_failed_node_count", "nodes that failed", "Maximum", "suffix: nodes"),
-    InsightsMetric("node_cpu_utilization", "node CPU, %", "Average"),
-    InsightsMetric("node_memory_utilization", "node memory, %", "Average"),
-    InsightsMetric("node_filesystem_utilization", "node disk, %", "Maximum"),
+_WRITTEN: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8").replace("PERIOD]", f"{PERIOD_S}s]")
 )
-NEURON_NODE_METRICS = (
-    InsightsMetric(_CORES, "NeuronCores, %", "Average"),
-    InsightsMetric(_MEMORY, "runtime memory, bytes", "Maximum", "bytes"),
-    InsightsMetric("node_neuron_execution_latency", "execution latency, s", "Average", "s"),
-    InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum", "suffix: errors"),
-    InsightsMetric(_ECC, "ECC events", "Sum", "suffix: events"),
+NODE_METRICS, NEURON_NODE_METRICS = (
+    tuple(InsightsMetric(name, **metric) for name, metric in _WRITTEN[where].items())
+    for where in ("nodes", "neuron_nodes")
 )
+NODE_COUNT = NODE_METRICS[0]
+OF_SERVERS = {f"vllm:{name}": tuple(words) for name, words in _WRITTEN["servers"].items()}
+"""What servers say of themselves: title and unit by vLLM's name."""
 _POD, _SERVICE = ("ClusterName", "Namespace", "PodName"), ("ClusterName", "Namespace", "Service")
 NEURON_POD = InsightsMetric(
     "pod_neuroncore_utilization", "NeuronCores of an arm, %", "Average", dimensions=_POD
