@@ -55,50 +55,15 @@ def test_the_committed_file_is_read_and_stale_manifests_and_a_missing_file_are_r
         read_pipeline(tmp_path / "none.yaml")
 
 
-DELIVERY = "arn:aws:iam::222233334444:role/qwen3-32b-us-east-2-delivery"
-SAME = yaml.safe_load(FILE.read_text(encoding="utf-8"))["connection"]
-OTHERS = "arn:aws:iam::444455556666:role/platform"
-WRONG = [
-    ("account: 111122223333", "account = 111122223333: is not twelve digits in quotes"),
-    ("connection: arn:aws:iam::1:x", "connection = .* is not the ARN of a connection"),
-    (f"pull_request_connection: {SAME}", "'arn:.*': is the pipeline's own connection, and what a pull"),
-    ("pull_request_connection:", "pull_request_connection: is missing; write the ARN of a second connection"),
-    ("branch:", "branch: is missing; write a branch"),
-    ("colour: red", "'colour' is not a key; use name, account"),
-    ("stages:", "stages: is missing; write dev and prod"),
-    ("stages: {test: {}}", "'test' is not a key; use dev, prod"),
-    ("stages: {dev: {experiment: /etc/x}}", "is not a path in this repository"),
-    ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
-    ("stages: {prod: {admins: }}", "stages.prod: admins: is missing; write a list of ARNs"),
-    ("stages: {prod: {admins: []}}", "stages.prod: admins: is missing; write a list of ARNs"),
-    ('stages: {dev: {alarm_email: ""}}', "stages.dev: alarm_email: is missing; write a mail address"),
-    ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
-    (
-        "stages: {dev: {kms_key: 'arn:aws:kms:us-west-2:222233334444:key/0'}}",
-        "stages.dev: kms_key = .* is not in us-east-2",
-    ),
-    (
-        f"stages: {{dev: {{admins: ['{OTHERS}']}}}}",
-        r"stages.dev: admins\[0\] = .* is not of account 222233334444, which this deploys to; name one that is",
-    ),
-    (f"stages: {{dev: {{admins: ['{DELIVERY}']}}}}", "pipeline_role = .*-delivery': is among the admins too"),
-    (
-        f'stages: {{dev: {{account: "444455556666", admins: [{OTHERS}]}}}}',
-        "are both qwen3-32b in account 444455556666, so each would overwrite the other's stacks; use two accounts",
-    ),
-    ("region: eu-west-1", "is in us-east-2, the pipeline in eu-west-1; use one region"),
-    (
-        "compile_hours: 36",
-        "compile_hours = 36: is not a whole number from 1 to 35 .CodeBuild ends a build after",
-    ),
-    ("benchmark: a/../b", "benchmark = 'a/../b': is not true, false or the id of a run"),
-]
+WRONG: list[dict[str, str]] = yaml.safe_load(
+    Path(__file__).parents[1].joinpath("refusals.yaml").read_text(encoding="utf-8")
+)["pipeline"]
 
 
-@pytest.mark.parametrize(("changed", "line"), WRONG)
-def test_a_wrong_file_is_refused_in_one_line(reading: Reading, changed: str, line: str) -> None:
-    with pytest.raises(Misuse, match=line) as caught:
-        reading(changed)
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: case["file"][:40])
+def test_a_wrong_file_is_refused_in_one_line(reading: Reading, case: dict[str, str]) -> None:
+    with pytest.raises(Misuse, match=case["line"]) as caught:
+        reading(case["file"])
     assert "\n" not in str(caught.value)
 
 
