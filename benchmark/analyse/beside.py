@@ -22,10 +22,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from benchmark.analyse.acceptance.yields import acceptance, known_at
-from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.acceptance.yields import known_at
+from benchmark.analyse.cells import Cells, sort_out
 from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
-from benchmark.analyse.stats import Estimate, Source, Z, mean, of_sample
+from benchmark.analyse.stats import Estimate, Source, Z, geometric_mean, of_sample
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TOKENS_PER_STEP, TPOT
@@ -296,9 +296,8 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
         if (arm.name, place.class_) in cells.made_up:
             return None, f"the emulator makes up the acceptance of {place.class_}"
         if figure.metric == "speed_up":
-            arms = (cells.baseline_of(arm), arm)
-            sample += log_ratios(arms, cells.pairs(arms, place), cells.source)[TPOT.name]
-        elif figure.metric != TOKENS_PER_STEP.name or _chunks_are_steps(cells, arm.name, place):
+            sample += log_ratios(cells, (cells.baseline_of(arm), arm), place)[TPOT.name]
+        elif figure.metric != TOKENS_PER_STEP.name or known_at(cells, arm, place).caution is None:
             sample += logs_at(cells, arm, place, figure.metric).values()
     # All classes of a figure are taken as one class.
     together = [
@@ -306,11 +305,6 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
         for source, value in sample
     ]
     return (of_sample(together), "") if together else (None, "it was not measured")
-
-
-def _chunks_are_steps(cells: Cells, name: str, place: Place) -> bool:
-    arm = cells.plan.arm(name)
-    return acceptance(arm, cells.answered(arm, place), known_at(cells, arm, place))["caution"] is None
 
 
 def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -327,10 +321,10 @@ def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str,
         own_cells = (row for row in rows if row["arm"] == arm.arm and row["concurrency"] and row[TPOT.name])
         known = [(row["concurrency"], row[TPOT.name]["p50"]) for row in own_cells]
     largest = max((load for load, value in known if value), default=0)
-    logs = [math.log(value) for load, value in known if load == largest and value]
-    if not (logs and expected and low and high):
+    values = [value for load, value in known if load == largest and value]
+    if not (values and expected and low and high):
         return
-    measured, quantity = math.exp(mean(logs)), QUANTITIES[what]
+    measured, quantity = geometric_mean(values), QUANTITIES[what]
     value, *wanted = quantity.shown(measured, expected, low, high)
     inside = "within the range"
     if not low <= measured <= high:

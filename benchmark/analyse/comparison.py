@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,7 +31,6 @@ from benchmark.analyse.cells import Cells, Footing, Pairs, Place, size_of
 from benchmark.analyse.stats import Estimate, Sample, Source, estimate, holm, mean_of, of_sample
 from benchmark.analyse.values import Records, request_values
 from benchmark.measure.divergence import first_difference
-from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED, TPOT
 from benchmark.plan import Load, PlannedArm
 
@@ -56,36 +55,31 @@ STARTS_DIFFER = (0.91, 1.10)
 """Within these a ratio may be one of the start of the servers that was measured."""
 NOT_HELD = "its load was not held while it was measured, so a ratio that is close to 1 has no verdict"
 SOLID = Footing()
-SourceOf = Callable[[RequestRecord], Source]
 
 
 def method(starts: int) -> str:
     return f"95 % interval: Student t over prompts and {'starts' if starts > 1 else 'blocks'}, mapped back from log ratios"
 
 
-def compare(
-    arms: tuple[PlannedArm, PlannedArm], pairs: Pairs, source_of: SourceOf, *, judged: bool, footing: Footing
-) -> list[dict[str, Any]]:
+def compare(cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place) -> Iterator[dict[str, Any]]:
     """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
-    gains = log_ratios(arms, pairs, source_of)
-    names = {"baseline": arms[0].name, "treatment": arms[1].name}
-    rows = [
-        {**names, "metric": metric, **result(sample, judged=judged, footing=footing)}
-        for metric, sample in gains.items()
-    ]
-    return rows if judged else [{**row, "n_pairs": len(pairs)} for row in rows]
+    names, judged = {"baseline": arms[0].name, "treatment": arms[1].name}, cells.judged(arms, place)
+    number = {} if judged else {"n_pairs": len(cells.pairs(arms, place))}
+    for metric, sample in log_ratios(cells, arms, place).items():
+        of_metric = result(sample, judged=judged, footing=cells.footing(place.load))
+        yield {**names, "metric": metric, **of_metric, **number}
 
 
 def log_ratios(
-    arms: tuple[PlannedArm, PlannedArm], pairs: Pairs, source_of: SourceOf
+    cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place
 ) -> dict[str, list[tuple[Source, float]]]:
     """The log(gain) of each pair in which both values are known and not zero, by metric; above 0 the second of `arms` is
     better."""
     gains: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
-    for base, treated in pairs:
+    for base, treated in cells.pairs(arms, place):
         before = request_values(base, arms[0].max_tokens_per_step)
         after = request_values(treated, arms[1].max_tokens_per_step)
-        source = source_of(base)
+        source = cells.source(base)
         for metric in COMPARED:
             if (old := before.get(metric.name)) and (new := after.get(metric.name)):
                 gain = math.log(old / new if metric.better == "lower" else new / old)
@@ -196,6 +190,7 @@ def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
     }
 
 
+_OF_BEST = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
 Times = Mapping[str, Mapping[str, tuple[Source, float]]]
 """The source of chance of each pair, by class, and the logarithm of its time per token."""
 
@@ -218,27 +213,15 @@ def mixes(cells: Cells) -> dict[str, Any]:
             row = {**where, **over(whole, own.name, arm.name, together=len(compared), footing=footing)}
             rows["mix"].append(row if cells.mixes(arm) else row | {"verdict": "not judged"})
         for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
-            known = whole if class_ is None else times
-            within = {arm: of_class(of_arm, class_) for arm, of_arm in known.items()}
+            known_times = whole if class_ is None else times
+            within = {arm: of_class(of_arm, class_) for arm, of_arm in known_times.items()}
             best, *others = ranked(within, base.name, able) or [""]
+            pairs = math.comb(len(able), 2)
+            known = (over(within, arm, best, together=pairs, footing=footing) for arm in others)
+            over_others = [{"arm": row["baseline"], **{key: row[key] for key in _OF_BEST}} for row in known]
             if others:
-                rows["best"].append(
-                    {
-                        **where,
-                        "class": class_,
-                        "arm": best,
-                        "over": _over_others(within, best, others, able, footing),
-                    }
-                )
+                rows["best"].append({**where, "class": class_, "arm": best, "over": over_others})
     return rows
-
-
-def _over_others(
-    times: Mapping[str, Times], best: str, others: Sequence[str], able: Sequence[str], footing: Footing
-) -> list[dict[str, Any]]:
-    keys, pairs = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start"), math.comb(len(able), 2)
-    rows = {arm: over(times, arm, best, together=pairs, footing=footing) for arm in others}
-    return [{"arm": arm, **{key: row[key] for key in keys}} for arm, row in rows.items()]
 
 
 def times_of(cells: Cells, arm: PlannedArm, load: Load) -> Times:

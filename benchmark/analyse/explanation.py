@@ -22,7 +22,7 @@ from typing import Any
 from benchmark.analyse.cells import Cells, Place, token_source
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, STARTS_DIFFER
 from benchmark.analyse.sentences import rendered
-from benchmark.analyse.stats import mean
+from benchmark.analyse.stats import geometric_mean
 from benchmark.analyse.values import decoding, gaps, output_tokens, pooled
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import LATE_S, RequestRecord
@@ -149,14 +149,13 @@ def _split(
     for row in known:
         place = Place.of(row)
         of_arm = steps.setdefault(place.load, {drafting: {}, same: {}})[row["treatment"]]
-        of_arm[place.class_] = math.log(row["step_time_ratio"])
+        of_arm[place.class_] = row["step_time_ratio"]
     if len(bases := {row["baseline"] for row in known}) != 1:
         return
     for load, by_arm in steps.items():
         if classes := by_arm[drafting].keys() & by_arm[same].keys():
-            whole, alone = (
-                math.exp(mean([by_arm[name][class_] for class_ in classes])) for name in (drafting, same)
-            )
+            both = (by_arm[drafting], by_arm[same])
+            whole, alone = (geometric_mean([of_arm[class_] for class_ in classes]) for of_arm in both)
             names = {"arm": drafting, "same": same, "base": next(iter(bases)), "load": load.in_words}
             yield rendered("explanation", kind="split", shared=shared, whole=whole, alone=alone, **names)
 

@@ -20,24 +20,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmark.analyse import stats
 from benchmark.analyse.cells import Cells, Place, cost, size_of, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, Strata, logs_at, of_class, starts_differ, times_of
 from benchmark.analyse.course import drift
-from benchmark.analyse.sentences import FEW_ANSWERS, in_words
-from benchmark.analyse.stats import (
-    CONFIDENCE,
-    Source,
-    clopper_pearson,
-    estimate,
-    mean,
-    mean_of,
-    percentile,
-    several_starts,
-    spread,
-    t_quantile,
+from benchmark.analyse.load_search import (
+    Cell,
+    ObjectiveAt,
+    Range,
+    edge,
+    edge_of_objective,
+    next_load,
+    next_of_objective,
 )
+from benchmark.analyse.sentences import FEW_ANSWERS, in_words
+from benchmark.analyse.stats import Source, mean
 from benchmark.analyse.values import output_tokens, request_values
 from benchmark.cell_size import search_cells
 from benchmark.measure.journal import RawRun
@@ -47,9 +46,6 @@ from benchmark.metrics import TPOT
 from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Load, Plan, PlannedArm
 
-if TYPE_CHECKING:
-    from benchmark.analyse.load_search import Cell, Edge, ObjectiveAt, Range
-
 _MOST_FAILED = 0.1
 _MOST_A_PROMPT = 2
 """Requests that a prompt counts for, however often it is asked and however alike prompts are."""
@@ -58,7 +54,6 @@ _MOST_A_PROMPT = 2
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
     """The load up to which each treatment has the lower time per token, for each class and (class null) for the mix. Where it
     lies between two listed loads is unknown."""
-    from benchmark.analyse.load_search import edge
 
     cells, rows = _in_whole_starts(sort_out(raw)), []
     if len(cells.plan.loads) < (1 if raw.plan.search else 3):
@@ -69,23 +64,17 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
             curve = _speed_up(cells, arm, class_)
             if all(cell.value is None and not (raw.plan.search and cell.failing) for cell in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
-            known = edge(curve, _range(cells.plan))
+            known, values = edge(curve, _range(cells.plan)), {cell.load: cell.value or 0.0 for cell in curve}
+            near = any(sign and starts_differ(values[load]) for load, sign in known.signs)
+            several = any(stats.several_starts(cell.moves) for cell in curve)
             more = {
                 "failed": list(_failures(cells, (base, arm), known.failing)),
                 "by": "rate" if cells.plan.rate else "concurrency",
-                "one_start": _of_one_start(known, curve),
+                "one_start": not several and (known.found == "crossing" or near),
             }
             names = {"class": class_, "baseline": base.name, "treatment": arm.name}
             rows.append(names | asdict(known) | more)
     return rows
-
-
-def _of_one_start(known: Edge, curve: Sequence[Cell]) -> bool:
-    """Whether what a curve says is about one start of the servers at each load."""
-    several = any(several_starts(cell.moves) for cell in curve)
-    values = {cell.load: cell.value or 0.0 for cell in curve}
-    near = any(sign and starts_differ(values[load]) for load, sign in known.signs)
-    return not several and (known.found == "crossing" or near)
 
 
 def _in_whole_starts(cells: Cells) -> Cells:
@@ -120,8 +109,6 @@ def _fails(cells: Cells, arm: PlannedArm, load: Load) -> bool:
 
 def _speed_up(cells: Cells, arm: PlannedArm, class_: str | None) -> list[Cell]:
     """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
-    from benchmark.analyse.load_search import Cell
-
     base, visited, curve = cells.baseline_of(arm), _visited(cells), []
     strata = {
         load: Strata.of(*(of_class(times_of(cells, side, load), class_) for side in (base, arm)))
@@ -146,8 +133,6 @@ def _visited(cells: Cells) -> dict[Load, int]:
 
 
 def _range(plan: Plan) -> Range:
-    from benchmark.analyse.load_search import Range
-
     if plan.search:
         return Range(low=plan.search.low, high=plan.search.high, whole=plan.search.by == "concurrency")
     loads = [load.size for load in plan.loads]
@@ -181,7 +166,7 @@ def _limit(cells: Cells, arm: PlannedArm, load: Load, limit: Limit) -> dict[str,
     share, asked, number = None, 0.0, 0.0
     if len(sample) == len(cells.plan.classes):
         share, asked, number = _share(list(sample.values()))
-    low, high = (0.0, 1.0) if share is None else clopper_pearson(share * number, number)
+    low, high = (0.0, 1.0) if share is None else stats.clopper_pearson(share * number, number)
     met = low >= limit.share and asked > limit.prompts_needed - 0.5
     return {
         "limit": str(limit),
@@ -196,7 +181,7 @@ def _limit(cells: Cells, arm: PlannedArm, load: Load, limit: Limit) -> dict[str,
         "share": share,
         "low": low,
         "high": high,
-        "percentile_s": percentile(sorted(times_s), 100 * limit.share) if times_s else None,
+        "percentile_s": stats.percentile(sorted(times_s), 100 * limit.share) if times_s else None,
     }
 
 
@@ -210,10 +195,11 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
             for source, kept in own:
                 moves[source] += (kept - shares[-1]) / len(own) / len(by_prompt) / len(classes)
     share, prompts = mean(shares), counted(list(map(len, classes)))
-    variance, degrees = spread(moves)
+    variance, degrees = stats.spread(moves)
     if not variance:
         return share, prompts, prompts
-    own_t, prompts_t = (t_quantile(CONFIDENCE, round(number, 1)) for number in (degrees, max(prompts - 1, 1)))
+    both = (degrees, max(prompts - 1, 1))
+    own_t, prompts_t = (stats.t_quantile(stats.CONFIDENCE, round(number, 1)) for number in both)
     requests = counted([sum(map(len, by_prompt.values())) for by_prompt in classes])
     known = share * (1 - share) / variance / (own_t / prompts_t) ** 2
     return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
@@ -221,8 +207,6 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
 
 def _standings(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
     """Whether an arm meets the objective, by load."""
-    from benchmark.analyse.load_search import ObjectiveAt
-
     signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
     rows = []
     for load in cells.plan.loads:
@@ -347,8 +331,6 @@ def _over_budget(raw: RawRun) -> bool:
 
 def _unsettled(raw: RawRun) -> Load | None:
     """The load that the search would measure next, whatever its budget."""
-    from benchmark.analyse.load_search import next_load, next_of_objective
-
     cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
     assert search
     within = _range(cells.plan)
@@ -361,8 +343,6 @@ def _unsettled(raw: RawRun) -> Load | None:
 def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
     """Up to which load an arm meets the objective, what it delivers at each measured load, and where among those that meet it
     its tokens are cheapest."""
-    from benchmark.analyse.load_search import edge_of_objective
-
     points = []
     for load in cells.plan.loads:
         if point := _point(cells, arm, load):
@@ -390,7 +370,7 @@ def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
     queues = (Place(class_, load) for class_ in cells.plan.loaded_with)
     delivered = throughput(arm, records, [block for place in queues for block in cells.blocks_of(arm, place)])
     logs = [list(logs_at(cells, arm, Place(class_, load)).values()) for class_ in cells.plan.classes]
-    parts = [mean_of(own) for own in logs if len({source.prompt for source, _ in own}) >= MIN_PROMPTS]
+    parts = [stats.mean_of(own) for own in logs if len({source.prompt for source, _ in own}) >= MIN_PROMPTS]
     if not parts or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
         return None
     sums = [
@@ -405,8 +385,8 @@ def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
     for _, own in parts:
         for source, move in own.items():
             moves[source] += move / len(parts)
-    share = estimate(1.0, pace, n=len(sums))
-    tpot = estimate(mean([middle for middle, _ in parts]), moves, n=len(records))
+    share = stats.estimate(1.0, pace, n=len(sums))
+    tpot = stats.estimate(mean([middle for middle, _ in parts]), moves, n=len(records))
     per_s, usd = delivered["output_tokens_per_s"], cost(arm, delivered)
     million = usd and usd["usd_per_million_output_tokens"]
     low, high = (share.low, share.high) if (share.low or 0.0) > 0 else (None, None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from benchmark.analyse.cells import Cells, Footing, Place, sort_out
 from benchmark.analyse.comparison import adjust, error_warning, log_ratios, logs_at, result, starts_differ
@@ -51,9 +51,9 @@ class _ListedLoad(_ListedPart):
 
 
 class _ListedMix(_ListedPart):
-    ratio: _Number
-    low: _Number
-    high: _Number
+    speed_up: _Number = Field(validation_alias="ratio")
+    ci_low: _Number = Field(validation_alias="low")
+    ci_high: _Number = Field(validation_alias="high")
     usd_before: _Number
     usd_after: _Number
 
@@ -61,12 +61,6 @@ class _ListedMix(_ListedPart):
 class _ListedAtLoad(_ListedPart):
     load: _ListedLoad
     mix: _ListedMix | None
-
-
-class _ListedDecision(_ListedPart):
-    sentence: _Text
-    here: Annotated[int, Field(ge=0)] = 0
-    loads: list[_ListedAtLoad] = []
 
 
 class _ListedArm(_ListedPart):
@@ -78,23 +72,28 @@ class _ListedHardware(_ListedPart):
     chips: int
 
 
-class _ListedRun(_ListedPart):
-    id: _Text
-    started: _Text
-    experiment: _Text
-    provenance: _Text
-    complete: bool
-    model: _Text = ""
-    arms: list[_ListedArm] = []
-    plan_sha256: str = ""
-    prompts_sha256: str = ""
+def _at(*path: str, **known: Any) -> Any:
+    """Where a value is in a summary."""
+    return Field(validation_alias=AliasPath(*path), **known)
 
 
 class _ListedSummary(_ListedPart):
-    run: _ListedRun
-    decision: _ListedDecision
+    """What a list of runs reads of a summary, in its columns' names where they have one."""
+
+    id: _Text = _at("run", "id")
+    started: _Text = _at("run", "started")
+    experiment: _Text = _at("run", "experiment")
+    provenance: _Text = _at("run", "provenance")
+    complete: bool = _at("run", "complete")
+    model: _Text = _at("run", "model", default="")
+    engine: _Text = _at("served_by", default="")
+    answer: _Text = _at("decision", "sentence")
+    arms: list[_ListedArm] = _at("run", "arms", default=[])
+    plan_sha256: str = _at("run", "plan_sha256", default="")
+    prompts_sha256: str = _at("run", "prompts_sha256", default="")
+    here: Annotated[int, Field(ge=0)] = _at("decision", "here", default=0)
+    at_loads: list[_ListedAtLoad] = _at("decision", "loads", default=[])
     cells: list[_ListedLoad] = []
-    served_by: _Text = ""
     hardware: dict[str, _ListedHardware] = {}
 
 
@@ -162,30 +161,21 @@ def row_of(path: Path) -> ListedRun:
 
 def _known(path: Path) -> dict[str, Any]:
     """Raises OSError, ValueError."""
-    summary = _ListedSummary.model_validate_json(text_of(path / FILE_NAME))
-    run, decision = summary.run, summary.decision
-    at = next(iter(decision.loads[decision.here :]), None)
-    mix, load = at and at.mix, at.load.as_planned if at else None
+    run = _ListedSummary.model_validate_json(text_of(path / FILE_NAME))
     prompts = run.prompts_sha256 or run.plan_sha256
-    hardware = dict.fromkeys(
-        f"{chips_of.chips} chips of {chips_of.instance}" for chips_of in summary.hardware.values()
-    )
-    known = {
-        **run.model_dump(include={"id", "started", "experiment", "provenance", "complete", "model"}),
-        "engine": summary.served_by,
+    hardware = dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in run.hardware.values())
+    known = run.model_dump(exclude={"plan_sha256", "prompts_sha256", "here", "at_loads", "cells"}) | {
         "hardware": " and ".join(hardware),
-        "answer": decision.sentence,
         "report": (path / "report.html").is_file(),
         "kind": "" if run.complete else UNFINISHED,
         "asked": f"{run.model} {prompts}" if run.model and prompts else "",
         "arms": tuple(arm.name for arm in run.arms),
-        "loads": tuple(dict.fromkeys(str(cell.as_planned) for cell in summary.cells)),
+        "loads": tuple(dict.fromkeys(str(cell.as_planned) for cell in run.cells)),
     }
-    if load:
+    for at in run.at_loads[run.here :][:1]:
+        load = at.load.as_planned
         known |= {"load": load.in_words, "load_size": load.rate_per_s or load.concurrency}
-    if mix:
-        known |= {"speed_up": mix.ratio, "ci_low": mix.low, "ci_high": mix.high}
-        known |= {"usd_before": mix.usd_before, "usd_after": mix.usd_after}
+        known |= at.mix.model_dump() if at.mix else {}
     return known
 
 
@@ -209,7 +199,8 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
     """
     _refuse(old.plan, new.plan)
     runs = (sort_out(old), sort_out(new))
-    places = [place for place in runs[1].places if place in set(runs[0].places)]
+    known = set(runs[0].places)
+    places = [place for place in runs[1].places if place in known]
     if not places:
         raise ResultsError("the runs share no load: run both with one --concurrency or --rate in common")
     arms = [arm.name for arm in new.plan.arms if arm.name in old.plan.prices]
@@ -237,10 +228,9 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
 
 
 def _refuse(old: Plan, new: Plan) -> None:
+    models = f"({old.model}, {new.model})"
     if old.model != new.model:
-        raise ResultsError(
-            f"the runs are of different models ({old.model}, {new.model}); compare runs of one"
-        )
+        raise ResultsError(f"the runs are of different models {models}; compare runs of one")
     before, after = ({p.id: p for p in plan.prompts} for plan in (old, new))
     differing = [id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)]
     if differing:
@@ -266,7 +256,7 @@ def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: b
     gains, judged = [], sensible
     for cells in runs:
         arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
-        gains.append(_by_prompt(log_ratios(arms, cells.pairs(arms, place), cells.source)[_METRIC.name]))
+        gains.append(_by_prompt(log_ratios(cells, arms, place)[_METRIC.name]))
         judged = judged and cells.judged(arms, place)
     names = {"baseline": runs[0].plan.baselines[name], "treatment": name}
     row = _versus(*gains, more_is_better=True, judged=judged, footing=_footing(runs, place))
@@ -347,18 +337,18 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
             "give two runs of one origin"
         )
     compared, senseless = compare_runs(baseline, run), _senseless(baseline, run)
-    arms = baseline.plan.prices
+    gone = [arm for arm in baseline.plan.prices if arm not in run.plan.prices]
     errors = [
         {"arm": arm, "old": _error_rate(baseline, arm), "new": _error_rate(run, arm)}
-        for arm in arms
-        if arm in run.plan.prices
+        for arm in baseline.plan.prices
+        if arm not in gone
     ]
     against = _lines(
         "against",
         senseless_runs=senseless,
         unfinished=not extent(run)[1],
         recorded=len(run.requests),
-        gone=[arm for arm in arms if arm not in run.plan.prices],
+        gone=gone,
         cells=[] if senseless else compared["arms"],
         held=all(raw.held or raw.plan.replayed for raw in (baseline, run)),
         near_1=lambda ratio: starts_differ(math.log(ratio)),

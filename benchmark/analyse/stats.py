@@ -84,7 +84,9 @@ class Estimate:
         away = max(self.mean - high, low - self.mean, 0.0)
         if self.error == 0:
             return 0.0 if away else 1.0
-        return min(1.0, self.together * two_sided_tail(away / self.error, self.degrees))
+        from scipy.special import stdtr  # type: ignore[import-untyped] # no types; a client that sends does without
+
+        return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
 
     @property
     def detectable(self) -> float | None:
@@ -102,16 +104,9 @@ class Estimate:
 
 def t_quantile(probability: float, degrees: float) -> float:
     """Quantile of Student's t for `probability` in (0, 1)."""
-    from scipy.special import stdtrit  # type: ignore[import-untyped] # no types; a client that sends does without
+    from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))
-
-
-def two_sided_tail(t: float, degrees: float) -> float:
-    """P(|T| >= |t|) for Student's t."""
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(degrees, -abs(t)))
 
 
 def clopper_pearson(count: float, n: float) -> tuple[float, float]:
@@ -171,6 +166,11 @@ def distribution(values: Sequence[float]) -> dict[str, float] | None:
 def mean(values: Sequence[float]) -> float:
     """The arithmetic mean; `values` must not be empty."""
     return math.fsum(values) / len(values)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """`values` must be above 0, and not empty."""
+    return math.exp(mean([math.log(value) for value in values]))
 
 
 def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:

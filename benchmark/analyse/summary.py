@@ -128,6 +128,7 @@ from core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
+_RATIO = ("ratio", "ci_low", "ci_high", "together", "p_value", "p_holm", "verdict_holm", "detectable_ratio")
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simultaneous")
 
 
@@ -165,23 +166,13 @@ def summarise(raw: RawRun) -> dict[str, Any]:
 def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
     """Without every verdict about arms, because what a server that writes nonsense takes for it says nothing about a server that works.
     What was measured of each arm stays."""
-    ratio = (
-        "ratio",
-        "ci_low",
-        "ci_high",
-        "together",
-        "p_value",
-        "p_holm",
-        "verdict_holm",
-        "detectable_ratio",
-    )
-
-    def not_judged(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: None if key in ratio else value for key, value in row.items()} | {
-            "verdict": "not judged"
-        }
-
-    rows = {key: list(map(not_judged, summary[key])) for key in ("comparisons", "mix")}
+    rows = {
+        key: [
+            row | {name: None for name in _RATIO if name in row} | {"verdict": "not judged"}
+            for row in summary[key]
+        ]
+        for key in ("comparisons", "mix")
+    }
     empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "crossovers", "objectives")}
     return {**summary, "run": {**summary["run"], "crossover": []}, **rows, **empty, "search": None}
 
@@ -239,8 +230,7 @@ def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
                 sum(r.error is not None for r in own) / len(own) if own else None for own in (base, treated)
             ]
             failures = {"error_rates": rates, "warning": error_warning(base, treated)}
-            known = {"judged": cells.judged(arms, place), "footing": cells.footing(place.load)}
-            for row in compare(arms, cells.pairs(arms, place), cells.source, **known):  # type: ignore[arg-type] # of two kinds
+            for row in compare(cells, arms, place):
                 yield {**place.to_dict(), **row, **failures}
 
 

@@ -83,7 +83,7 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     if not undrafted or not speculating:
         raise ResultsError(f"run {run.run}: {_undeclared(plan, not undrafted)}")
     cells = sort_out(raw)
-    timed = [*_of_this_run(cells, speculating, options), *_of_other_runs(options)]
+    timed = list(_timed(cells, speculating, options))
     subjects, left_out = [], []
     for place, arm in product(cells.places, speculating.values()):
         plain = own if (own := cells.baseline_of(arm)) in undrafted else undrafted[0]
@@ -112,9 +112,8 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     }
 
 
-def _of_this_run(
-    cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions
-) -> Iterator[TimedArm]:
+def _timed(cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[TimedArm]:
+    """Arms with other windows, of this run and of others."""
     for name in options.timed_with:
         if name not in speculating:
             raise ResultsError(
@@ -122,19 +121,16 @@ def _of_this_run(
                 "give its folder, or FOLDER:ARM"
             )
         yield TimedArm(cells, speculating[name])
-
-
-def _of_other_runs(options: AdviceOptions) -> Iterator[TimedArm]:
-    for raw, name in options.timed_in:
-        run, cells = raw.sittings[0].run, sort_out(raw)
-        drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and name in (None, arm.name)]
+    for raw, wanted in options.timed_in:
+        run, others = raw.sittings[0].run, sort_out(raw)
+        drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and wanted in (None, arm.name)]
         if not drafting:
             known = ", ".join(arm.name for arm in raw.plan.arms)
             raise ResultsError(
-                f"--timed-with: {'no arm' if name is None else repr(name) + ' is not an arm that'} speculates by the plan of run {run}, "
+                f"--timed-with: {'no arm' if wanted is None else repr(wanted) + ' is not an arm that'} speculates by the plan of run {run}, "
                 f"whose arms are {known}; give the folder of a run with such an arm"
             )
-        yield from (TimedArm(cells, arm, run) for arm in drafting)
+        yield from (TimedArm(others, arm, run) for arm in drafting)
 
 
 def _not_used(speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[str]:
@@ -246,19 +242,17 @@ def _cell(
 ) -> dict[str, Any]:
     plain_s, first_s, last_s = (subject.step_s(k) for k in (0, 1, subject.largest_k))
     draft_s = (last_s - first_s) / (subject.largest_k - 1) if subject.largest_k > 1 else first_s - plain_s
-    by_k = [
-        {
-            "k": window.k,
+    known = {
+        window.k: {
             "tokens_per_step": window.tokens_per_step.mean,
             "tokens_per_step_low": window.tokens_per_step.low,
             "tokens_per_step_high": window.tokens_per_step.high,
             "step_s": subject.step_s(window.k),
             "tpot_s": plain_s / math.exp(window.log_speed_up.mean),
-            **_range(window.log_speed_up, [other[place].log_speed_up for other in others]),
         }
-        for place, window in enumerate(windows)
-    ]
-    speed_ups = [{window.k: math.exp(window.log_speed_up.mean) for window in other} for other in others]
+        for window in windows
+    }
+    gains, *other_gains = ({window.k: window.log_speed_up for window in own} for own in (windows, *others))
     return {
         **subject.where,
         "source": subject.source,
@@ -271,9 +265,8 @@ def _cell(
         "verify_s": first_s - draft_s,
         "draft_s": draft_s,
         "draft_cost": draft_s / plain_s,
-        "by_k": by_k,
         "notes": list(subject.notes),
-        **_choice(by_k, speed_ups, subject.timed, measure),
+        **_choice(gains, other_gains, subject.timed, measure, known),
     }
 
 
@@ -311,17 +304,12 @@ def _mix(members: Sequence[_Predicted], mix: Mapping[str, float] | None, measure
         mixed([others[shape] if others else windows for _, windows, others in members])
         for shape in range(max(len(others) for *_, others in members))
     ]
-    by_k = [
-        {"k": k, **_range(gain, [other[k] for other in others])}
-        for k, gain in mixed([windows for _, windows, _ in members]).items()
-    ]
-    speed_ups = [{k: math.exp(gain.mean) for k, gain in other.items()} for other in others]
+    gains = mixed([windows for _, windows, _ in members])
     timed = [k for k in subjects[0].timed if all(k in subject.timed for subject in subjects)]
     return {
         **{name: value for name, value in subjects[0].where.items() if name != "class"},
         "weights": dict(zip(classes, weights, strict=True)),
-        "by_k": by_k,
-        **_choice(by_k, speed_ups, timed, measure),
+        **_choice(gains, others, timed, measure),
     }
 
 
@@ -342,21 +330,23 @@ def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
 
 
 def _choice(
-    by_k: Sequence[Mapping[str, Any]],
-    others: Sequence[Mapping[int, float]],
+    gains: Mapping[int, Estimate],
+    others: Sequence[Mapping[int, Estimate]],
     timed: Sequence[int],
     measure: str,
+    known: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The fastest window, the one to take, and why in words; never one alone that the step times do not single out."""
-    rows = {row["k"]: row for row in by_k}
-    best = max(by_k, key=lambda row: float(row["speed_up"]))
-    chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
-    choice: dict[str, Any] = {"best_k": best["k"], "recommended_k": chosen}
-    wins = {
-        recommended(other)
-        for other in others
-        if max(1.0, *other.values()) > _MATTERS * ({0: 1.0} | dict(other))[chosen]
+    """The rows by window, with what else is known of each; the fastest window, the one to take, and why in words: never one alone
+    that the step times do not single out."""
+    rows = {
+        k: {"k": k, **(known or {}).get(k, {}), **_range(gain, [other[k] for other in others])}
+        for k, gain in gains.items()
     }
+    best = max(rows.values(), key=lambda row: float(row["speed_up"]))
+    chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
+    choice: dict[str, Any] = {"by_k": [*rows.values()], "best_k": best["k"], "recommended_k": chosen}
+    speed_ups = [{0: 1.0} | {k: math.exp(gain.mean) for k, gain in other.items()} for other in others]
+    wins = {recommended(own) for own in speed_ups if max(own.values()) > _MATTERS * own[chosen]}
     if not wins:
         text = rendered("windows", kind="choice", chosen=chosen, row=rows.get(chosen), best=best)
         return choice | {"not_told_apart": [], "time_next": None, "text": text}
@@ -365,8 +355,7 @@ def _choice(
     alike = [k for k in (0, *rows) if k in {chosen, *wins} or 0 < first <= k <= last]
     # The one that may gain most: its step either shows that or rules it out.
     following = max((k for k in rows if k not in timed), key=lambda k: (k in alike, rows[k]["high"]))
-    known = {"alike": alike, "following": following, "measure": measure, "rows": rows}
-    text = rendered("windows", kind="open", **known)
+    text = rendered("windows", kind="open", alike=alike, following=following, measure=measure, rows=rows)
     return choice | {"not_told_apart": alike, "time_next": following, "text": text}
 
 
@@ -391,7 +380,11 @@ def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, 
             for load, row in at.items()
         }
         choices: list[dict[str, float]] = []
-        for load in _between(min(at), max(at), whole=by == "concurrency"):
+        low, high = min(at), max(at)
+        loads = [low * (high / low) ** (step / _LOADS) for step in range(_LOADS + 1)]
+        if by == "concurrency":
+            loads = list(dict.fromkeys(map(float, map(round, loads))))
+        for load in loads:
             right = next(other for other in list(at)[1:] if load <= other)
             left = max(other for other in at if other < right)
             share = math.log(load / left) / math.log(right / left)
@@ -403,8 +396,3 @@ def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, 
         known = {"unit": "requests at once" if by == "concurrency" else "requests/s", "open_at": open_at}
         text = rendered("windows", kind="loads", choices=choices, largest=max(lines[min(at)]), **known)
         yield {"class": class_, "arm": arm, "by": by, "choices": choices, "text": text}
-
-
-def _between(low: float, high: float, *, whole: bool) -> list[float]:
-    steps = [low * (high / low) ** (step / _LOADS) for step in range(_LOADS + 1)]
-    return list(dict.fromkeys(map(float, map(round, steps)))) if whole else steps

@@ -25,13 +25,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, Known, known_at, of_chunks, of_server
-from benchmark.analyse.cells import Cells, Pairs, Place
+from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import log_ratios
 from benchmark.analyse.stats import (
     Estimate,
     Variance,
     added,
     beside_prompts,
+    geometric_mean,
     mean,
     mean_of,
     summed,
@@ -92,38 +93,30 @@ class StepTimes:
         low, high = windows[right - 1], windows[right]
         power = self.shape.power
         if power is None:
-            power = self._convexity if low == first[0] else 1.0
+            power = self._as_timed[1] if low == first[0] else 1.0
         return _grown(k, (low, self.timed[low]), (high, self.timed[high]), 0.0, power)
 
     def _from_plain(self) -> tuple[float, float]:
         """The fixed share and the power of the curve from the plain step to the smallest timed window."""
-        fixed, power = self.shape
+        (fixed, power), (begins, convexity) = self.shape, self._as_timed
         if power is not None:  # what is surely fixed does not grow
-            power = 1 + (max(power, 1.0) - 1) * (1 - self._begins)
-        return self._begins if fixed is None else fixed, self._convexity if power is None else power
+            power = 1 + (max(power, 1.0) - 1) * (1 - begins)
+        return begins if fixed is None else fixed, convexity if power is None else power
 
     @cached_property
-    def _begins(self) -> float:
-        """Where the line through the two smallest windows begins: the share of what the first of them adds that is spent whatever the window."""
+    def _as_timed(self) -> tuple[float, float]:
+        """What the two smallest timed windows say: where the line through them begins, as the share of what the first of them adds that is
+        spent whatever the window; and the power with which what drafting adds grows from plain decoding over both, where that is
+        above 1, since no fixed cost can explain that. 2 at most."""
         if len(self.timed) == 1:
-            return 0.0
+            return 0.0, 1.0
         (first, first_s), (second, second_s), *_ = self.timed.items()
-        added_s, each_s = first_s - self.plain_s, (second_s - first_s) / (second - first)
-        return max(1 - first * each_s / added_s, 0.0) if added_s > 0 else 0.0
-
-    @cached_property
-    def _convexity(self) -> float:
-        """The power with which what drafting adds grows from plain decoding over the two smallest timed windows, where that is above 1:
-        no fixed cost can explain that. 2 at most."""
-        if len(self.timed) == 1:
-            return 1.0
-        (first, first_s), (second, second_s), *_ = self.timed.items()
-        if second_s <= max(first_s, self.plain_s):
-            return 1.0
-        if first_s <= self.plain_s:
-            return _STEEPEST
-        power = math.log((second_s - self.plain_s) / (first_s - self.plain_s)) / math.log(second / first)
-        return min(max(power, 1.0), _STEEPEST)
+        first_s, second_s = first_s - self.plain_s, second_s - self.plain_s
+        if first_s <= 0:
+            return 0.0, _STEEPEST if second_s > 0 else 1.0
+        begins = 1 - first * (second_s - first_s) / (second - first) / first_s
+        power = math.log(second_s / first_s) / math.log(second / first)
+        return max(begins, 0.0), min(max(power, 1.0), _STEEPEST)
 
 
 def _grown(k: int, left: tuple[int, float], right: tuple[int, float], fixed: float, power: float) -> float:
@@ -263,7 +256,7 @@ class Subject:
     @property
     def plain_s(self) -> float:
         """A geometric mean over prompts, as the speed-up is one."""
-        return math.exp(mean([math.log(sample.times.plain_s) for sample in self.samples]))
+        return geometric_mean([sample.times.plain_s for sample in self.samples])
 
     def step_s(self, k: int) -> float:
         """In units of the plain step as a mean over prompts, times that step."""
@@ -323,8 +316,11 @@ def subject_of(
     for prompt, step in _steps(arm, known, answers).items():
         times = options.step_times
         if times is None and (decoded := pooled(plain_answers[prompt], plain.max_tokens_per_step)):
-            others = [(other.window, other.seconds(prompt, decoded.tpot_s)) for other in beside]
-            times = step_times(_points(decoded.tpot_s, [(k, step.seconds), *others]))
+            seconds = {k: [step.seconds]}
+            for other in beside:
+                seconds.setdefault(other.window, []).append(other.seconds(prompt, decoded.tpot_s))
+            known_s = {window: geometric_mean(own) for window, own in seconds.items()}
+            times = step_times({0: decoded.tpot_s} | known_s)
         if times:
             survival, length = step.drafts.survival() or (), step.decoded.tokens / step.decoded.answers
             samples.append(
@@ -338,7 +334,7 @@ def subject_of(
     unused_here = max(0, k + 1 - arm.max_tokens_per_step)
     unused = unused_here if options.unused_drafts is None else options.unused_drafts
     varies = {other.window: other.varies for other in beside} | {
-        k: _beside_prompts(cells, (plain, arm), pairs)
+        k: _beside_prompts(cells, (plain, arm), place)
     }
     return Subject(
         where={**place.to_dict(), "arm": arm.name},
@@ -352,17 +348,9 @@ def subject_of(
     )
 
 
-def _beside_prompts(cells: Cells, arms: tuple[PlannedArm, PlannedArm], pairs: Pairs) -> Variance | None:
-    sample = log_ratios(arms, pairs, cells.source)[TPOT.name]
+def _beside_prompts(cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place) -> Variance | None:
+    sample = log_ratios(cells, arms, place)[TPOT.name]
     return beside_prompts(mean_of(sample)[1]) if sample else None
-
-
-def _points(plain_s: float, timed: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """Seconds by window, 0 is plain; of a window that was timed several times the geometric mean."""
-    logs: dict[int, list[float]] = {}
-    for window, seconds in timed:
-        logs.setdefault(window, []).append(math.log(seconds))
-    return {0: plain_s} | {k: math.exp(mean(own)) for k, own in logs.items()}
 
 
 class _Beside(NamedTuple):
@@ -405,7 +393,7 @@ def _beside(other: TimedArm, place: Place, *, own: bool) -> _Beside | None:
     steps = _steps(arm, known, cells.answered(arm, place)) if known.positions else {}
     if not steps or not plain or not plain_s:
         return None
-    varies = _beside_prompts(cells, (plain, arm), cells.pairs((plain, arm), place))
+    varies = _beside_prompts(cells, (plain, arm), place)
     seconds = {prompt: step.seconds for prompt, step in steps.items()}
     number = math.fsum(step.drafts.steps for step in steps.values())
     mean_s = math.fsum(step.seconds * step.drafts.steps for step in steps.values()) / number

@@ -23,7 +23,6 @@ from benchmark.analyse.stats import (
     of_sample,
     percentile,
     t_quantile,
-    two_sided_tail,
     wilson,
 )
 from tests.benchmark.analyse.noise import Measurement, Noise, heavy, log_normal, stalls
@@ -52,7 +51,8 @@ def sample(*values: float, prompts: int, blocks: int = 1) -> list[tuple[Source, 
 def test_shares_tests_and_percentiles_are_those_of_scipy_and_of_papers() -> None:
     for p, degrees in product((0.025, 0.975, 0.995), (1, 2.5, 30)):
         assert t_quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees))
-    assert two_sided_tail(-40, 30) == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
+    far = Estimate(mean=-40.0, error=1.0, degrees=30, n=31, clusters=31)
+    assert far.p_value() == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
     for count, n in COUNTS:
         share = stats.binomtest(count, n).proportion_ci(method="wilson")
         assert wilson(count, n) == pytest.approx((share.low, share.high), abs=1e-12)
