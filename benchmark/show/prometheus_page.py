@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from threading import Event, Thread
@@ -33,13 +34,23 @@ LAST_LOOK_S = 45.0
 Kubernetes gives a pod that ends."""
 Cell = tuple[str, str, str]
 """Arm, class and load, as their labels have them."""
-Values = dict[Cell, dict[str, list[tuple[float, float]]]]
-"""When a request ended and a value of it, by cell and metric."""
+Cells = dict[Cell, dict[str, "_Series"]]
+"""Series by metric."""
 
 
 def load_label(cell: RequestRecord | Load) -> str:
     """The last dimension, as many values as the plan has loads: requests in flight, or arrivals as `2.5/s` or `replay`."""
     return str(cell.concurrency or "replay") if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
+
+
+@dataclass
+class _Series:
+    """The values of one metric in one cell."""
+
+    sum: float = 0.0
+    count: int = 0
+    recent: list[float] = field(default_factory=list)
+    """Those of requests that ended in the last period; of all it would not fit into a sidecar."""
 
 
 class Page:
@@ -53,20 +64,21 @@ class Page:
 
     def show(self, raw: RawRun, *, on: bool) -> None:
         """Show what `raw` holds by now, and whether its run is `on`."""
-        plan = raw.plan
+        plan, since_s = raw.plan, self._clock() - PERIOD_S
         places = list(product(plan.arms, plan.classes, plan.loads))
-        values: Values = {
-            (arm.name, class_, load_label(load)): defaultdict(list) for arm, class_, load in places
+        series: Cells = {
+            (arm.name, class_, load_label(load)): defaultdict(_Series) for arm, class_, load in places
         }
         for record in (record for record in raw.requests if record.phase == "measured"):
-            own = values.setdefault((record.arm, record.class_, load_label(record)), defaultdict(list))
-            end_s = record.started_unix_s + (record.e2e_s or 0.0)
+            own = series.setdefault((record.arm, record.class_, load_label(record)), defaultdict(_Series))
+            recent = record.started_unix_s + (record.e2e_s or 0.0) >= since_s
             for name, new in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():
-                own[name] += ((end_s, value) for value in new)
+                own[name].sum, own[name].count = own[name].sum + sum(new), own[name].count + len(new)
+                own[name].recent += new if recent else ()
         lines = [*_head(RUN_ACTIVE, "gauge", "1 while a run is on, 0 when it has ended")]
         origin = {"experiment": plan.experiment, "provenance": raw.sittings[0].provenance}
         lines.append(_sample(RUN_ACTIVE.prometheus_name, int(on), origin))
-        lines += (line for metric in PUBLISHED for line in self._summary(plan.experiment, metric, values))
+        lines += (line for metric in PUBLISHED for line in self._summary(plan.experiment, metric, series))
         lines += _head(COST, "gauge", COST.formula)
         cells = sort_out(raw)
         for arm, class_, load in places:  # so far, as the report calculates them; CloudWatch has an estimate
@@ -74,7 +86,7 @@ class Page:
             if price := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
                 labels = _labels(plan.experiment, arm.name, class_, load_label(load))
                 lines.append(_sample(COST.prometheus_name, price[COST.name], labels))
-        self.shown, self._known = ("".join(f"{line}\n" for line in lines).encode(), Event()), {*values}
+        self.shown, self._known = ("".join(f"{line}\n" for line in lines).encode(), Event()), {*series}
 
     def wait_until_read(self) -> None:
         """Wait until somebody has read that the run has ended, for so long as that can take."""
@@ -82,18 +94,18 @@ class Page:
         if text:
             read.wait(LAST_LOOK_S)
 
-    def _summary(self, experiment: str, metric: Metric, values: Values) -> Iterator[str]:
-        name, since_s = metric.prometheus_name, self._clock() - PERIOD_S
+    def _summary(self, experiment: str, metric: Metric, series: Cells) -> Iterator[str]:
+        name = metric.prometheus_name
         yield from _head(metric, "summary", metric.formula)
-        for cell, of_metric in values.items():
+        for cell, of_metric in series.items():
             own, labels = of_metric[metric.name], _labels(experiment, *cell)
-            recent = sorted(value for end_s, value in own if end_s >= since_s)
+            recent = sorted(own.recent)
             for share in QUANTILES if recent and metric is not ERRORS else ():  # no value is not zero
                 yield _sample(name, percentile(recent, 100 * share), labels | {"quantile": f"{share:g}"})
             # A counter that begins above zero has not increased for Prometheus, so a new cell begins with zeros.
-            shown = own if cell in self._known else []
-            yield _sample(f"{name}_sum", sum(value for _, value in shown), labels)
-            yield _sample(f"{name}_count", len(shown), labels)
+            shown = own if cell in self._known else _Series()
+            yield _sample(f"{name}_sum", shown.sum, labels)
+            yield _sample(f"{name}_count", shown.count, labels)
 
 
 def _labels(*values: str) -> dict[str, str]:

@@ -16,7 +16,6 @@ import signal
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -96,31 +95,42 @@ class Publisher:
     ) -> None:
         """`client` is boto3's; `report` gets a line for each call made."""
         self.destination = f"{namespace} at {client.meta.endpoint_url}"
-        self._client, self._namespace, self._report = client, namespace, report
-        self._ledger, self._bytes, self._lines = folder / LEDGER, 0, 0
-        self._known: set[str] = set()
+        self._client, self._namespace, self._report, self._ledger = client, namespace, report, folder / LEDGER
 
     def publish(self, raw: RawRun) -> Published:
         """Send what the ledger does not have.
 
-        Raises PublishError at the first call that fails after its retries; the ledger keeps those before it.
+        Raises PublishError at the first call that fails after its retries; the ledger keeps those before it. Raises
+        StorageError, and ResultsError for a damaged line of the ledger.
         """
         measured = [record for record in raw.requests if record.phase == "measured"]
-        with self._opened() as ledger:
-            fresh = [record for record in measured if _request_id(record) not in self._known]
-            done = Published(already_there=len(measured) - len(fresh))
-            for batch in calls(parcels(raw.plan, fresh)):
-                data = [datum for parcel in batch for datum in parcel.data]
-                ids = [id_ for parcel in batch for id_ in parcel.request_ids]
-                again = self._send(data, after=done.calls)
-                self._acknowledge(ledger, ids)
-                done.calls, done.data = done.calls + 1, done.data + len(data)
-                done.requests, done.repeated = done.requests + len(ids), done.repeated + again
-                done.metrics |= {(d["MetricName"], *(one["Value"] for one in d["Dimensions"])) for d in data}
-                attempts = f", taken at attempt {again + 1}" if again else ""
-                self._report(
-                    f"call {done.calls}: {len(data)} data for {count(len(ids), 'request')}{attempts}"
-                )
+        remedy = "what is published must be noted there"
+        try:
+            with self._ledger.open("a+b") as ledger:
+                # What follows a run and what publishes its end must not send the same request; a crash unlocks, too.
+                fcntl.flock(ledger, fcntl.LOCK_EX)
+                known = self._noted(ledger)
+                fresh = [record for record in measured if _request_id(record) not in known]
+                done = Published(already_there=len(measured) - len(fresh))
+                for batch in calls(parcels(raw.plan, fresh)):
+                    data = [datum for parcel in batch for datum in parcel.data]
+                    ids = [id_ for parcel in batch for id_ in parcel.request_ids]
+                    again = self._send(data, after=done.calls)
+                    remedy = "the last call was taken but not noted, so publishing again counts it twice"
+                    entry = {"destination": self.destination, "requests": ids}
+                    ledger.write(json.dumps(entry).encode() + b"\n")
+                    ledger.flush()
+                    os.fsync(ledger.fileno())
+                    done.calls, done.data = done.calls + 1, done.data + len(data)
+                    done.requests, done.repeated = done.requests + len(ids), done.repeated + again
+                    done.metrics |= {
+                        (d["MetricName"], *(of["Value"] for of in d["Dimensions"])) for d in data
+                    }
+                    attempts = f", taken at attempt {again + 1}" if again else ""
+                    sent = f"{len(data)} data for {count(len(ids), 'request')}"
+                    self._report(f"call {done.calls}: {sent}{attempts}")
+        except OSError as error:
+            raise StorageError(f"{self._ledger}: {error.strerror}; {remedy}") from error
         return done
 
     def say_active(self, experiment: str, value: float) -> None:
@@ -143,43 +153,19 @@ class Publisher:
             ) from error
         return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
-    @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
-        """The ledger, of which this process has read everything and which no other one uses meanwhile: what follows a run
-        and what publishes its end must not send the same request. Raises StorageError, and ResultsError for a damaged line."""
-        try:
-            file = self._ledger.open("a+b")
-        except OSError as error:
-            raise StorageError(
-                f"{self._ledger}: {error.strerror}; what is published must be noted there"
-            ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a crash
-            file.seek(self._bytes)
-            for line in file:
-                self._bytes, self._lines = self._bytes + len(line), self._lines + 1
-                try:
-                    entry = json_of(line)
-                    if entry["destination"] == self.destination:
-                        self._known.update(entry["requests"])
-                except (ValueError, KeyError, TypeError) as error:
-                    raise ResultsError(
-                        f"{self._ledger}:{self._lines}: no ledger entry ({error}); without it requests would count twice"
-                    ) from error
-            yield file
-
-    def _acknowledge(self, ledger: BinaryIO, request_ids: Sequence[str]) -> None:
-        """Write down a call that was taken. Raises StorageError."""
-        line = json.dumps({"destination": self.destination, "requests": request_ids}).encode() + b"\n"
-        try:
-            ledger.write(line)
-            ledger.flush()
-            os.fsync(ledger.fileno())
-        except OSError as error:
-            raise StorageError(
-                f"{self._ledger}: {error.strerror}; the last call was taken but not noted, so publishing again "
-                "counts it twice"
-            ) from error
+    def _noted(self, ledger: BinaryIO) -> set[str]:
+        """The requests that were sent to this destination."""
+        ledger.seek(0)
+        known: set[str] = set()
+        for number, line in enumerate(ledger, start=1):
+            try:
+                entry = json_of(line)
+                known.update(entry["requests"] if entry["destination"] == self.destination else ())
+            except (ValueError, KeyError, TypeError) as error:
+                raise ResultsError(
+                    f"{self._ledger}:{number}: no ledger entry ({error}); without it requests would count twice"
+                ) from error
+        return known
 
 
 def aws_client(service: str, endpoint_url: str | None = None, region: str | None = None) -> Any:
