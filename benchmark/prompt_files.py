@@ -44,13 +44,12 @@ if TYPE_CHECKING:
 ALL_FORMATS = "JSON lines, CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or OpenAI fine-tuning"
 _READ = f"give {ALL_FORMATS} in UTF-8; JSON has `prompt`, `messages` or `text` in each entry, CSV a column `prompt`"
 LARGEST_BYTES = 16 * 2**20
-MOST_ENTRIES = 100_000
-MOST_WRONG = 1000
-"""Entries after which a file is read no further."""
+MOST_ENTRIES, MOST_WRONG = 100_000, 1000
+"""Entries of a file; wrong ones after which it is read no further."""
 MOST_PROBLEMS = 20
 """As many as a person reads; a file of another format is wrong in every line."""
 _FEW = 3
-MOST_WAIT_S = 31 * 86_400
+_MOST_WAIT_S = 31 * 86_400
 _OURS, _TURNS, _SHARED, _BATCH = (
     "JSON lines",
     "Spec-Bench format, first turns only",
@@ -60,12 +59,15 @@ _OURS, _TURNS, _SHARED, _BATCH = (
 _OWN_KEYS = ("prompt", "messages", "text")
 _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations": _SHARED, "body": _BATCH}
 """The first of these keys that an entry has tells its format."""
-_IDS, CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
+CLASSES = ("class", "category")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _NUMBERS = (*_LIMITS, "tokens", "at_s", "think_s")
 _MORE = "fields beyond the heading"
+_BLANK = "\ufeff \t\r\n"
 _SPACE = re.compile(r"[ \t\r\n]*")
-Line = tuple[str, dict[str, Any]]
+_GIVE_ONE = "give one of them"
+Entry = dict[str, Any]
+Line = tuple[str, Entry]
 """Where an entry is (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
 `max_tokens`, `tokens`, `at_s`, `conversation`, `think_s`, `made_up`."""
 
@@ -90,104 +92,93 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     problems: list[Finding] = []
     unnamed, cut = path.stem if is_label(path.stem) else "all", 0
     try:
-        text = whole_text(path, most_bytes=LARGEST_BYTES)
-        kind, entries = _entries(text, name)
-        for number, (place, entry_text) in enumerate(entries, start=1):
+        kind, entries = _entries(whole_text(path, most_bytes=LARGEST_BYTES), name)
+        for number, (place, content) in enumerate(entries, start=1):
             try:
-                entry = entry_of(entry_text)
-                formats.append(format_ := _format_of(entry))
-                if format_ != formats[0]:
-                    raise Unusable(
-                        f"is {format_}, and the file began as {formats[0]}", "keep one format a file"
-                    )
+                entry = entry_of(content)
+                formats.append(_format_of(entry))
+                if formats[-1] != formats[0]:
+                    why = f"is {formats[-1]}, and the file began as {formats[0]}"
+                    raise Unusable(why, "keep one format a file")
                 class_ = name_in(entry, CLASSES, unnamed)
-                named = {"id": name_in(entry, _IDS, f"{class_}-{number}"), "class": class_}
-                asked = named | _asked(entry, format_) | (_arrival(entry) if format_ == _OURS else {})
+                id_ = name_in(entry, ("id", "question_id", "custom_id"), f"{class_}-{number}")
+                asked: Entry = {"id": id_, "class": class_} | _asked(entry, formats[-1])
+                asked |= _arrival(entry) if formats[-1] == _OURS else {}
                 cut += asked.pop("cut", 0)
                 lines.append((place, {key: value for key, value in asked.items() if value is not None}))
             except Unusable as error:
                 problems.append(Finding("prompts.file", place, *error.args))
             if len(problems) == MOST_WRONG:
-                reason = f"is read no further, because {MOST_WRONG:,} entries are wrong"
-                return PromptFile(
-                    "", (), (*each_once(problems), Finding("prompts.file", place, reason, _READ))
-                )
+                why = f"is read no further, because {MOST_WRONG:,} entries are wrong"
+                end = Finding("prompts.file", place, why, _READ)
+                return PromptFile("", (), (*each_once(problems), end))
             if number == MOST_ENTRIES:
                 raise Unusable(f"has {MOST_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
         return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), _READ),))
     problems = each_once([*problems, *_out_of_time(lines)])
-    ids = Counter(content["id"] for _, content in lines)
-    for id_, times in ids.most_common(MOST_PROBLEMS):
+    for id_, times in Counter(content["id"] for _, content in lines).most_common(MOST_PROBLEMS):
         if times > 1:
-            reason = f"id {id_!r} appears {times} times"
-            problems.append(Finding("prompts.file", name, reason, "make ids distinct"))
-    said = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
-    return PromptFile(f"{kind or formats[0]}{said}" if formats else "", tuple(lines), tuple(problems))
+            why = f"id {id_!r} appears {times} times"
+            problems.append(Finding("prompts.file", name, why, "make ids distinct"))
+    end_cut = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
+    return PromptFile(f"{kind or formats[0]}{end_cut}" if formats else "", tuple(lines), tuple(problems))
 
 
-def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """The format, where the entries do not tell it, and they."""
-    heading = text[: max(text.find("\n"), 0) or None].strip("\ufeff \t\r\n")
-    if heading[:1] in ("{", "[", ""):
-        return "", entries_of(text, name)
-    for delimiter in ",;\t":
-        if "prompt" in (column.strip(' "') for column in heading.lower().split(delimiter)):
-            rest = text.lstrip("\ufeff \t\r\n")[len(heading) :]
-            return "CSV", _in_rows(heading.lower() + rest, name, delimiter)
-    if name.lower().endswith((".csv", ".tsv")):
-        raise Unusable(f"is CSV without a column `prompt`; its heading is {_short(heading)}")
+def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, Any]]]:
+    """The format, where the entries do not tell it, and they with their places."""
+    heading = text[: max(text.find("\n"), 0) or None].strip(_BLANK)
+    if heading[:1] not in ("{", "[", ""):
+        for delimiter in ",;\t":
+            if "prompt" in (column.strip(' "') for column in heading.lower().split(delimiter)):
+                rest = text.lstrip(_BLANK)[len(heading) :]
+                return "CSV", _in_rows(heading.lower() + rest, name, delimiter)
+        if name.lower().endswith((".csv", ".tsv")):
+            raise Unusable(f"is CSV without a column `prompt`; its heading is {_short(heading)}")
     return "", entries_of(text, name)
 
 
 def entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Each entry as JSON, and where it is: in a list, or on a line of its own. Raises `Unusable` for a file without entries."""
-    begins, number = _SPACE.match(text).end(), 0  # type: ignore[union-attr]  # it matches nothing, too
-    entries = _in_list(text, begins + 1, name) if text[begins : begins + 1] == "[" else _on_lines(text, name)
-    for number, entry in enumerate(entries, start=1):  # noqa: B007
-        yield entry
+    """Each entry as JSON, and where it is: in a list, or on a line of its own. Raises `Unusable` for a file without entries, and
+    where a list ends to be JSON: what follows a wrong entry need not be read."""
+    decoder, number, at = json.JSONDecoder(), 0, len(text) - len(text.lstrip(_BLANK[1:]))
+    if text[at : at + 1] != "[":
+        for line_number, line in enumerate(StringIO(text, newline="\n"), start=1):
+            if entry := line.strip(_BLANK):
+                number += 1
+                yield f"line {line_number} of {name}", entry
+    elif text[at + 1 :].strip() != "]":
+        more = True
+        try:
+            while more:
+                begin, number = _after_blanks(text, at + 1), number + 1
+                end = decoder.raw_decode(text, begin)[1]
+                yield f"entry {number} of {name}", text[begin:end]
+                at = _after_blanks(text, end)
+                more = text[at : at + 1] == ","
+            if text[at:].strip() != "]":
+                raise ValueError(f"no comma after entry {number}")
+        except (ValueError, RecursionError) as error:
+            raise Unusable(f"begins as a JSON list and is not JSON ({error})") from None
     if not number:
         raise Unusable("holds no prompt")
 
 
-def _on_lines(text: str, name: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(StringIO(text, newline="\n"), start=1):
-        if entry := line.strip("\ufeff \t\r\n"):
-            yield f"line {number} of {name}", entry
+def _after_blanks(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
 
 
-def _in_list(text: str, at: int, name: str) -> Iterator[tuple[str, str]]:
-    """The entries of a JSON list that begins before `at`, one by one: what follows a wrong one need not be read."""
-    decoder, number = json.JSONDecoder(), 0
-    try:
-        while True:
-            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-            if number == 0 and text[at : at + 1] == "]":
-                return
-            number += 1
-            end = decoder.raw_decode(text, at)[1]
-            yield f"entry {number} of {name}", text[at:end]
-            at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
-            if text[at : at + 1] == "]" and not text[at + 1 :].strip():
-                return
-            if text[at : at + 1] != ",":
-                raise ValueError(f"no comma after entry {number}")
-            at += 1
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"begins as a JSON list and is not JSON ({error})") from None
-
-
-def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, str]]:
+def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, Entry]]:
     """The rows of CSV by the names of its heading; what is beyond the heading has the key `_MORE`. Raises `Unusable`."""
     csv.field_size_limit(LARGEST_BYTES)  # as long as a file; the module's own limit is 128 KiB
     rows = csv.DictReader(StringIO(text, newline="\n"), delimiter=delimiter, restkey=_MORE)
     try:
         for row in rows:
-            fields = {key.strip(): value for key, value in row.items() if value}
+            fields: Entry = {key.strip(): value for key, value in row.items() if value}
             for key in fields.keys() & set(_NUMBERS):
                 with suppress(ValueError):
                     fields[key] = json.loads(fields[key])
-            yield f"line {rows.line_num} of {name}", json.dumps(fields)
+            yield f"line {rows.line_num} of {name}", fields
     except csv.Error as error:
         raise Unusable(f"is not CSV at line {rows.line_num} ({error})") from None
     if not rows.line_num > 1:
@@ -206,13 +197,13 @@ def each_once(problems: list[Finding]) -> list[Finding]:
     return kept[:MOST_PROBLEMS]
 
 
-def _arrival(entry: dict[str, Any]) -> dict[str, Any]:
+def _arrival(entry: Entry) -> Entry:
     """When an entry is asked, and after what."""
-    arrival: dict[str, Any] = {"made_up": True} if entry.get("made_up") is True else {}
+    arrival: Entry = {"made_up": True} if entry.get("made_up") is True else {}
     for key in ("at_s", "think_s"):
         if (value := entry.get(key)) is not None:
-            if type(value) not in (int, float) or not 0 <= value <= MOST_WAIT_S:
-                remedy = f"give seconds from 0 to {MOST_WAIT_S:,} (31 days)"
+            if type(value) not in (int, float) or not 0 <= value <= _MOST_WAIT_S:
+                remedy = f"give seconds from 0 to {_MOST_WAIT_S:,} (31 days)"
                 raise Unusable(f"`{key}` is {_short(value)}", remedy)
             arrival[key] = value
     if entry.get("conversation") is not None:
@@ -220,9 +211,8 @@ def _arrival(entry: dict[str, Any]) -> dict[str, Any]:
         if isinstance(text := entry.get("prompt") or entry.get("text"), str):
             arrival |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
     elif "think_s" in arrival:
-        raise Unusable(
-            "has `think_s`, but no turn is before it", "give the `conversation` that it is a turn of"
-        )
+        remedy = "give the `conversation` that it is a turn of"
+        raise Unusable("has `think_s`, but no turn is before it", remedy)
     return arrival
 
 
@@ -243,9 +233,10 @@ def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
             last[talk] = before_s if at_s is None else at_s
 
 
-def entry_of(text: str) -> dict[str, Any]:
+def entry_of(content: Any) -> Entry:
+    """An entry, parsed where it is still text: an object that can be sent as it is."""
     try:
-        entry: Any = json.loads(text)
+        entry: Any = json.loads(content) if isinstance(content, str) else content
         json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise Unusable("holds half a character (a lone surrogate)", "write whole characters") from None
@@ -256,7 +247,7 @@ def entry_of(text: str) -> dict[str, Any]:
     return entry
 
 
-def _format_of(entry: dict[str, Any]) -> str:
+def _format_of(entry: Entry) -> str:
     if _MORE in entry:
         raise Unusable("has more fields than the heading", "put quotes around text with a delimiter in it")
     for key, name in _FORMATS.items():
@@ -264,10 +255,10 @@ def _format_of(entry: dict[str, Any]) -> str:
             return name
     keys = shortened(", ".join(f"`{key}`" for key in sorted(entry) if entry[key] is not None), 200)
     why = f"needs either `prompt` or `messages` and has {f'only {keys}' if keys else 'no key'}"
-    raise Unusable(why, f"give one of them, or a known format (one of the keys {', '.join(_FORMATS)})")
+    raise Unusable(why, f"{_GIVE_ONE}, or a known format (one of the keys {', '.join(_FORMATS)})")
 
 
-def name_in(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str:
+def name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
     """The first of `keys` in the entry; a whole number counts as text."""
     key = next((key for key in keys if key in entry), None)
     value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]
@@ -276,14 +267,13 @@ def name_in(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str
     return value
 
 
-def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
+def _asked(entry: Entry, format_: str) -> Entry:
     """What an entry asks, with the keys of our own lines."""
     if format_ in (_TURNS, _SHARED):
         key = "turns" if format_ == _TURNS else "conversations"
         turns = entry[key] if isinstance(entry[key], list) else []
         if format_ == _SHARED:
-            said = [turn for turn in turns if isinstance(turn, dict) and turn.get("from") == "human"]
-            turns = [turn.get("value") for turn in said]
+            turns = [t.get("value") for t in turns if isinstance(t, dict) and t.get("from") == "human"]
         if not (turns and isinstance(turns[0], str) and turns[0].strip()):
             why = f"`{key}` has no first turn of the user: {_short(entry[key])}"
             raise Unusable(why, "give its text, or remove the entry")
@@ -294,7 +284,7 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
     own = [key for key in _OWN_KEYS if body.get(key) is not None]
     if len(own) != 1:
         given = " and ".join(f"`{key}`" for key in own) or "neither"
-        raise Unusable(f"needs either `prompt` or `messages` and has {given}", "give one of them")
+        raise Unusable(f"needs either `prompt` or `messages` and has {given}", _GIVE_ONE)
     for key in body.keys() - set(_LIMITS):
         if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
             raise Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
@@ -311,24 +301,19 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
     return limits | {"messages": kept, "cut": int(len(kept) < len(messages))}
 
 
-def as_line(content: dict[str, Any]) -> str:
+def as_line(content: Entry) -> str:
     """JSON with letters of any language as they were typed; what no terminal shows is escaped."""
     text = json.dumps(content, ensure_ascii=False)
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     )
 
 
-def texts_of(line: dict[str, Any]) -> list[str]:
+def texts_of(line: Entry) -> list[str]:
     """What a line asks, as far as it is text."""
     messages = line["messages"] if isinstance(line.get("messages"), list) else []
-    texts = [
-        line.get("prompt"),
-        *(message.get("content") for message in messages if isinstance(message, dict)),
-    ]
-    return [text for text in texts if isinstance(text, str)]
+    said = [message.get("content") for message in messages if isinstance(message, dict)]
+    return [text for text in (line.get("prompt"), *said) if isinstance(text, str)]
 
 
 def _short(value: Any) -> str:
