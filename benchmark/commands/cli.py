@@ -1,12 +1,15 @@
 """What options take and how help lists them; what a user declares about arms, and what options change about a plan.
 
-The type, the limits and the words of a value of the plan are those of the plan's own field.
+`options.toml` has the options of each verb. The type, the limits and the words of a value of the plan are those of the plan's own
+field.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,25 +26,16 @@ if TYPE_CHECKING:
 Read = Callable[[str], Any]
 """What a text says; raises ValueError, with what it must be."""
 Decorator = Callable[[Any], Any]
-Rows = Mapping[str, tuple[str, str]]
-"""Options under a heading of the help: by parameter, which is a field of the plan, how the option is typed, and its text."""
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-DECLARED: Rows = {
-    "speculative_tokens": (
-        "--speculative-tokens NAME=X",
-        "Draft tokens per step of an arm; 0 decodes plainly.",
-    ),
-    "max_tokens_per_step": (
-        "--tokens-per-step NAME=X",
-        "The most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference.",
-    ),
-    "usd_per_hour": ("--usd-per-hour NAME=X", "What an arm's share of its node costs."),
-    "also_changes": (
-        "--also-changes NAME=TEXT",
-        "What else is different in an arm's engine, in words; given again, one thing more.",
-    ),
+_FIELDS = {
+    "--arm": "url",
+    "--node": "nodes",
+    "--name": "experiment",
+    "--duration": "duration_s",
+    "--tokens-per-step": "max_tokens_per_step",
 }
-"""What no endpoint says about itself, by field of an arm."""
+"""Fields of the plan, or of an arm, whose option has another name."""
+_OF_ARMS = ("speculative_tokens", "max_tokens_per_step", "usd_per_hour", "also_changes")
 
 
 class Value(click.ParamType[Any]):
@@ -61,53 +55,55 @@ class Value(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class _Option(click.Option):
-    """An option under a heading of the help."""
-
-    def __init__(self, *args: Any, section: str, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.section = section
-
-
-class Sectioned(click.Command):
+class _Sectioned(click.Command):
     """A command whose help has its options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        headings = {typed.split()[0]: heading for heading, typed, _ in _listed_options(str(self.name))}
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+                sections.setdefault(headings.get(param.opts[0], "Options"), []).append(record)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
 
-def option(
-    typed: str, help_: str, read: Read = str, *, name: str = "", section: str = "Options", **settings: Any
-) -> Decorator:
-    """An option as it is typed, `--out DIR`; without a word for its value it is a flag."""
-    switch, _, metavar = typed.partition(" ")
-    settings |= {"type": Value(read), "metavar": metavar} if metavar else {"is_flag": True}
-    return click.option(switch, *[name] * bool(name), cls=_Option, help=help_, section=section, **settings)
+@cache
+def _texts() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 
-def options(section: str, rows: Rows, read: Mapping[str, Read], *, part: str = "Plan") -> Decorator:
-    """The options under a heading; values are read by `read` before the field checks them. Those about arms can be given again."""
-
-    def add(function: Any) -> Any:
-        for name, (typed, help_) in reversed([*rows.items()]):
-            known = field(name, read.get(name, str), part=part)
-            several = "NAME=" in typed
-            value_of = (lambda text, known=known: pair(text, known)) if several else known
-            function = option(typed, help_, value_of, name=name, section=section, multiple=several)(function)
-        return function
-
-    return add
+def _listed_options(verb: str) -> Iterator[tuple[str, str, str]]:
+    """Heading, how the option is typed, and its text."""
+    for section, rows in _texts()[verb].items():
+        for typed, text in rows.items():
+            yield from (
+                (section, *row) for row in (_texts()["Arms"].items() if typed == "Arms" else [(typed, text)])
+            )
 
 
-def declared(section: str) -> Decorator:
-    """The options about arms, under a heading."""
-    return options(section, DECLARED, {"also_changes": lambda text: [text]}, part="PlannedArm")
+def verb(name: str, *, epilog: str | None = None, **values: Read | Mapping[str, Any]) -> Decorator:
+    """A command with the options that `options.toml` lists for it. `values`: what reads the value of an option, where it is not
+    plain text or the text of a field of the plan, or more settings of click, `read` among them."""
+
+    def command(function: Any) -> Any:
+        for section, typed, text in reversed([*_listed_options(name)]):
+            switch, _, metavar = typed.partition(" ")
+            field_name = _FIELDS.get(switch, switch[2:].replace("-", "_"))
+            given = values.get(field_name, {})
+            settings: dict[str, Any] = {"read": given} if callable(given) else {**given}
+            read: Read = settings.pop("read", str)
+            if "NAME=" in typed:
+                read = partial(pair, read=field(field_name, read, part="PlannedArm"))
+                settings["multiple"] = True
+            elif section.startswith(("Arms", "Load")):
+                read = field(field_name, read)
+            settings = {"type": Value(read), "metavar": metavar} | settings if metavar else {"is_flag": True}
+            function = click.option(switch, field_name, help=text, **settings)(function)
+        return click.command(name, cls=_Sectioned, epilog=epilog)(function)
+
+    return command
 
 
 def folder(
@@ -196,11 +192,10 @@ def json_object(text: str) -> Any:
 
 def of_arms(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the options about arms say, by the field of an arm and its name; a list adds to the arm's own."""
-    values: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in DECLARED}
-    for name in values["also_changes"]:
-        values["also_changes"][name] = [
-            text for arm, texts in given["also_changes"] if arm == name for text in texts
-        ]
+    values: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in _OF_ARMS[:-1]}
+    values["also_changes"] = {}
+    for arm, text in given["also_changes"]:
+        values["also_changes"].setdefault(arm, []).extend(text)
     return values
 
 
@@ -218,9 +213,9 @@ def overridden(
     from benchmark.plan import from_dict
 
     given = {name: value for name, value in settings.items() if value is not None}
-    names = [arm.name for arm in plan.arms]
+    names, switches = [arm.name for arm in plan.arms], {field_: switch for switch, field_ in _FIELDS.items()}
     for name, by_arm in of_arms.items():
-        known(DECLARED.get(name, ("--arm",))[0].split()[0], by_arm, names)
+        known(switches.get(name, f"--{name.replace('_', '-')}"), by_arm, names)
     known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
     known("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # the one kind of load replaces the other
@@ -235,7 +230,9 @@ def overridden(
         if texts := changes.get("also_changes"):
             changes["also_changes"] = list(dict.fromkeys([*arm.get("also_changes", ()), *texts]))
         arm |= changes
-    content["prompts"] = [one for one in content["prompts"] if not classes or one["class"] in classes]
+    content["prompts"] = [
+        prompt for prompt in content["prompts"] if not classes or prompt["class"] in classes
+    ]
     if plan.replayed and "requests" not in given:
         content["requests"] = len(content["prompts"])
     for prompt in content["prompts"]:

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from benchmark.measure.records import RunRecord
 
 
-@click.command(cls=cli.Sectioned)
+@cli.verb("report", also_changes=lambda text: [text])
 @cli.folder()
-@cli.option("--json", "Print the summary as JSON instead of text.")
-@cli.option("--all", "Print every load and cell, why, engines and quality too.")
-@cli.declared("Arms (what `run` was not told)")
 def report(**given: Any) -> int:
     """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
     raw = cli.recorded(given["folder"], given)
@@ -84,17 +81,8 @@ def host_and_port(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-@click.command(cls=cli.Sectioned)
+@cli.verb("publish", listen=host_and_port)
 @cli.folder()
-@cli.option("--namespace N", "CloudWatch namespace; needed unless there is --listen.")
-@cli.option("--upload S3", "Also copy the records to s3://bucket/prefix/<run id>/.")
-@cli.option(
-    "--follow",
-    "While the run is on: every minute what is new, and that it is on; until it is told to stop (SIGTERM).",
-)
-@cli.option("--listen HOST:PORT", "With --follow: a page for Prometheus there, at /metrics.", host_and_port)
-@cli.option("--endpoint-url URL", "Another AWS, for rehearsals.")
-@cli.option("--region REGION", "Instead of the configured one.")
 def publish(**given: Any) -> int:
     """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on."""
     from benchmark.analyse.sentences import money
@@ -180,10 +168,9 @@ def shares(text: str) -> dict[str, float]:
     return {class_.strip(): cli.number(weight) for class_, _, weight in parts}
 
 
-@click.command(cls=cli.Sectioned)
+@cli.verb("compare")
 @cli.folder("old", "OLD", "What `run --out` wrote, before.")
 @cli.folder("new", "NEW", "The same plan, later.")
-@cli.option("--json", "Print JSON instead of tables.")
 def compare(old: Path, new: Path, json: bool) -> int:
     """Compare two runs of one plan; exit 1 where something became slower."""
     from benchmark.analyse.runs import compare_runs
@@ -193,19 +180,13 @@ def compare(old: Path, new: Path, json: bool) -> int:
     return 1 if comparison["slower"] else 0
 
 
-@click.command(cls=cli.Sectioned)
+@cli.verb(
+    "gate",
+    baseline={"read": Path, "required": True},
+    slower_by={"read": cli.share, "default": 0.05},
+    more_errors={"read": cli.share, "default": 0.01},
+)
 @cli.folder("run", "RUN")
-@cli.option("--baseline FOLDER", "An earlier run of the same plan.", Path, required=True)
-@cli.option(
-    "--slower-by SHARE",
-    "More time per output token that passes although it is shown (default: 0.05).",
-    cli.share,
-    default=0.05,
-)
-@cli.option(
-    "--more-errors SHARE", "Rise of an arm's error rate that passes (default: 0.01).", cli.share, default=0.01
-)
-@cli.option("--json", "Print JSON instead of text.")
 def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
     from benchmark.analyse.runs import judge
@@ -215,34 +196,17 @@ def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: 
     return 1 if judgement["regressions"] else 0
 
 
-@click.command(cls=cli.Sectioned)
+@cli.verb(
+    "advise",
+    acceptance=Path,
+    step_times=points,
+    timed_with={"multiple": True},
+    yields={"type": click.Choice(("k", "k+1"))},
+    k_max=lambda text: cli.whole(text, 1),
+    mix=shares,
+    also_changes=lambda text: [text],
+)
 @cli.folder(metavar="[DIR]", required=False)
-@cli.option(
-    "--acceptance FILE",
-    "Instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
-    Path,
-)
-@cli.option(
-    "--step-times 0=S,K=S",
-    "Seconds of a decode step on the machine to predict, by window; 0 is plain decoding, for example 0=0.045,7=0.0944.",
-    points,
-)
-@cli.option(
-    "--timed-with ARM|RUN[:ARM]",
-    "Also use the steps of an arm with another window and the same draft: an arm of the run in DIR, or the folder of another "
-    "run, all its speculating arms or the one named behind a colon; may be repeated.",
-    multiple=True,
-)
-@click.option(
-    "--yields",
-    type=click.Choice(("k", "k+1")),
-    help="Most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 for vLLM (default: "
-    "as in the run; k+1 with --acceptance).",
-)
-@cli.option("--k-max N", "The largest window to consider.", lambda text: cli.whole(text, 1))
-@cli.option("--mix CLASS=WEIGHT,...", "Shares of the output tokens (default: equal).", shares)
-@cli.option("--json", "Print JSON instead of tables.")
-@cli.declared("Arms of the run in DIR (what `run` was not told)")
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from benchmark.analyse.acceptance import advice

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import click
 
-from benchmark.commands.cli import Sectioned, folder, option
+from benchmark.commands.cli import folder, verb
 from benchmark.errors import ResultsError
 from core import screen
 from core.words import count, listed
@@ -79,17 +79,8 @@ def _folder() -> Path:
     return here if here.is_dir() else _CHECKOUT / "results"
 
 
-@click.command(cls=Sectioned)
+@verb("results", sort={"type": click.Choice([column.option for column in COLUMNS]), "default": "date"})
 @folder(metavar="[DIR]", help_="Default: results.", required=False)
-@click.option(
-    "--sort",
-    type=click.Choice([column.option for column in COLUMNS]),
-    default="date",
-    metavar="COLUMN",
-    help=f"One of {', '.join(column.option for column in COLUMNS)} (default: date).",
-)
-@option("--all", "Unfinished runs and other folders too.")
-@option("--json", "Print JSON instead of text.")
 def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
     """List the runs below a folder as a table, and write a page that links their reports."""
     folder = folder or _folder()

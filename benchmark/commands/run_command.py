@@ -22,62 +22,6 @@ if TYPE_CHECKING:
 
 _DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """What a run without a plan has."""
-_ARMS, _LOAD = (
-    "Arms (needed with --prompts; they replace a plan's)",
-    "Load (without a plan: 32 requests, 4 at a time, warm-up 4)",
-)
-_ARM = "Address of an arm, up to and including /v1; without a plan the first is the baseline."
-_OF_ARMS: cli.Rows = {
-    "baseline": ("--baseline NAME", "What the other arms are compared with."),
-    "model": ("--model M", "The served model's name."),
-    "experiment": ("--name NAME", "What the run is called; only without a plan."),
-}
-_OF_LOAD: cli.Rows = {
-    "concurrency": ("--concurrency N,N", "Requests in flight, a cell each."),
-    "rate": (
-        "--rate X,X",
-        "Poisson arrivals per second instead, a cell each, however many are in flight.",
-    ),
-    "search_levels": (
-        "--search LOW:HIGH",
-        "Search between two loads for the largest at which drafting pays, cell by cell; 1:64.",
-    ),
-    "search_rate": ("--search-rate LOW:HIGH", "The same over arrivals per second."),
-    "search_budget": ("--search-budget B=X,B=X", "Of a search: cells (default 12), minutes of loading, usd."),
-    "requests": (
-        "--requests N",
-        "Measured requests per class and cell, at least; of a search, a cell has a part of them.",
-    ),
-    "starts": (
-        "--starts N",
-        "Equal parts of the run; between two, start the servers of all arms again: the run waits for it.",
-    ),
-    "cell_minutes": (
-        "--cell-minutes M",
-        "Most minutes of loading in a cell, all arms together; it then has fewer requests.",
-    ),
-    "rounds": ("--rounds N", "Passes over all cells."),
-    "duration_s": ("--duration S", "Begin rounds until then; 90, 90s, 30m or 2h."),
-    "warmup": ("--warmup N", "Unmeasured requests per arm, at least the largest load."),
-    "max_tokens": ("--max-tokens N", "And no prompt may have more."),
-    "classes": ("--classes A,B", "Only these classes of prompts."),
-    "seed": ("--seed N", "Another one makes other nonces, so that a second run meets no warm cache."),
-    "mixed": ("--mixed", "All classes share a cell, asked in turn; a search always does that."),
-    "simultaneous": ("--simultaneous", "Load the arms at once instead of in turns."),
-    "ignore_eos": (
-        "--ignore-eos",
-        "Force every answer to max_tokens; what follows its natural end distorts acceptance.",
-    ),
-    "extra_body": ("--extra-body JSON", "Merged into each request body."),
-    "slo": (
-        "--slo M=S,M=S",
-        "What a request has to keep, for goodput: ttft_s, tpot_s, e2e_s in seconds.",
-    ),
-    "objective": (
-        "--objective M.P=S,M.P=S",
-        "What an arm has to keep, in seconds by percentile of its requests: tpot_s=0.04 is tpot_s.p95=0.04.",
-    ),
-}
 
 
 def _by_percentile(text: str) -> dict[str, dict[str, str]]:
@@ -111,64 +55,32 @@ def _search_budget(text: str) -> dict[str, float]:
     return {name: cli.field(name, part="Search")(value) for name, value in budget.items()}
 
 
-_READ = {
-    "concurrency": cli.listed,
-    "rate": cli.listed,
-    "search_levels": _search_range,
-    "search_rate": _search_range,
-    "search_budget": _search_budget,
-    "duration_s": cli.seconds,
-    "classes": cli.listed,
-    "extra_body": cli.json_object,
-    "slo": cli.pairs,
-    "objective": _by_percentile,
-}
-
-
-@click.command(
-    cls=cli.Sectioned,
+@cli.verb(
+    "run",
+    plan=Path,
+    prompts=Path,
+    out={"read": Path, "required": True},
+    timeout={"read": cli.seconds, "default": 300.0},
+    max_error_rate={"read": cli.share, "default": 1.0},
+    closer_look={
+        "read": lambda text: 0.0 if text.strip() == "0" else cli.seconds(text),
+        "default": 600.0,
+    },
+    also_changes=lambda text: [text],
+    concurrency=cli.listed,
+    rate=cli.listed,
+    search=_search_range,
+    search_rate=_search_range,
+    search_budget=_search_budget,
+    duration_s=cli.seconds,
+    classes=cli.listed,
+    extra_body=cli.json_object,
+    slo=cli.pairs,
+    objective=_by_percentile,
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
     "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
 )
-@cli.option("--plan FILE", "The plan, JSON.  [required, or --prompts]", Path)
-@cli.option(
-    "--prompts FILE",
-    "Prompts alone: JSON lines (prompt, messages or text), CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning.  "
-    "[required, or --plan]",
-    Path,
-)
-@cli.option("--out DIR", "Folder of results; a run that is already there is continued.", Path, required=True)
-@cli.option("--timeout S", "Per request (default 300).", cli.seconds, default=300.0)
-@cli.option(
-    "--max-error-rate X",
-    "Stop with exit 1 once more than this share of an arm's requests has failed (default 1: never).",
-    cli.share,
-    default=1.0,
-)
-@cli.option(
-    "--closer-look S",
-    "Seconds at most for asking again where greedy answers differ; 0 skips it (default 600).",
-    lambda text: 0.0 if text.strip() == "0" else cli.seconds(text),
-    default=600.0,
-)
-@cli.option(
-    "--no-sense-check",
-    "Do not ask the baseline twelve simple questions before the load, of which it must answer 8.",
-)
-@cli.option("--json", "Print the summary as JSON instead of text.")
-@cli.options(_ARMS, {"url": ("--arm NAME=URL", _ARM)}, {}, part="PlannedArm")
-@cli.option(
-    "--node NAME=NODE",
-    "Which node serves an arm: once another one does, a cell that was cut is measured again, and nothing is pooled over the change.",
-    cli.pair,
-    name="nodes",
-    section=_ARMS,
-    multiple=True,
-)
-@cli.options(_ARMS, _OF_ARMS, {})
 @click.option("--experiment", hidden=True)  # as --name was called before
-@cli.declared(_ARMS)
-@cli.options(_LOAD, _OF_LOAD, _READ)
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
     from benchmark.commands.recorded_commands import reported, show, summarised
@@ -179,7 +91,7 @@ def command(**given: Any) -> int:
     from benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")
-    _only_one(given, "concurrency", "rate", "search_levels", "search_rate")
+    _only_one(given, "concurrency", "rate", "search", "search_rate")
     _only_one(given, "rounds", "duration_s")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
@@ -223,8 +135,8 @@ def command(**given: Any) -> int:
 
 
 def _only_one(given: Mapping[str, Any], *names: str) -> None:
-    typed = [_OF_LOAD.get(name, (f"--{name}",))[0].split()[0] for name in names if given[name] is not None]
-    if len(typed) > 1:
+    switches = {option.name: option.opts[0] for option in click.get_current_context().command.params}
+    if len(typed := [switches[name] for name in names if given[name] is not None]) > 1:
         raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
 
 
@@ -262,7 +174,7 @@ def _plan(given: Mapping[str, Any]) -> Plan:
     from benchmark.plan import Plan, from_dict, load
 
     asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
-    names = {"classes", *Plan.model_fields} & {*_OF_ARMS, *_OF_LOAD} - {"experiment"}
+    names = {"classes", *Plan.model_fields} & given.keys() - {"experiment", "prompts", "search"}
     settings = {name: None if given[name] is False else given[name] for name in names}
     settings |= _search(given, asked)
     if given["objective"] is None and asked.objective is None and (given["slo"] or asked.slo):
@@ -272,7 +184,7 @@ def _plan(given: Mapping[str, Any]) -> Plan:
 
 def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
     """What a search changes about the plan: its own loads go. Raises PlanError for what does not go with it."""
-    between, budget = given["search_levels"] or given["search_rate"], given["search_budget"] or {}
+    between, budget = given["search"] or given["search_rate"], given["search_budget"] or {}
     if between is None:
         if budget and asked.search is None:
             raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
