@@ -201,6 +201,8 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("SayThatNoRunIsOn", "cloudwatch:PutMetricData", "*", where=own)
         if experiment.cluster.capacity.kind == "capacity-block":
             self._allow("WhenTheBlockBegins", "ec2:DescribeCapacityReservations", "*")
+        if experiment.cluster.capacity.kind == "spot":
+            self._allow("PriceOfSpotNodes", "ec2:DescribeSpotPriceHistory", "*")
         self._allow("Markers", "s3:GetObject", *markers)
         self._allow("ListMarkers", "s3:ListBucket", checkpoints, artifacts)
         self._allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)

@@ -23,7 +23,7 @@ from infra.deployment_file import Lasting, read_deployment
 from infra.off_schedules import BEFORE_BLOCK_ENDS
 from infra.pins import ADDON_VERSIONS
 from infra.synthesis import DEPLOYMENT
-from operations.cloud import cloudformation, markers
+from operations.cloud import cloudformation, markers, spot_price
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import moment, stamp
 from operations.options import experiment_of, on_aws
@@ -198,8 +198,10 @@ def offered(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
-    """Whether the reservation exists, fits, and for how long."""
+    """Whether the reservation exists, fits, and for how long; by spot the price of this moment."""
     cluster, name = experiment.cluster, experiment.cluster.capacity.reservation_id
+    if cluster.capacity.kind == "spot":
+        return _by_spot(experiment, aws, now=now)
     if name is None:
         return fine("on demand: capacity is known only when nodes are started")
     codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
@@ -235,6 +237,19 @@ def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
         return finding(why, f"set cluster.max_nodes to {instances}")
     until = f" until {stamp(ends)}, {(ends - now) / timedelta(hours=1):.1f} hours from now" if ends else ""
     return fine(f"{name} is active{until}")
+
+
+def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
+    cluster, usd = experiment.cluster, spot_price.usd_per_hour(experiment, aws, now=now)
+    if usd is None:
+        why = f"EC2 has no spot price for {cluster.instance} in {cluster.trn2_zone}"
+        return finding(why, "begin cluster.availability_zones with a zone that has one (./trnspec capacity)")
+    why = f"by spot a {cluster.instance} costs ${usd:.2f} an hour in {cluster.trn2_zone}"
+    if spot_price.above(experiment, usd):
+        most = cluster.capacity.max_usd_per_hour
+        remedy = "wait, use another zone (./trnspec capacity), or raise cluster.capacity.max_usd_per_hour"
+        return finding(f"{why}, more than max_usd_per_hour {most:g}", remedy)
+    return fine(f"{why}; whether one is there is known only when nodes are started")
 
 
 def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:

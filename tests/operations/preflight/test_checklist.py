@@ -112,10 +112,22 @@ def with_block(experiment: Experiment, **changes: Any) -> Experiment:
     return replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": capacity}))
 
 
-def by_spot(experiment: Experiment) -> Experiment:
-    return replace(
-        experiment, cluster=experiment.cluster.model_copy(update={"capacity": Capacity(kind="spot")})
-    )
+def by_spot(experiment: Experiment, most: float | None = None) -> Experiment:
+    capacity = Capacity(kind="spot", max_usd_per_hour=most)
+    return replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": capacity}))
+
+
+def of_spot(most: float | None = None) -> Check:
+    return lambda experiment, aws: checks.reserved(by_spot(experiment, most), aws, now=START)
+
+
+def spot(*prices: float) -> Told:
+    """The prices of a zone, an hour after each other, the last first, as EC2 lists them."""
+    entries = [
+        {"Timestamp": START - timedelta(hours=ago), "SpotPrice": f"{usd:.6f}"}
+        for ago, usd in enumerate(reversed(prices))
+    ]
+    return "ec2", "describe_spot_price_history", {"SpotPriceHistory": entries}
 
 
 def of_block(**changes: Any) -> Check:
@@ -147,6 +159,15 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (checks.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
     (checks.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
+    (of_spot(), spot(9.5, 14.56), "costs $14.56 an hour in us-east-2a; whether one is there is known", ""),
+    (of_spot(15), spot(14.56), "$14.56 an hour", ""),
+    (
+        of_spot(14),
+        spot(9.5, 14.56),
+        "$14.56 an hour in us-east-2a, more than max_usd_per_hour 14",
+        "wait, use",
+    ),
+    (of_spot(14), spot(), "EC2 has no spot price for trn2.48xlarge in us-east-2a", "./trnspec capacity"),
     (checks.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
     (checks.quota, NO_QUOTA, "0 vCPUs", "192"),
     (lambda one, aws: checks.quota(by_spot(one), aws), quota(192), "192 vCPUs for running Trn spot", ""),
