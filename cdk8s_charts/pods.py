@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import vllm_command
-from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
+from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from experiment import naming
 from experiment.catalogue.models import BYTES_PER_VALUE
 from experiment.compilation import artifact_key

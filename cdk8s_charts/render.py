@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
-from cdk8s_charts.manifests import ManifestFile
-from cdk8s_charts.plain_objects import kubernetes_object
+from cdk8s_charts.manifests import ManifestFile, kubernetes_object
 from cdk8s_charts.workloads import (
     artifact_jobs,
     benchmark_pod,

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods, vllm_command
-from cdk8s_charts.manifests import tags
-from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object, tags
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from experiment import naming
 from experiment.compilation import (

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from benchmark import plan as plans
 from benchmark.plan import Plan, Search
 from cdk8s_charts import pods
-from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from core.findings import Finding, Misuse

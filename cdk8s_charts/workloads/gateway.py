@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, StrictUndefined, Template
 
 from cdk8s_charts import pods
-from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment import naming
 from experiment.forms import ROUTE

@@ -12,7 +12,7 @@ import cdk8s
 import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import pods
-from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
 from experiment import naming
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods
-from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.artifact_jobs import batch_command, batch_files, suspended_job
 from cdk8s_charts.workloads.benchmark_pod import JOB_UID, UNUSED_SCHEDULE

@@ -17,7 +17,7 @@ import cdk8s
 import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import pods
-from cdk8s_charts.plain_objects import authored, kubernetes_object
+from cdk8s_charts.manifests import authored, kubernetes_object
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
 from cdk8s_charts.workloads.gateway import SECOND_PORT, gateway_objects

@@ -1,17 +1,23 @@
 """`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] [--engine h200] -- vllm serve ...`
 
 Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong;
-3: cannot listen. The demonstration starts it, with options that it has checked.
+3: cannot listen. The demonstration starts it, with options that it has checked. What it serves are vLLM's OpenAI endpoints over an
+`Engine`, every response marked as emulated.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import click
 from aiohttp import web
@@ -19,11 +25,168 @@ from aiohttp import web
 from core.command_line import carried_out
 from core.findings import Misuse, Outside
 from lab.command import PATH
-from lab.emulator.endpoint import H200, TRN2, EmulatedEndpoint
-from lab.emulator.h200 import MID, started
-from lab.emulator.payloads import parse_argv
-from lab.emulator.texts import PromptClasses, load_classes
-from lab.emulator.timings import read
+from lab.emulator.engine import Engine
+from lab.emulator.h200 import MID, Start, started
+from lab.emulator.payloads import (
+    DONE,
+    Payload,
+    PayloadFormat,
+    PromptClasses,
+    RequestError,
+    ServedArm,
+    event,
+    load_classes,
+    parse_argv,
+    parse_generation,
+    usage,
+)
+from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed, read
+
+MARK = "X-Emulated"
+"""Header of every response; its value is the machine."""
+TRN2, H200 = "trn2", "h200"
+VERSION = "0.9.1+emulated"
+MAX_BODY_BYTES = 16 * 2**20
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class EmulatedEndpoint:
+    """One emulated arm as an aiohttp application."""
+
+    def __init__(
+        self,
+        arm: ServedArm,
+        classes: PromptClasses,
+        *,
+        time_scale: float = 1.0,
+        cautions: Sequence[str] = (),
+        timed: Timed | None = None,
+        start: Start | None = None,
+    ) -> None:
+        """With a `start`, an H200's engine in place of a Trn2 node's."""
+        self._arm = arm
+        self._machine = H200 if start else TRN2
+        known = timed.known if timed else tuple(CONDITIONAL_ACCEPTANCE)
+        self._metadata = {
+            "emulated": self._machine,
+            "time_scale": time_scale,
+            "speculative_tokens": arm.speculative_tokens,
+            "draft": arm.draft or None,
+            "max_num_seqs": arm.max_num_seqs,
+            "cautions": [*cautions, *([_caution(arm, start)] if start else [])],
+            "classes_without_acceptance": (
+                classes.beyond(known) if arm.speculative_tokens and not start else []
+            ),
+        }
+        self._started = int(time.time())
+        costs = timed or StepCosts()
+        self._engine = Engine(arm, classes, costs, start=start, time_scale=time_scale)
+
+    def application(self) -> web.Application:
+        application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
+        application.router.add_post("/v1/chat/completions", partial(self._answer, chat=True))
+        application.router.add_post("/v1/completions", partial(self._answer, chat=False))
+        application.router.add_get("/v1/models", self._models)
+        application.router.add_get("/health", self._health)
+        application.router.add_get("/version", self._version)
+        application.router.add_get("/metrics", self._metrics)
+        application.on_response_prepare.append(self._mark)
+        application.cleanup_ctx.append(self._running_engine)
+        return application
+
+    async def _running_engine(self, _: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._engine.run())
+        yield
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _mark(self, _: web.Request, response: web.StreamResponse) -> None:
+        response.headers[MARK] = self._machine
+
+    async def _models(self, _: web.Request) -> web.Response:
+        card = {
+            "object": "model",
+            "created": self._started,
+            "owned_by": "emulator",
+            "root": self._arm.model,
+            "parent": None,
+            "max_model_len": self._arm.max_model_len,
+            "metadata": self._metadata,
+        }
+        cards = [{"id": name, **card} for name in self._arm.served_names]
+        return web.json_response({"object": "list", "data": cards})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": VERSION})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._engine.metrics().encode(), headers=headers)
+
+    async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+        """Whole, or streamed: every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
+        try:
+            body = json.loads(await request.read())
+        except ValueError as error:
+            raise RequestError(f"body: not valid JSON ({error})") from None
+        generation = parse_generation(body, self._arm, chat=chat)
+        id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
+        dialect = PayloadFormat(
+            chat=chat, id=id_, model=generation.model or self._arm.served_names[0], created=int(time.time())
+        )
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        options, prompt = generation.stream_options, generation.prompt_tokens
+        at_end = bool(options and options.include_usage)
+        each = bool(options and options.include_usage and options.continuous_usage_stats)
+        texts, sent = list[str](), 0
+        reason: str | None = None
+
+        async def write(payload: Payload, *, used: bool) -> None:
+            await response.write(event({**payload, "usage": usage(prompt, sent)} if used else payload))
+
+        async with aclosing(self._engine.generate(generation)) as outputs:
+            if generation.stream:
+                await response.prepare(request)
+            async for output in outputs:
+                if generation.stream and output.first:
+                    for payload in dialect.opening():
+                        await write(payload, used=each)
+                sent, reason = sent + output.tokens, output.finish_reason
+                if generation.stream:
+                    await write(dialect.chunk(output.text, reason), used=each)
+                else:
+                    texts.append(output.text)
+        if not generation.stream:
+            whole = dialect.whole("".join(texts), reason)
+            return web.json_response({**whole, "usage": usage(prompt, sent)})
+        if at_end:
+            await write(dialect.closing(), used=True)
+        await response.write(DONE)
+        return response
+
+
+def _caution(arm: ServedArm, start: Start) -> str:
+    k = arm.speculative_tokens
+    emulated = "plain decoding is emulated with step times measured on one H200"
+    if k:
+        emulated = f"k = {k} is emulated with step times measured on one H200 and an acceptance that was set"
+    return f"{emulated}; steps of this start take {start.factor:.3f} times the mean over starts"
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refused requests as vLLM's error object, unknown routes as its framework's `detail`."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return web.json_response(error.payload, status=error.status)
+    except web.HTTPException as error:
+        return web.json_response({"detail": error.reason}, status=error.status)
+
 
 SHUTDOWN_S = 0.01
 """Grace for running answers at SIGTERM. Not 0, which aiohttp takes for no limit at all."""

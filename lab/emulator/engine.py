@@ -25,8 +25,7 @@ from statistics import NormalDist
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.batches import JoinedBatch, SerialBatch
 from lab.emulator.h200 import H200StepTimes, Pauses, Start, conditional
-from lab.emulator.payloads import Generation, ServedArm
-from lab.emulator.texts import EmulatedAnswer, PromptClasses, write_answer
+from lab.emulator.payloads import EmulatedAnswer, Generation, PromptClasses, ServedArm, write_answer
 from lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
 
 _TTFT, _STEP, _E2E = (

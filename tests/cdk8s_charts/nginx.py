@@ -18,9 +18,8 @@ import pytest
 from aiohttp import web
 
 from cdk8s_charts.workloads.gateway import NginxConfiguration, RoutedArm
-from lab.emulator.endpoint import EmulatedEndpoint
-from lab.emulator.payloads import parse_argv
-from lab.emulator.texts import PromptClasses
+from lab.emulator.__main__ import EmulatedEndpoint
+from lab.emulator.payloads import PromptClasses, parse_argv
 from tests.lab.emulator.arms import BASELINE, REPETITION, SPECULATIVE
 
 needs_nginx = pytest.mark.skipif(not shutil.which("nginx"), reason="no nginx: apt-get install nginx-light")

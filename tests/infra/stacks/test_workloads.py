@@ -14,7 +14,7 @@ import pytest
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, output_of, tags_in_names, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
-from infra.stacks.images import IMAGES, Image, images_in
+from infra.stacks.workloads import IMAGES, Image, images_in
 from tests.infra.conftest import Variants
 from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, Resource, resolved
 

@@ -18,10 +18,8 @@ from aiohttp import web
 from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
 from core.findings import Misuse
 from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.__main__ import SHUTDOWN_S
-from lab.emulator.endpoint import EmulatedEndpoint
-from lab.emulator.payloads import parse_argv
-from lab.emulator.texts import PromptClasses
+from lab.emulator.__main__ import SHUTDOWN_S, EmulatedEndpoint
+from lab.emulator.payloads import PromptClasses, parse_argv
 from tests.lab.emulator.arms import BASELINE, MODEL, REPETITION, SPECULATIVE
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lab.emulator.texts import (
+from lab.emulator.payloads import (
     NATURAL_LENGTH_TOKENS,
     PromptClasses,
     load_classes,
