@@ -38,6 +38,7 @@ request sent into a closing connection would be counted as the server's failure.
 _DRAIN_S = 0.1
 """How long the end of the body may follow [DONE] for its connection to be used again."""
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+CLASS_HEADER = "X-Prompt-Class"
 _STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
 """Types that an event stream comes with; the last is what aiohttp says where the server says nothing."""
 _MOST_BYTES, _BYTES_PER_TOKEN, _MOST_BYTES_EVER = 4 << 20, 4 << 10, 256 << 20
@@ -86,13 +87,20 @@ async def session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def ask(
-    http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int = MOST_TOKENS, late_s: float = 0.0
+    http: aiohttp.ClientSession,
+    url: str,
+    body: bytes,
+    *,
+    class_: str = "",
+    max_tokens: int = MOST_TOKENS,
+    late_s: float = 0.0,
 ) -> Output | Failure:
-    """Send `body`, which asks for `max_tokens` at most, to `url` and read the stream to its end; times count from when it
-    was to be sent, `late_s` ago."""
+    """Send `body`, a prompt of `class_` which asks for `max_tokens` at most, to `url` and read the stream to its end; times count from
+    when it was to be sent, `late_s` ago. A server ignores the header with the class; a gateway chooses an arm by it."""
+    headers = {**_HEADERS, CLASS_HEADER: class_} if class_.isascii() and class_.isprintable() else _HEADERS
     tally, sent = StreamTally(max_tokens), perf_counter() - late_s
     try:
-        async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
+        async with http.post(url, data=body, headers=headers, allow_redirects=False) as response:
             await _accept(response)
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"

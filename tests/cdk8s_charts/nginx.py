@@ -6,12 +6,14 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket
 from typing import Any
+from urllib.request import urlopen
 
 import aiohttp
 import pytest
@@ -140,7 +142,7 @@ async def gateway(
     running = Running(url=url, folder=folder, configuration=configuration, arms=arms, process=process)
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            await _until_ready(session, f"http://127.0.0.1:{health}/ready")
+            await asyncio.to_thread(wait_for, f"http://127.0.0.1:{health}/ready")
             yield running, session
     finally:
         process.terminate()
@@ -149,11 +151,12 @@ async def gateway(
             await arm.stop()
 
 
-async def _until_ready(session: aiohttp.ClientSession, url: str) -> None:
-    for _ in range(200):
+def wait_for(url: str) -> None:
+    """Until a server answers there."""
+    for _ in range(500):
         try:
-            async with session.get(url):
-                return
-        except aiohttp.ClientError:
-            await asyncio.sleep(0.02)
-    raise AssertionError("nginx did not start")
+            urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise AssertionError(f"{url} does not answer")
