@@ -144,8 +144,8 @@ def _price(rate: NodeRate, item: str, *, note: str) -> Price:
 
 def _spread(rate: NodeRate) -> str:
     if rate.low_usd is None or rate.high_usd is None:
-        return f"${rate.usd_per_hour:g} on {rate.as_of}"
-    return f"${rate.low_usd:g} to ${rate.high_usd:g} in the 30 days before {rate.as_of}"
+        return f"${rate.usd_per_hour:.2f} on {rate.as_of}"
+    return f"${rate.low_usd:.2f} to ${rate.high_usd:.2f} in the 30 days before {rate.as_of}"
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:

@@ -162,7 +162,10 @@ def _heading(experiment: Experiment) -> Iterator[str]:
         f"{serving.logical_nc_config}, {sizes} x {serving.max_model_len} tokens"
     )
     bought, how = cluster.capacity, "on demand"
-    if bought.kind != "on-demand":
+    if bought.kind == "spot":
+        most = f", at most ${bought.max_usd_per_hour:g} an hour a node" if bought.max_usd_per_hour else ""
+        how = f"by spot in {cluster.trn2_zone}{most}"
+    elif bought.kind != "on-demand":
         ends = f" until {bought.ends_at}" if bought.ends_at else ""
         how = f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}"
     yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"

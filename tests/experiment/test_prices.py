@@ -85,6 +85,13 @@ def test_the_sentence_prefers_the_region_of_the_file() -> None:
     assert buying_text(ways, home="sa-east-1").startswith("by spot $2 to $6 in sa-east-1c if")
 
 
+def test_check_says_how_nodes_are_bought() -> None:
+    text = as_text(load(SMALL))
+    assert "  capacity    by spot in sa-east-1c, at most $4 an hour a node, at most 2 nodes" in text
+    assert "price of a Trn2 node: it changes all the time: $0.90 to $2.57 in the 30 days before" in text
+    assert "an answer costs by spot $2 to $6 in sa-east-1c" in text
+
+
 def test_check_says_what_a_block_leaves_and_what_would_use_it(variation: Variation) -> None:
     block = {
         "kind": "capacity-block",
