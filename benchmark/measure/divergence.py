@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text, answers_in
+from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text, answers_in, reader
 from benchmark.plan import Plan
 
 FILE_NAME = "divergence.jsonl"
@@ -93,27 +92,10 @@ class Asked(Line):
         return (self.pair_id, self.treatment, self.arm, self.given > 0)
 
 
-_KINDS: dict[str, Any] = {"again": Again, "asked": Asked}
-
-
-@cache
-def _reader(type_: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(type_)  # which a run whose answers are equal does not need
-
-
-def to_json(line: Line) -> dict[str, Any]:
-    """The JSON object of one line, `kind` first."""
-    return {"kind": type(line).__name__.lower(), **vars(line)}
-
-
 def read(folder: Path, run: str) -> tuple[Line, ...]:
     """What `folder` holds of `run`, each question once. Raises ResultsError."""
-
-    def line(content: Any) -> Line:
-        known: Line = _reader(_KINDS[content["kind"]]).validate_python(content)
-        return known
-
-    return answers_in(folder / FILE_NAME, line, lambda line: line.run == run)
+    kinds: dict[str, type[Line]] = {"again": Again, "asked": Asked}
+    return answers_in(folder / FILE_NAME, kinds, lambda line: line.run == run)
 
 
 def steps_of(answer: Any) -> tuple[WrittenToken, ...]:
@@ -125,7 +107,7 @@ def steps_of(answer: Any) -> tuple[WrittenToken, ...]:
             tops = said.get("top_logprobs") or [None] * len(tokens)
             rows = list(zip(tokens, said["token_logprobs"], map(_listed, tops), strict=True))
         content = [(t, p, top if p is None else {**top, t: p}) for t, p, top in rows]
-        steps: tuple[WrittenToken, ...] = _reader(tuple[WrittenToken, ...]).validate_python(content)
+        steps: tuple[WrittenToken, ...] = reader(tuple[WrittenToken, ...]).validate_python(content)
         return steps
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"not log-probabilities: {str(error).splitlines()[0]}") from error

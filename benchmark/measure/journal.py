@@ -332,16 +332,12 @@ class Journal:
                     self.path.parent.rmdir()
         os.close(self._fd)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Any) -> None:
         """Write one record as one line. Raises StorageError; earlier lines are kept."""
-        self.write(to_json(record))
-
-    def write(self, content: Mapping[str, Any]) -> None:
-        """Write a JSON object as one line. Raises StorageError; earlier lines are kept."""
         if not self._whole:
             self._cut_partial_line()
             self._whole = True
-        rest = json_text(content).encode() + b"\n"
+        rest = json_text(to_json(record)).encode() + b"\n"
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]

@@ -92,7 +92,7 @@ async def check_sense(
                 error=result.name if isinstance(result, Failure) else None,
                 message=result.message if isinstance(result, Failure) else None,
             )
-            book.write(sense.to_json(answer))
+            book.append(answer)
     if outcome := sense.outcome(list(known.values())):
         if outcome["withheld"]:
             gone = "this run gets no verdict. --no-sense-check leaves the questions out"
@@ -232,7 +232,7 @@ class _Look:
             answer = {"error": answer.name, "message": answer.message}
         line = replace(line, **answer)
         self.known[line.key] = line
-        self.book.write(divergence.to_json(line))
+        self.book.append(line)
         return line
 
 

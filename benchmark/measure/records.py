@@ -240,19 +240,19 @@ class BlockRecord:
 BlockKey = tuple[str, str, Load, int, int | None]
 """Arm, class, load, round and number of a block; the numbers of a cell's blocks go on from start to start."""
 Record = RunRecord | RequestRecord | BlockRecord
-_KINDS: dict[str, type[Record]] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
+_KINDS: dict[str, Any] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
 
 
-def to_json(record: Record) -> dict[str, Any]:
-    """The JSON object of one line, `kind` first."""
+def to_json(record: Any) -> dict[str, Any]:
+    """The JSON object of one line, of this file or of one beside it, `kind` first."""
     values = {field.name.rstrip("_"): getattr(record, field.name) for field in fields(record)}
     if isinstance(record, RunRecord):
         values["plan"] = record.plan.to_dict()
     for name in ("chunk_s", "chunk_tokens"):
         if values.get(name) is not None:
             values[name] = list(values[name])
-    return {"kind": _KIND_OF[type(record)], **values}
+    return {"kind": _KIND_OF.get(type(record), type(record).__name__.lower()), **values}
 
 
 def from_json(content: Any) -> Record:
@@ -263,7 +263,8 @@ def from_json(content: Any) -> Record:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
     try:
-        return _reader(kind).validate_python(content)
+        known: Record = reader(_KINDS[kind]).validate_python(content)
+        return known
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
         raise ValueError(f"{name} is {shown(content[name]) if name in content else 'missing'}") from error
@@ -274,8 +275,9 @@ def from_json(content: Any) -> Record:
 
 
 @cache
-def _reader(kind: str) -> TypeAdapter[Record]:
-    return TypeAdapter(_KINDS[kind])
+def reader(type_: Any) -> TypeAdapter[Any]:
+    """What checks a value of this type; made where it is needed, since not every run needs each."""
+    return TypeAdapter(type_)
 
 
 class Checker:
@@ -347,7 +349,7 @@ _Line = TypeVar("_Line", bound=_Keyed)
 
 
 def answers_in(
-    path: Path, read: Callable[[Any], _Line], of_run: Callable[[_Line], bool]
+    path: Path, kinds: Mapping[str, type[_Line]], of_run: Callable[[_Line], bool]
 ) -> tuple[_Line, ...]:
     """What the file at `path` has of a run, each question once; what a damaged line held counts as never asked.
 
@@ -357,11 +359,11 @@ def answers_in(
     try:
         for raw in lines_of(path) if path.exists() else ():
             with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
-                line = read(json_of(raw or b""))
+                content = json_of(raw or b"")
+                line: _Line = reader(kinds[content["kind"]]).validate_python(content)
                 if of_run(line):
                     answers.setdefault(line.key, line)
     except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
-        ) from error
+        why = f"cannot be read ({error.strerror}); make it readable, or remove it"
+        raise ResultsError(f"{path}: {why}") from error
     return tuple(answers.values())

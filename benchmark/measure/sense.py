@@ -12,11 +12,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from benchmark.measure.records import Moment, Name, Text, answers_in
 
@@ -91,23 +90,9 @@ class Answer:
         return "right" if holds(self.text, self.accepted) else "wrong"
 
 
-@cache
-def _reader() -> TypeAdapter[Answer]:
-    return TypeAdapter(Answer)  # which a run that asks nothing does not need
-
-
-def to_json(answer: Answer) -> dict[str, Any]:
-    """The JSON object of one line."""
-    return {"kind": "answer", **vars(answer)}
-
-
 def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
     """What `folder` holds of the run of a plan, each question once. Raises ResultsError."""
-
-    def answer(content: Any) -> Answer:
-        return _reader().validate_python({k: v for k, v in content.items() if k != "kind"})
-
-    return answers_in(folder / FILE_NAME, answer, lambda line: line.plan_sha256 == plan_sha256)
+    return answers_in(folder / FILE_NAME, {"answer": Answer}, lambda line: line.plan_sha256 == plan_sha256)
 
 
 def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal, sense
+from benchmark.measure.records import to_json
 from benchmark.measure.sense import QUESTIONS, Answer
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
@@ -163,7 +164,7 @@ def test_a_question_without_an_answer_is_wrong(
 
 def test_lines_of_another_plan_and_damaged_ones_count_as_never_asked(out: Path) -> None:
     out.mkdir()
-    lines = [sense.to_json(answer(RIGHT[one.text], one.text, one.accepted)) for one in QUESTIONS]
+    lines = [to_json(answer(RIGHT[one.text], one.text, one.accepted)) for one in QUESTIONS]
     lines[0]["plan_sha256"] = "another"
     text = "\n".join(map(json.dumps, lines))
     (out / sense.FILE_NAME).write_text(f"{text[:-30]}\n[]\n7\n{{}}\n")
