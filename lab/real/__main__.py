@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -24,7 +26,7 @@ from core.console import print_json, warn
 from core.findings import Finding, InvalidExperiment, Refusal
 from core.screen import folded
 from core.words import count
-from experiment import Arm, Experiment, load
+from experiment import Experiment, load
 from lab.command import PATH, ROOT, Stages, experiment_argument, shown
 from lab.programs import (
     LOG,
@@ -48,7 +50,6 @@ from lab.real.claims import (
     Sweep,
     agreement,
     bodies,
-    described,
     judge,
     labelled,
     save,
@@ -58,34 +59,15 @@ from lab.real.servers import LocalEngine, check_models, mounted_folders, running
 SHORT_REQUESTS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the command line asks for; its help says what each option is."""
-
-    experiment: Path
-    out: Path
-    short: bool
-    arms: tuple[str, ...]
-    requests: int | None
-    search: tuple[float, float] | None
-    starts: int | None
-    at_once: int
-    as_json: bool
-    verbose: bool
-    home: Path
-    python: str | None
-    install_only: bool
-    engine_command: tuple[str, ...]
-    engine_options: tuple[str, ...]
-    weights: Mapping[str, str]
-    """Folders, or names on a hub, instead of the lab's models, by name of the model."""
-
-
 def _words(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}") from None
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (text or "").split(",")))
 
 
 def _range(text: str) -> tuple[float, float]:
@@ -131,7 +113,13 @@ _WEIGHTS = "A folder or a model of a hub instead of one of the lab's, for exampl
 @click.option(
     "--short", is_flag=True, help="Two arms, few requests; judges nothing that a busy machine decides."
 )
-@click.option("--arms", metavar="A,B", help="Only these arms, and the baseline.", shell_complete=_arm_names)
+@click.option(
+    "--arms",
+    callback=_names,
+    metavar="A,B",
+    help="Only these arms, and the baseline.",
+    shell_complete=_arm_names,
+)
 @click.option("--requests", **_NUMBER, help="Per arm and class (default: the file's).")
 @click.option("--search", type=_range, metavar="LOW:HIGH", help=_SEARCH)
 @click.option("--starts", **_NUMBER, help=_STARTS)
@@ -154,13 +142,13 @@ _WEIGHTS = "A folder or a model of a hub instead of one of the lab's, for exampl
     help="Added to its command; the last counts.",
 )
 @click.option("--weights", callback=_weights, multiple=True, metavar="MODEL=WHERE", help=_WEIGHTS)
-def command(arms: str | None, **options: Any) -> int:
+def command(**options: Any) -> int:
     """The whole experiment on a real engine: vLLM on this machine's CPU, with tiny models that ship.
 
     Exit code 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it.
     """
-    wishes, stages = Wishes(arms=tuple(filter(None, (arms or "").split(","))), **options), Stages()
+    wishes, stages = SimpleNamespace(**options), Stages()
     try:
         if wishes.install_only:
             engine, _ = _engine_of(wishes, installation.look(wishes.home), stages)
@@ -215,8 +203,9 @@ def _next(results: Results, folder: Path) -> str:
     return f"./trnspec forecast --run {shown(folder)}"
 
 
-def execute(wishes: Wishes, *, stages: Stages) -> Results:
+def execute(wishes: SimpleNamespace, *, stages: Stages) -> Results:
     """Check, install, serve, measure, judge, in the order in which a value takes these steps on AWS; leaves files in `out`.
+    `wishes` are the options of the command.
 
     Raises `Refusal`; `Outside` for what lies outside.
     """
@@ -253,7 +242,13 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
             up = running(servers, launch, logs=logs, at_once=wishes.at_once, reach=stage.reach)
             fleet = fleets.enter_context(up)
             stage.done = f"started {count(len(names), 'server')}: {', '.join(names)}"
-        agreements = _agreements(drafting, plan, fleet.urls, stages)
+        asked, agreements = list(bodies(plan)), list[Agreement]()
+        with stages.stage("comparing counters with streams", total=len(drafting)) as stage:
+            for arm in drafting:
+                url, per_step = fleet.urls[arm.name], arm.tokens_per_step
+                agreements.append(agreement(arm.name, url, asked, per_step=per_step))
+                stage.reach(len(agreements))
+            stage.done = f"compared counters with streams on {count(len(drafting), 'arm')}"
         arms = f"{count(len(names), 'arm')} in turn"
         with stages.stage(f"sending requests to {arms}", total=requests_of(plan, less)) as stage:
             load_arms(
@@ -273,49 +268,29 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         scope: Scope = "short" if wishes.short else "whole"
         if plan.search or wishes.search or not own_models:
             scope = "machinery"
-        about, others = described(machine, version, label), [arm.name for arm in drafting]
-        results = _judged(sweep, others, agreements, about, out=out, scope=scope)
+        about = {
+            "label": label,
+            "cpu": installation.proc("cpuinfo", "model name") or platform.processor() or "unknown",
+            "cores": machine.cores,
+            "engine": version,
+            "python": platform.python_version(),
+        }
+        summary, advice = labelled(out, about), None
+        if len(sweep.arms) > 1:
+            words = ["advise", str(out), "--json", "--timed-with", sweep.narrowest]
+            advice = json.loads(benchmark(words, log=out / LOG))
+        results = Results(
+            summary=summary,
+            advice=advice,
+            sweep=sweep,
+            others=tuple(arm.name for arm in drafting if arm.name not in sweep.arms.values()),
+            agreements=tuple(agreements),
+            claims=tuple(judge(summary, sweep, agreements, advice, scope=scope)),
+            machine=about,
+        )
+        save(results, out)
         met = sum(claim.met for claim in results.claims)
         stage.done = f"judged: {met} of {len(results.claims)} claims are met"
-    return results
-
-
-def _agreements(
-    drafting: Sequence[Arm], plan: Plan, urls: Mapping[str, str], stages: Stages
-) -> list[Agreement]:
-    asked, found = list(bodies(plan)), list[Agreement]()
-    with stages.stage("comparing counters with streams", total=len(drafting)) as stage:
-        for arm in drafting:
-            found.append(agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step))
-            stage.reach(len(found))
-        stage.done = f"compared counters with streams on {count(len(drafting), 'arm')}"
-    return found
-
-
-def _judged(
-    sweep: Sweep,
-    drafting: Sequence[str],
-    agreements: Sequence[Agreement],
-    machine: Mapping[str, Any],
-    *,
-    out: Path,
-    scope: Scope,
-) -> Results:
-    """The results in `out`, with the claims that they meet, which are saved there."""
-    summary, advice = labelled(out, machine), None
-    if len(sweep.arms) > 1:
-        words = ["advise", str(out), "--json", "--timed-with", sweep.narrowest]
-        advice = json.loads(benchmark(words, log=out / LOG))
-    results = Results(
-        summary=summary,
-        advice=advice,
-        sweep=sweep,
-        others=tuple(name for name in drafting if name not in sweep.arms.values()),
-        agreements=tuple(agreements),
-        claims=tuple(judge(summary, sweep, agreements, advice, scope=scope)),
-        machine=machine,
-    )
-    save(results, out)
     return results
 
 
@@ -327,7 +302,7 @@ def with_starts(plan: Plan, starts: int | None) -> Plan:
         raise Refusal(f"--{error}") from None
 
 
-def _engine_of(wishes: Wishes, machine: installation.Host, stages: Stages) -> tuple[list[str], str]:
+def _engine_of(wishes: SimpleNamespace, machine: installation.Host, stages: Stages) -> tuple[list[str], str]:
     """Its command, installed where the user has no own, and what it says it is. Raises `Outside`."""
     with stages.stage("installing the engine", total=len(installation.STEPS)) as stage:
         if own := [*wishes.engine_command]:
@@ -372,7 +347,7 @@ def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool 
     return Sweep(baseline=sweep.baseline, arms={main: sweep.main})
 
 
-def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
+def _arms(experiment: Experiment, sweep: Sweep, wishes: SimpleNamespace) -> list[str]:
     """The names of the arms to start, in the order of the file, the baseline first; of each batch its own."""
     names = [arm.name for arm in experiment.arms]
     if unknown := [name for name in wishes.arms if name not in names]:

@@ -8,7 +8,6 @@ answer shows where steps end, the second is limited to end there. Then both must
 from __future__ import annotations
 
 import json
-import platform
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,6 @@ from benchmark.measure.stream import Output, StreamTally
 from benchmark.plan import Plan
 from core.findings import Refusal
 from core.words import count
-from lab.real.installation import Host, proc
 
 TINY = "measured on this CPU, tiny models"
 FILE_NAME = "lab.json"
@@ -204,17 +202,6 @@ def _advised(summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any]
         yield Claim(text, abs(difference) <= ADVICE, found)
 
 
-def described(machine: Host, engine: str, label: str) -> dict[str, Any]:
-    """The machine as a report names it, and what kind of numbers it gave."""
-    return {
-        "label": label,
-        "cpu": proc("cpuinfo", "model name") or platform.processor() or "unknown",
-        "cores": machine.cores,
-        "engine": engine,
-        "python": platform.python_version(),
-    }
-
-
 def labelled(folder: Path, machine: Mapping[str, Any]) -> dict[str, Any]:
     """The summary in `folder`, which from now on says what it was measured on."""
     path = folder / "summary.json"
@@ -225,22 +212,19 @@ def labelled(folder: Path, machine: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def save(results: Results, folder: Path) -> Path:
+def save(results: Results, folder: Path) -> None:
     """Write what the summary does not hold."""
-    path = folder / FILE_NAME
-    agreements = [{**asdict(one), "difference": round(one.difference, 6)} for one in results.agreements]
     content = {
         "schema": 1,
         "label": results.label,
         "machine": dict(results.machine),
         "sweep": {"baseline": results.sweep.baseline, "arms": results.sweep.arms},
         "others": results.others,
-        "agreements": agreements,
+        "agreements": [{**asdict(one), "difference": round(one.difference, 6)} for one in results.agreements],
         "claims": [asdict(claim) for claim in results.claims],
         "advice": results.advice,
     }
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return path
+    (folder / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 TIMEOUT_S = 600

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -13,59 +12,11 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts import profile_arm
-from cdk8s_charts.vllm_command import serve_argv, serve_environment
-from cdk8s_charts.workloads.proofs import OUT, profile_objects, profiled_argv
-from experiment import Arm, load
+from cdk8s_charts.workloads.proofs import profile_objects
+from experiment import load
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.naming import profile_cron_job
 from tests.cdk8s_charts.objects import Pod
 from tests.conftest import ROOT
-
-DOCUMENTED = {
-    "NEURON_RT_INSPECT_ENABLE": "1",
-    "NEURON_RT_INSPECT_OUTPUT_DIR": OUT,
-    "NEURON_RT_INSPECT_SYSTEM_PROFILE": "1",
-    "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
-    "NEURON_RT_INSPECT_EVENT_FILTER_NC": "0",
-}
-"""AWS's page of environment variables of Neuron Explorer (2026-06-25), the same in the guide of Neuron Profiler 2.0."""
-
-
-def _pods(name: str) -> dict[str, tuple[Arm, Pod]]:
-    experiment = load(ROOT / "experiments" / f"{name}.yaml")
-    found = {}
-    for arm in experiment.served_arms:
-        (made,) = profile_objects(experiment, arm)
-        assert made["metadata"]["name"] == profile_cron_job(arm)
-        found[arm.name] = (arm, Pod(made))
-    return found
-
-
-@pytest.mark.parametrize("name", ["qwen3-32b", "qwen3-32b-today", "llama-3.1-8b-eagle3"])
-def test_the_arms_own_server_is_captured_as_the_documentation_of_its_runtime_says(name: str) -> None:
-    for arm, pod in _pods(name).values():
-        server = pod.spec["initContainers"][-1]
-        program, out, model, *command = server["command"][1:]
-        assert (program, out, model) == ("/program/profile_arm.py", OUT, arm.target.model.name)
-        environment = {one["name"]: one["value"] for one in server["env"]}
-        more = environment.items() - serve_environment(arm).items() - {("HOME", "/tmp")}
-        if arm.runtime.dialect == "native":
-            assert not more
-            assert command[-2:] == ["--profiler-config", '{"profiler": "cuda"}']
-            at = command.index("--additional-config") + 1
-            profiler = json.loads(command[at]).pop("neuron_profiler")
-            assert profiler == {
-                "activities": ["device_profile", "system_profile"],
-                "neuron_cores": [0],
-                "output_dir": OUT,
-            }
-            plain = [word for number, word in enumerate(command[:-2]) if number != at]
-            assert plain == [word for number, word in enumerate(serve_argv(arm)) if number != at]
-            options = json.loads((ROOT / f"tests/data/vllm-options/{arm.runtime.vllm}.json").read_text())
-            assert "--profiler-config" in options
-        else:
-            assert dict(more) == DOCUMENTED
-            assert command == serve_argv(arm) == profiled_argv(arm)
 
 
 def test_inference_is_captured_as_a_session_where_the_sdk_documents_it() -> None:

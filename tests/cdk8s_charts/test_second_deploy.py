@@ -13,8 +13,8 @@ from cdk8s_charts.manifests import fill, tags, with_tags
 from core.findings import Misuse
 from experiment import Experiment
 from experiment.checks.names import MAX_ARM_NAME
-from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, experiment_at, named, objects_of
+from tests.cdk8s_charts.immutable import changed_in_place
+from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, experiment_at, named
 from tests.cdk8s_charts.statements import deployed
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_cluster, with_serving
 from tests.conftest import REFERENCE
@@ -48,14 +48,6 @@ def test_nothing_immutable_changes_under_the_same_name(reference: Experiment, ch
     assert changed_in_place(first, second) == []
     names = [{(item["kind"], _name(item)) for item in found} for found in (first, second)]
     assert (names[0] != names[1]) == (change not in MUTABLE)
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_kubernetes_would_refuse_is_found(what: str) -> None:
-    field, edit = REFUSED[what]
-    after = objects_of(REFERENCE)
-    edit(after)
-    assert [path for _, path in changed_in_place(committed(REFERENCE), after)] == [field]
 
 
 REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/assets"
