@@ -146,7 +146,7 @@ def _arm(experiment: Experiment, serve: Serve) -> Arm:
 
 
 def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
-    """Trn2 nodes for the least and the most replicas, which bill whole whatever part of them is used, at list price."""
+    """Trn2 nodes for the least and the most replicas, which bill whole whatever part of them is used, at the quoted price."""
     on_a_node = experiment.instance.devices // _arm(experiment, serve).serving.devices
     price = node_price(experiment).usd_per_hour
     nodes, most = (math.ceil(number / on_a_node) for number in (serve.replicas, serve.max_replicas))

@@ -34,7 +34,7 @@ class Prediction:
     WORDS: ClassVar = (0, 5)
     NOTE: ClassVar = (
         "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
-        "alone at list prices, dated in `./trnspec check`; prompts and waiting come on top."
+        "alone at quoted prices, dated in `./trnspec check`; prompts and waiting come on top."
     )
 
     @property

@@ -190,7 +190,7 @@ def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: 
 
 
 def _changed(old: State, new: State) -> list[str]:
-    """What an arm's facts say differently, and its share of a node's list price."""
+    """What an arm's facts say differently, and its share of a node's quoted price."""
     changes, texts = _fact_changes(old["facts"], new["facts"]), []
     if ("speculation" in old["facts"]) != ("speculation" in new["facts"]):  # an absent one is one `None`
         texts = [f"speculation {_speculation(old['facts'])} -> {_speculation(new['facts'])}"]
@@ -222,7 +222,7 @@ def _cost(old: State, new: State) -> Iterator[Note]:
         ends = [cost.get(name) for cost in costs]
         if ends[0] != ends[1]:
             texts = ["nothing known" if end is None else f"${end:.2f}" for end in ends]
-            yield Note("cost", f"an hour {when}: {texts[0]} -> {texts[1]} (list prices)")
+            yield Note("cost", f"an hour {when}: {texts[0]} -> {texts[1]} (quoted prices)")
     for key in ("cluster.nodes", "cluster.max_nodes") if old else ("cluster.nodes",):
         before, after = (fact.get(key, 0) for fact in facts)
         if before != after:

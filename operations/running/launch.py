@@ -131,7 +131,7 @@ def command(
         answer = carry_out(context, keep_nodes=keep_nodes)
     text = (
         f"run {answer['id']}: {context.out}, {answer['state']}\n"
-        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, ${answer['usd']:.2f} at list price; 0 nodes are left"
+        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, ${answer['usd']:.2f} at quoted prices; 0 nodes are left"
     )
     print_json(answer) if as_json else print(text)
     return 0
@@ -321,8 +321,8 @@ def _plan_text(plan: dict[str, Any]) -> str:
     return (
         f"{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"
         + "".join(f"    {title}\n" for title in plan["steps"])
-        + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
-        f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}{out}"
+        + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at "
+        f"quoted prices; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}{out}"
     )
 
 

@@ -108,7 +108,7 @@ def _if_possible(context: Context, act: Callable[[], None]) -> bool:
 
 
 def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
-    """All steps that are left; returns what is printed of the run, with the address of its state and the list price of its
+    """All steps that are left; returns what is printed of the run, with the address of its state and the quoted price of its
     Trn2 nodes.
 
     A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, when the time of grace is

@@ -62,7 +62,7 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     code, plan, _ = say(*command, "--dry-run")
     assert (code, world.nodes, world.stored("results")) == (0, 0, {})
     assert "set the Trn2 nodes to 0" in plan
-    assert "for the answer at list price" in plan
+    assert "for the answer at quoted prices" in plan
     gone = subprocess.Popen(["true"])
     gone.wait()
     world.on_tick.append(killed)
