@@ -40,7 +40,7 @@ _SCRATCH = "  artifact_source: scratch   # its compile cache needs a local disk\
 _REASONS = {
     "draft": "{draft}, {window} tokens a step; {because}",
     "runtime": "{runtime}, mode {mode}",
-    "hardware": "{nodes} x {instance} in {region}, chips an arm: {devices}, ${usd:.2f} an hour; {why}",
+    "hardware": "{nodes} x {instance} in {region}, chips an arm: {devices}, ${usd:.2f} an hour at the rate of a Capacity Block; {why}",
     "context": "{length} tokens: the longest prompt and its answer fit{bound}",
     "prompts": "{prompts}",
 }

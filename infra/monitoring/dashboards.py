@@ -345,7 +345,7 @@ def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
         "The values are *measured* when the benchmark ran against this cluster. They are *emulated* when someone "
         "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
         "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "
-        "the arm's list price over concurrency times the mean throughput of a request."
+        "the arm's quoted price over concurrency times the mean throughput of a request."
         + (searched if experiment.benchmark.load else "")
         + (f" So many arms leave no room for {left_out}." if left_out else "")
     )
@@ -360,14 +360,14 @@ def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
         replicas = f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
     words = (
         f"# {service}\n**{serve.arm}** of {experiment.name}, {replicas} at "
-        f"${price:.2f} an hour each (its share of a Trn2 node, list price; the node bills whole).\n\n"
+        f"${price:.2f} an hour each (its share of a Trn2 node, quoted price; the node bills whole).\n\n"
         "Requests are read from the server's log. The load balancer is made by Kubernetes and has a name of its own, so "
         "its graphs show every Network Load Balancer of the region. The Trn2 nodes are turned off "
         f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec scale` starts nodes again."
     )
     yield _text(words, _WORDS_HEIGHT)
     yield _requests_row(experiment, serve)
-    pods, title = panels.SERVICE_PODS, "USD an hour of the running replicas, list price"
+    pods, title = panels.SERVICE_PODS, "USD an hour of the running replicas, quoted price"
     running = _insights(experiment, pods, Service=service)
     cost = [{"label": "USD an hour", "expression": f"{price:.6g}*replicas"}]
     yield _graphs(

@@ -136,7 +136,7 @@ def _first(experiment: Experiment) -> Iterator[Panel]:
         node = node_price(experiment).usd_per_hour
         hourly["Trn2 nodes"] = f'{node:.6g} * count(kube_node_spec_taint{{key="{NEURON_TAINT_KEY}"}})'
     words = (
-        "List price. A node is billed while it runs, with or without servers. Every node with the taint of Trn2 nodes counts, "
+        "Quoted price. A node is billed while it runs, with or without servers. Every node with the taint of Trn2 nodes counts, "
         "also those of others."
     )
     yield Panel("Cost per hour of the Trn2 nodes, and of it each arm that answers", hourly, _USD, words)
