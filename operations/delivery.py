@@ -71,10 +71,8 @@ def clear(path: Path, role: str, as_json: bool) -> int:
             "there with PipelineAccount (docs/pipeline.md), then retry the stage"
         ) from None
     deleted = delete_empty(experiment, stage, Clock())
-    if as_json:
-        print_json({"deleted": deleted})
-    else:
-        print("\n".join(f"stack {name}: was empty, deleted" for name in deleted) or "no stack is in the way")
+    lines = [f"stack {name}: was empty, deleted" for name in deleted] or ["no stack is in the way"]
+    print_json({"deleted": deleted}) if as_json else print("\n".join(lines))
     return 0
 
 
@@ -148,22 +146,16 @@ class Starter:
         until, phase = self._clock.now() + timedelta(minutes=minutes), ""
         while build["buildStatus"] == "IN_PROGRESS":
             if self._clock.now() >= until:
-                raise Refusal(
-                    f"{name}: still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed until "
-                    "its own time-out: read its log, then retry the stage"
-                )
+                why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
+                raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
             self._clock.sleep(POLL_S)
-            builds = self._code_build().batch_get_builds(ids=[name])["builds"]
-            if not builds:
-                raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
-            build = builds[0]
+            (build,) = self._code_build().batch_get_builds(ids=[name])["builds"]
             if build.get("currentPhase", "") != phase:
                 phase = build.get("currentPhase", "")
                 self._say(f"{name}: {phase}")
         if build["buildStatus"] != "SUCCEEDED":
-            raise Refusal(
-                f"{name}: {build['buildStatus']} ({_reason(build)}); read {log}, then retry the stage"
-            )
+            why = f"{build['buildStatus']} ({_reason(build)})"
+            raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
         return name
 
     def _code_build(self) -> Any:
@@ -190,11 +182,9 @@ def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> in
     files = read(experiment, manifests)
     with cluster_of(experiment, aws_of(experiment, account)) as cluster:
         problems = list(findings(files, cluster.get))
-    if as_json:
-        print_json({"experiment": experiment.name, "problems": [one.as_json() for one in problems]})
-    else:
-        lines = [one.line() for one in problems]
-        print("\n".join(lines) or f"{experiment.name}: is deployed as it was reviewed")
+    lines = [one.line() for one in problems] or [f"{experiment.name}: is deployed as it was reviewed"]
+    answer = {"experiment": experiment.name, "problems": [one.as_json() for one in problems]}
+    print_json(answer) if as_json else print("\n".join(lines))
     return 1 if problems else 0
 
 

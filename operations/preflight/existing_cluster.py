@@ -71,27 +71,25 @@ class ExistingCluster:
         there = described(self._experiment, self._aws)
         mode = there.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
         found = f"{there['name']}: Kubernetes {there['version']}, authentication mode {mode}"
-        return _joined(found, [*self._wrong(there, mode), *self._without_group(), *self._let_in_already()])
+        return _joined(found, [*self._wrong(there, mode)])
 
     def _wrong(self, there: dict[str, Any], mode: str) -> Iterator[Problem]:
-        wanted, network = self._wanted, there["resourcesVpcConfig"]
-        version, asked = there["version"], wanted.kubernetes
-        has = f"it has Kubernetes {version}"
+        wanted, network, version = self._wanted, there["resourcesVpcConfig"], there["version"]
+        asked, newest = wanted.kubernetes, ".".join(map(str, NEWEST_KUBERNETES))
+        has, pinned = f"it has Kubernetes {version}", f"add-ons are pinned for cluster.kubernetes {asked}"
         if _minor(version) < _minor(asked):
             remedy = f"let its owner upgrade it to {asked}, or use another cluster"
             yield f"{has}, older than cluster.kubernetes {asked}", remedy
         elif _minor(version) > NEWEST_KUBERNETES:
-            newest = ".".join(map(str, NEWEST_KUBERNETES))
             yield f"{has}, newer than {newest}, the newest that kubectl here talks to", "use another cluster"
         elif version != asked:
-            why = f"{has}, and add-ons are pinned for cluster.kubernetes {asked}"
-            yield why, f'write cluster.kubernetes: "{version}", then render'
+            yield f"{has}, and {pinned}", f'write cluster.kubernetes: "{version}", then render'
         for key, ours, name in (
             ("network.vpc", wanted.network.vpc, "vpcId"),
             ("security_group", wanted.security_group, "clusterSecurityGroupId"),
         ):
-            if (found := network.get(name)) != ours:
-                yield f"cluster.{key} is {ours}, and EKS says {found}", f"write cluster.{key}: {found}"
+            if (says := network.get(name)) != ours:
+                yield f"cluster.{key} is {ours}, and EKS says {says}", f"write cluster.{key}: {says}"
         if mode not in ("API", "API_AND_CONFIG_MAP"):
             why = f"its authentication mode is {mode}, in which access entries are not used"
             command = f"aws eks update-cluster-config --name {there['name']} --region {self._aws.region}"
@@ -102,31 +100,23 @@ class ExistingCluster:
         if not network.get("endpointPrivateAccess", False):
             why = "its endpoint cannot be reached from inside the VPC, where the functions of this deployment run"
             yield why, "let its owner enable private access of the endpoint"
-
-    def _without_group(self) -> Iterator[Problem]:
-        if self._wanted.nodes_of is None:
-            return
-        name, asked = naming.neuron_nodegroup(self._experiment), {"clusterName": self._wanted.existing}
-        groups = list(self._aws.client("eks").every("list_nodegroups", "nodegroups", **asked))
-        if name not in groups:
-            other = "if its zone, purchase or node image is another, remove cluster.nodes_of"
-            why = f"it has no node group {name}, only {', '.join(groups) or 'none'}"
-            yield why, f"deploy {self._wanted.nodes_of} first; {other}"
-
-    def _let_in_already(self) -> Iterator[Problem]:
-        """EKS keeps one access entry a principal; ours has the tag that all resources of our stacks have."""
-        role, own = read_deployment(DEPLOYMENT).pipeline_role, self._experiment.name
-        if role is None:
-            return
-        asked = {"clusterName": self._wanted.existing, "principalArn": role}
-        found = self._aws.client("eks").find("describe_access_entry", "ResourceNotFoundException", **asked)
-        if found is not None and found["accessEntry"].get("tags", {}).get(TAG) != own:
-            why = f"pipeline_role {role} has an access entry there already, and EKS allows one for each principal"
-            rights = f"AmazonEKSEditPolicy in namespace {own} and the group {naming.watchers_group(self._experiment)}"
-            yield (
-                why,
-                f"name another role in deployment.yaml, or none, and let its owner give this one {rights}",
-            )
+        eks, name = self._aws.client("eks"), naming.neuron_nodegroup(self._experiment)
+        if wanted.nodes_of is not None:
+            groups = list(eks.every("list_nodegroups", "nodegroups", clusterName=wanted.existing))
+            if name not in groups:
+                other = "if its zone, purchase or node image is another, remove cluster.nodes_of"
+                why = f"it has no node group {name}, only {', '.join(groups) or 'none'}"
+                yield why, f"deploy {wanted.nodes_of} first; {other}"
+        # EKS keeps one access entry a principal; ours has the tag that all resources of our stacks have.
+        if (role := read_deployment(DEPLOYMENT).pipeline_role) is not None:
+            about, own = {"clusterName": wanted.existing, "principalArn": role}, self._experiment.name
+            entry = eks.find("describe_access_entry", "ResourceNotFoundException", **about)
+            if entry is not None and entry["accessEntry"].get("tags", {}).get(TAG) != own:
+                group = naming.watchers_group(self._experiment)
+                rights = f"AmazonEKSEditPolicy in namespace {own} and the group {group}"
+                why = f"pipeline_role {role} has an access entry there already, and EKS allows one for each principal"
+                other = "name another role in deployment.yaml, or none"
+                yield why, f"{other}, and let its owner give this one {rights}"
 
     def software(self) -> Finding:
         """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
@@ -140,13 +130,10 @@ class ExistingCluster:
         devices: list[Object] = [item for item in classes if item["metadata"]["name"] == DRIVER]
         devices += [daemon for daemon in daemons if _runs(daemon, _DRIVER if self._claims else _PLUGIN)]
         names = {daemon["metadata"]["name"] for daemon in daemons}
-        there: set[Installed] = {name for name, daemon in _DAEMONS.items() if daemon in names}
-        if any(device["kind"] == "DeviceClass" or not self._claims for device in devices):
-            there.add("neuron")
-        if nodes:
-            there.add("system-nodes")
-        if operators:
-            there.add("keda")
+        neuron = any(device["kind"] == "DeviceClass" or not self._claims for device in devices)
+        known: dict[Installed, bool] = {name: daemon in names for name, daemon in _DAEMONS.items()}
+        known |= {"neuron": neuron, "system-nodes": bool(nodes), "keda": bool(operators)}
+        there: set[Installed] = {name for name, here in known.items() if here}
         wanted: list[Installed] = [name for name in INSTALLABLE if name != "keda" or self._scales]
         installs = [name for name in wanted if self._wanted.brings(name)]
         has = ", ".join(sorted(there)) or "nothing"
@@ -159,19 +146,14 @@ class ExistingCluster:
             *self._two_ways(daemons),
             *_cached_names(daemons),
         ]
-        if "neuron" not in installs:
-            problems += self._kept_off(devices)
+        running = [device for device in devices if pod_spec(device)]
+        if "neuron" not in installs and running and not any(map(self._comes_to_ours, running)):
+            ((key, value),) = naming.driver_label(self._allocation).items()
+            why = f"neuron is there, and {running[0]['metadata']['name']} does not run on our Trn2 nodes"
+            problems.append((why, f"let its owner admit nodes with the label {key}: {value}"))
         if _MOUNTS not in installs:
             problems += _cannot_mount(daemons)
         return _joined(found, [*problems, *self._unwatched(operators)])
-
-    def _kept_off(self, devices: Sequence[Object]) -> Iterator[Problem]:
-        """A driver that the cluster has, and that does not run on our nodes."""
-        running = [device for device in devices if pod_spec(device)]
-        if running and not any(self._comes_to_ours(daemon) for daemon in running):
-            ((key, value),) = naming.driver_label(self._allocation).items()
-            why = f"neuron is there, and {running[0]['metadata']['name']} does not run on our Trn2 nodes"
-            yield why, f"let its owner admit nodes with the label {key}: {value}"
 
     def _without_network(self, daemons: Sequence[Object]) -> Iterator[Problem]:
         plugins = [daemon for daemon in daemons if daemon["metadata"]["name"] in _NETWORK_PLUGINS]
