@@ -21,14 +21,7 @@ TIMEOUT_S = 20
 """kubectl gives up after so long on a request that the endpoint does not answer."""
 _PROCESS_S = 120
 """Ends a kubectl that does not give up by itself: its login may wait for somebody."""
-_UNREACHABLE = re.compile(
-    r"Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|"
-    r"connection reset|ServiceUnavailable|EOF$|no route to host|unable to handle the request",
-    re.IGNORECASE,
-)
-_NOT_LET_IN = re.compile(r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials")
-_FORBIDDEN = re.compile(r"\(Forbidden\)|is forbidden")
-_NO_LOGIN = re.compile(r"getting credentials: |exec plugin")
+_FORBIDDEN = r"\(Forbidden\)|is forbidden"
 _DRY_RUN = (
     "apply --server-side --force-conflicts --dry-run=server --validate=ignore --field-manager=preflight --output=name "
     "--filename=-"
@@ -41,6 +34,39 @@ class NotFoundError(Refusal):
 
 class ConflictError(Refusal):
     """An object that exists already, or was changed meanwhile."""
+
+
+_COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
+    (r"\(NotFound\)|the server doesn't have a resource type", NotFoundError, "{last}; {workloads}"),
+    (r"\(AlreadyExists\)|\(Conflict\)", ConflictError, "{last}; run this again"),
+    (
+        "getting credentials: |exec plugin",
+        Outside,
+        "{first}; correct the AWS credentials, then run this again",
+    ),
+    (
+        r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials",
+        Outside,
+        "the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: the owner of an existing cluster "
+        "makes an access entry for it; for a cluster of our own write its ARN into admins of deployment.yaml (a pipeline's stage: of "
+        "pipeline.yaml), then {deploy}",
+    ),
+    (
+        _FORBIDDEN,
+        Outside,
+        "{last}; use an identity that administers the cluster: in a cluster of our own one that admins of deployment.yaml or of the "
+        "pipeline's stage names",
+    ),
+    (
+        "(?i)Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|connection reset|"
+        "ServiceUnavailable|EOF$|no route to host|unable to handle the request",
+        Outside,
+        "the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in cluster.admin_cidrs, or "
+        "connect through SSM",
+    ),
+    ("", Refusal, "{last}"),
+)
+"""What kubectl may write, and what it means; the first that fits."""
 
 
 class Kubernetes:
@@ -83,7 +109,7 @@ class Kubernetes:
         if done.returncode == 0:
             return (), ""
         error = explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
-        if isinstance(error, Outside) and not _FORBIDDEN.search(done.stderr):
+        if isinstance(error, Outside) and not re.search(_FORBIDDEN, done.stderr):
             raise error
         lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines())
         other = namespace != self._namespace
@@ -115,15 +141,14 @@ class Kubernetes:
 
     def _json(self, *arguments: str) -> dict[str, Any]:
         """The one place where an answer of the cluster is checked. Nulls go: Kubernetes treats them as absent."""
-        found = None
+        answer = None
         with suppress(ValueError, RecursionError):
-            found = json.loads(self._run(*arguments, "--output=json"))
-        if not _readable(found):
-            raise Outside(
-                f"{_doing(arguments)}: unexpected answer, not from a Kubernetes cluster (it has no object); check the endpoint, "
-                "network and proxy, then run this again"
-            )
-        present: dict[str, Any] = _present(found)
+            answer = json.loads(self._run(*arguments, "--output=json"))
+        if not _readable(answer):
+            why = "unexpected answer, not from a Kubernetes cluster (it has no object)"
+            remedy = "check the endpoint, network and proxy, then run this again"
+            raise Outside(f"{_doing(arguments)}: {why}; {remedy}")
+        present: dict[str, Any] = _present(answer)
         return present
 
     def _run(self, *arguments: str, stdin: str | None = None) -> str:
@@ -149,16 +174,14 @@ def _doing(arguments: Sequence[str]) -> str:
     return f"kubectl {' '.join(arguments[:3])}"
 
 
-def _readable(found: Any) -> bool:
+def _readable(answer: Any) -> bool:
     """Whether it is an object with a name, or a list of such."""
-    if not isinstance(found, dict):
-        return False
-    if "items" in found:
-        return isinstance(found["items"], list) and all(map(_readable, found["items"]))
-    metadata = found.get("metadata")
+    if isinstance(answer, dict) and "items" in answer:
+        return isinstance(answer["items"], list) and all(map(_readable, answer["items"]))
+    metadata = answer.get("metadata") if isinstance(answer, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return False
-    parts = (metadata.get("labels"), found.get("spec"), found.get("status"), found.get("data"))
+    parts = (metadata.get("labels"), *map(answer.get, ("spec", "status", "data")))
     return all(part is None or isinstance(part, dict) for part in parts)
 
 
@@ -169,31 +192,11 @@ def _present(value: Any) -> Any:
 
 
 def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
-    lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()]
-    last = lines[-1] if lines else "kubectl said nothing"
-    if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
-        return NotFoundError(f"{doing}: {last}; {deploy_workloads(experiment_name)}")
-    if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
-        return ConflictError(f"{doing}: {last}; run this again")
-    if _NO_LOGIN.search(stderr):
-        return Outside(f"{doing}: {lines[0]}; correct the AWS credentials, then run this again")
-    if _NOT_LET_IN.search(stderr):
-        return Outside(
-            f"{doing}: the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: the owner of an "
-            "existing cluster makes an access entry for it; for a cluster of our own write its ARN into admins of deployment.yaml "
-            f"(a pipeline's stage: of pipeline.yaml), then {deploy_command(experiment_name)}"
-        )
-    if _FORBIDDEN.search(stderr):
-        return Outside(
-            f"{doing}: {last}; use an identity that administers the cluster: in a cluster of our own one that admins of "
-            "deployment.yaml or of the pipeline's stage names"
-        )
-    if _UNREACHABLE.search(stderr):
-        return Outside(
-            f"{doing}: the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in "
-            "cluster.admin_cidrs, or connect through SSM"
-        )
-    return Refusal(f"{doing}: {last}")
+    """The error for what kubectl complains about, in one line."""
+    lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()] or ["kubectl said nothing"]
+    kind, text = next((kind, text) for pattern, kind, text in _COMPLAINTS if re.search(pattern, stderr))
+    remedies = {"workloads": deploy_workloads(experiment_name), "deploy": deploy_command(experiment_name)}
+    return kind(f"{doing}: {text.format(first=lines[0], last=lines[-1], **remedies)}")
 
 
 def condition(item: Object, kind: str, status: str = "True") -> Object | None:
@@ -253,21 +256,16 @@ def trouble(pods: Sequence[Object], name: str) -> str | None:
     for pod in pods_of(pods, name):
         if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
             why = " ".join(unscheduled.get("message", "no reason given").split())
-            return _unscheduled(pod["metadata"]["name"], why)
+            remedy = "check that the Trn2 nodes are ready (./trnspec status)"
+            if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
+                remedy = "check the device attributes (./trnspec kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
+            elif "Insufficient" in why:
+                remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
+            return f"pod {pod['metadata']['name']} is not scheduled: {why}; {remedy}"
         for container in container_statuses(pod):
             if why := _container_trouble(pod["metadata"]["name"], container):
                 return why
     return None
-
-
-def _unscheduled(name: str, why: str) -> str:
-    if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
-        remedy = "check the device attributes (./trnspec kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
-    elif "Insufficient" in why:
-        remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
-    else:
-        remedy = "check that the Trn2 nodes are ready (./trnspec status)"
-    return f"pod {name} is not scheduled: {why}; {remedy}"
 
 
 def _container_trouble(pod: str, status: Object) -> str:
@@ -276,8 +274,9 @@ def _container_trouble(pod: str, status: Object) -> str:
     reason = waiting.get("reason", "")
     message = " ".join(waiting.get("message", reason).split())
     if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
-        ask = "run ./trnspec preflight, which asks the registry"
-        return f"pod {pod} cannot pull its image ({message}); {ask}"
+        return (
+            f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
+        )
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
         return f"pod {pod} cannot start: {message}; fix what it names"
     ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
@@ -298,19 +297,16 @@ def job_state(job: Object | None) -> str:
 
 def job_of(cron_job: Object, name: str) -> dict[str, Any]:
     """What `kubectl create job NAME --from=cronjob/...` makes."""
-    template = cron_job["spec"]["jobTemplate"]
-    metadata = template.get("metadata", {})
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": cron_job["metadata"]["namespace"],
-            "labels": dict(metadata.get("labels") or cron_job["metadata"].get("labels", {})),
-            "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **metadata.get("annotations", {})},
-        },
-        "spec": copy.deepcopy(template["spec"]),
+    template, own = cron_job["spec"]["jobTemplate"], cron_job["metadata"]
+    made = template.get("metadata", {})
+    metadata = {
+        "name": name,
+        "namespace": own["namespace"],
+        "labels": dict(made.get("labels") or own.get("labels", {})),
+        "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **made.get("annotations", {})},
     }
+    spec = copy.deepcopy(template["spec"])
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def pod_template(item: Object) -> Object:
