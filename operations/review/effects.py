@@ -130,10 +130,8 @@ def _grants(state: State) -> set[str]:
 def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
     was, now = (str(state.get("workloads", "stack")) for state in (base, head))  # who applies the objects
     if was != now:
-        yield ExperimentReview(
-            "deployment.yaml", (), (Note("apply", f"workloads: {was} -> {now}: {_OWNERS[now]}"),)
-        )
-    names = base["experiments"].keys() | head["experiments"].keys()
+        note = Note("apply", f"workloads: {was} -> {now}: {_OWNERS[now]}")
+        yield ExperimentReview("deployment.yaml", (), (note,))
     for name, new in head["experiments"].items():
         old = base["experiments"].get(name)
         files = [state["objects"].get(name, {}) for state in (base, head)]
@@ -145,9 +143,8 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
                 *_cost(old, new),
                 *_fairness(old, new),
                 *_facts(name, old, new),
-                *_prompts(old["prompts"], new["prompts"]),
                 *_unsettled({row.name for row in arms}, *files, gitops=now == "gitops"),
-                *_resources(name, base["templates"], head["templates"], names=names),
+                *_resources(name, base, head),
             )
         if notes or any(row.changes or row.needs_human for row in arms):
             yield ExperimentReview(name, arms, notes)
@@ -183,10 +180,9 @@ def _arms(
 def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: str) -> Iterator[str]:
     """Fields of an arm's Deployment whose change replaces pods; an arm that no server can run has none."""
     for key in before.keys() & after.keys():
-        if (key[0], key[2]) == ("Deployment", arm):
-            for change in _changes(before[key], after[key]):
-                if change.path.startswith(("spec.template", "spec.replicas")):
-                    yield change.path.removeprefix("spec.template.spec.").removeprefix("spec.")
+        for change in _changes(before[key], after[key]) if (key[0], key[2]) == ("Deployment", arm) else ():
+            if change.path.startswith(("spec.template", "spec.replicas")):
+                yield change.path.removeprefix("spec.template.spec.").removeprefix("spec.")
 
 
 def _changed(old: State, new: State) -> list[str]:
@@ -253,7 +249,7 @@ def _fairness(old: State, new: State) -> Iterator[Note]:
 
 def _facts(name: str, old: State, new: State) -> Iterator[Note]:
     """What the file says of benchmark, prompts and cluster."""
-    measured = []
+    measured = []  # what a run would no longer be comparable for
     for change in _fact_changes(old["facts"], new["facts"]):
         path, text = change.path, _worded(change)
         if path.startswith(("benchmark.", "prompts.")):
@@ -267,17 +263,13 @@ def _facts(name: str, old: State, new: State) -> Iterator[Note]:
             of_cluster = path.startswith(("cluster.", "serve", "token_secret"))
             needs_human = of_cluster and path != "cluster.off_at_utc"
             yield Note("cluster" if of_cluster else "other", text, needs_human=needs_human)
+    for name, after in new["prompts"].items():
+        sides = (before := old["prompts"].get(name, after), after), (after, before)
+        if changed := max(sum(prompt not in others for prompt in those) for those, others in sides):
+            measured.append(f"{count(changed, 'prompt')} of {name} changed")
     if measured:
         text = f"runs of before and after answer different questions: {'; '.join(measured)}"
         yield Note("comparability", text)
-
-
-def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iterator[Note]:
-    """How many prompts are asked differently; `_facts` says what that does to a comparison."""
-    for name, after in new.items():
-        sides = (before := old.get(name, after), after), (after, before)
-        if changed := max(sum(prompt not in others for prompt in those) for those, others in sides):
-            yield Note("comparability", f"{count(changed, 'prompt')} of {name} changed")
 
 
 def _unsettled(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
@@ -304,19 +296,19 @@ def _named(objects: Mapping[Key, Object]) -> set[tuple[str, str]]:
     return {(key[0], lasting_name(key, item)) for key, item in objects.items()}
 
 
-def _resources(name: str, before: State, after: State, *, names: Collection[str]) -> Iterator[Note]:
-    """What its stacks lose, and what replaces nodes. `names` are those of all experiments."""
+def _resources(name: str, base: State, head: State) -> Iterator[Note]:
+    """What its stacks lose, and what replaces nodes."""
+    before, after, names = base["templates"], head["templates"], {*base["experiments"], *head["experiments"]}
     for stack in sorted(before.keys() | after.keys()):
         owners = [one for one in names if stack.startswith(f"{one}-")]
         if name != max(owners, key=len, default=None):  # `a-b-storage` is of `a-b`, where `a` exists as well
             continue
         was, now = (side.get(stack, {}).get("Resources", {}) for side in (before, after))
         for logical_id, old in was.items():
-            new = now.get(logical_id)
-            if new is None and old["Type"] in _STATEFUL:
-                text = f"{stack} no longer has {old['Type']} {logical_id}: its content may be lost"
-                yield Note("apply", text)
-            elif new is not None and new != old and old["Type"] in _NODES:
+            new, kind = now.get(logical_id), old["Type"]
+            if new is None and kind in _STATEFUL:
+                yield Note("apply", f"{stack} no longer has {kind} {logical_id}: its content may be lost")
+            elif new is not None and new != old and kind in _NODES:
                 paths = [change.path for change in _changes(old, new)]
                 kept = all(path.startswith(_IN_PLACE) for path in paths)
                 effect = "nodes that run are kept" if kept else "its nodes are replaced"

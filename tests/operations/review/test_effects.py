@@ -233,11 +233,11 @@ def test_a_change_of_the_pipeline_needs_a_human_and_a_new_one_opens_access(base:
 def test_other_prompts_are_incomparable_and_are_counted(base: State, head: State, edited: Edited) -> None:
     bat = "Repeat after me: the bat sat on the hat."
     otherwise = edited(lambda data: data["prompts"]["classes"]["repetition"].__setitem__(0, bat))
-    whole, prompt = notes(base, otherwise)
-    assert "prompts.repetition 8 prompts" in whole
-    assert prompt == "1 prompt of repetition changed"
+    (note,) = notes(base, otherwise)
+    assert "prompts.repetition 8 prompts" in note
+    assert note.endswith("; 1 prompt of repetition changed")
     described(base)["prompts"], described(head)["prompts"] = {"code": ["one", "two"]}, {"code": ["zero"] * 3}
-    assert notes(base, head) == ["3 prompts of code changed"]
+    assert notes(base, head)[0].endswith(": 3 prompts of code changed")
     experiment = only(base, head)
     assert (rows(experiment), kinds(experiment)) == ({PLAIN: [], SPEC: []}, {"comparability"})
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment, load
 from operations.review import reviewing, snapshot
 from operations.review.rights import template_grants
-from operations.review.snapshot import arm_facts, described, without_hashes
+from operations.review.snapshot import described, without_hashes
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
 
@@ -217,20 +216,6 @@ def test_the_snapshot_finds_what_makes_arms_unequal(reference: Experiment) -> No
     (deployment,) = [item for item in objects["30-qwen-sd-vllm.yaml"] if item["kind"] == "Deployment"]
     deployment["spec"]["minReadySeconds"] = 30
     assert described(reference, objects)["undeclared"] == {"qwen-sd-vllm": ["spec.minReadySeconds"]}
-
-
-def test_facts_of_an_arm_hold_what_the_file_says_and_of_the_catalogue_names_alone(
-    reference: Experiment,
-) -> None:
-    facts = arm_facts(reference.arms[1])
-    assert facts["speculation.num_speculative_tokens"] == 7
-    assert facts["speculation.draft.model.name"] == "Qwen/Qwen3-1.7B"
-    of_catalogue = {key for key in facts if key.startswith(("runtime.", "target."))}
-    assert of_catalogue == {"runtime.name", "runtime.image", "target.model.name", "target.revision"}
-    assert {type(value) for value in facts.values()} <= {str, int, float, bool, type(None)}
-    assert arm_facts(reference.arms[0])["speculation"] is None
-    told = {key.split(".")[0] for key in facts}
-    assert told == {field.name for field in fields(reference.arms[1])} - {"name", "instance"}
 
 
 def test_the_archive_of_the_sources_is_no_change_of_the_pipeline() -> None:
