@@ -44,7 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def files_of_checkout() -> list[Path]:
-    """Every experiment that the checkout brings."""
     return sorted((ROOT / "experiments").glob("*.yaml"))
 
 

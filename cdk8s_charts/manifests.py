@@ -102,7 +102,6 @@ def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> lis
 
 
 def names_in(value: Any) -> set[str]:
-    """Every placeholder in `value`."""
     if isinstance(value, str):
         return set(_PATTERN.findall(value))
     if isinstance(value, dict):
@@ -147,7 +146,6 @@ class ManifestFile:
     objects: tuple[dict[str, Any], ...]
 
     def yaml(self) -> str:
-        """The file's text."""
         return _HEADER + yaml.dump_all(
             self.objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, explicit_start=True
         )

@@ -53,7 +53,6 @@ def container(
 
 
 def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
-    """As Kubernetes writes them."""
     return [{"name": name, "value": value} for name, value in environment.items()]
 
 
@@ -91,7 +90,6 @@ def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
 
 
 def mount(holder: Container, volume: str, path: str, *, writable: bool = False) -> None:
-    """Mount a volume that the pod has."""
     entry: dict[str, Any] = {"name": volume, "mountPath": path}
     holder.setdefault("volumeMounts", []).append(entry if writable else {**entry, "readOnly": True})
 
@@ -198,7 +196,6 @@ def serving_ephemeral_gib(experiment: Experiment) -> int:
 
 
 def compile_ephemeral_gib(arm: Arm) -> int:
-    """Local disk of a compilation."""
     return _LOGS_GIB + compile_scratch_gib(arm)
 
 
@@ -386,7 +383,6 @@ def add_sources(experiment: Experiment, spec: PodSpec, server: Container, arm: A
 
 
 def mount_store(experiment: Experiment, purpose: str, spec: PodSpec, *holders: Container) -> None:
-    """Give containers of a pod a bucket to read."""
     (_, claim) = volume_and_claim(experiment, purpose)
     source = {"claimName": claim["metadata"]["name"], "readOnly": True}
     add_volume(spec, purpose, STORES[purpose], *holders, persistentVolumeClaim=source)

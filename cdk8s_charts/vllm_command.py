@@ -65,7 +65,6 @@ def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
 
 
 def serve_environment(arm: Arm) -> dict[str, str]:
-    """Environment of the same server."""
     return dialect_of(arm).environment(arm, artifact_path(arm), True) | _ALONE
 
 
@@ -77,7 +76,6 @@ def compile_argv(arm: Arm) -> list[str]:
 
 
 def compile_environment(arm: Arm) -> dict[str, str]:
-    """Environment of the same compilation: it writes on the node's own disk, never into a mounted bucket."""
     return dialect_of(arm).environment(arm, compiled_path(arm), False) | _ALONE
 
 
@@ -130,7 +128,6 @@ class Dialect:
 
 
 def dialect_of(arm: Arm) -> Dialect:
-    """The dialect of an arm's runtime."""
     return _DIALECTS[arm.runtime.dialect]
 
 

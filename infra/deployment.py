@@ -24,8 +24,6 @@ from infra.stacks.workloads import WorkloadsStack
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryResources:
-    """What a delivery works with."""
-
     vpc: ec2.IVpc | None
     """Nothing where the experiment names an existing one."""
     cluster: eks.ICluster | None

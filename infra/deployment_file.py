@@ -141,8 +141,6 @@ class Settings(Section):
 
 
 class Lasting(Settings):
-    """All settings of a deployment."""
-
     build_images: Literal["docker", "codebuild"] = "docker"
     """Where container images are built: `docker` on this machine, or `codebuild`."""
     pipeline_role: Principal | None = Field(default=None, description=_ARN, examples=[_EXAMPLE])

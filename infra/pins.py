@@ -39,8 +39,6 @@ ADDON_VERSIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 class HelmChart(NamedTuple):
-    """A Helm chart at a version."""
-
     release: str
     chart: str
     """The name in an index of charts; of a chart in an OCI registry, the last part of its repository."""

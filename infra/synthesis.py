@@ -36,8 +36,6 @@ construct, as the command line asks for too. Not in cdk.json, where the command 
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """All input of the experiment's app."""
-
     experiment: Experiment
     files: tuple[ManifestFile, ...]
     """The manifests as they were reviewed, in apply order."""

@@ -116,14 +116,12 @@ def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, invento
 
 
 def next_command(path: Path) -> str:
-    """The command that takes a person one step further."""
     if path.resolve() == REFERENCE:
         return "./trnspec new mine --prompts FILE"
     return f"./trnspec forecast {shlex.quote(shown(path))}"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m lab`."""
     return carried_out(command, arguments, prog="python -m lab")
 
 

@@ -56,8 +56,6 @@ def shown(path: Path) -> str:
 
 @dataclass
 class Stage:
-    """A stage that is under way."""
-
     done: str
     """Its line once it is done."""
     reach: Callable[[int], None]

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
-    """The results of a demonstration."""
-
     rehearsal: Rehearsal
     summary: Mapping[str, Any]
     price: RunPrice

@@ -125,7 +125,6 @@ def load_arms(
 
 
 def ended(out: Path) -> int:
-    """Number of requests that have ended."""
     try:
         with (out / journal.FILE_NAME).open("rb") as lines:
             return sum(line.startswith(b'{"kind":"request"') for line in lines)
@@ -152,8 +151,6 @@ def requests_of(plan: Plan, less: Load) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """The server of one arm, as its Deployment has it."""
-
     arm: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -182,7 +179,6 @@ def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[Manifest
 
 
 def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
-    """The servers by arm, out of the Deployments."""
     return {item["metadata"]["name"]: _container(item) for item in _of_kind(files, "Deployment")}
 
 

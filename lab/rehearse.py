@@ -125,7 +125,6 @@ def _differences(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m lab.rehearse`."""
     return carried_out(command, arguments, prog="python -m lab.rehearse")
 
 

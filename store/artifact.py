@@ -133,7 +133,6 @@ class MountedFolder:
         self._folder, self.address = folder, str(folder)
 
     def text(self, name: str) -> str | None:
-        """Content of a small file."""
         path = self._folder / name
         try:
             return path.read_text(encoding="utf-8") if path.is_file() else None
@@ -141,12 +140,10 @@ class MountedFolder:
             raise bucket.Unreachable(f"{path}: {bucket.one_line(error)}") from error
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of every file."""
         files = (path for path in self._folder.rglob("*") if path.is_file())
         return {path.relative_to(self._folder).as_posix(): path.stat().st_size for path in files}
 
     def download(self, name: str, target: Path) -> None:
-        """Copy one file."""
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copyfile(self._folder / name, target)

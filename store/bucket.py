@@ -46,7 +46,6 @@ def report(line: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """An error of a library as one line."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
@@ -144,7 +143,6 @@ class BucketFolder:
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=text.encode())
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of every object by name."""
         return {name: size for name, (size, _) in self.content().items()}
 
     def content(self) -> dict[str, tuple[int, str]]:

@@ -245,7 +245,6 @@ _JOIN_MEMORY_GIB = 8
 
 
 def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The Job of each such arm, after what it reads."""
     return [manifest for arm in experiment.batch_arms for manifest in job_and_files(experiment, arm)]
 
 
@@ -292,7 +291,6 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
 
 
 def batch_command(experiment: Experiment, arm: Arm) -> list[str]:
-    """What the arm's pod runs."""
     return batch_argv(arm, prompt=_prompt(experiment), max_new_tokens=experiment.benchmark.max_tokens)
 
 

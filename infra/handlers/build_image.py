@@ -24,7 +24,6 @@ _REPEATED = ("StackId", "RequestId", "LogicalResourceId")
 
 
 def handle(event: dict[str, Any], context: object) -> None:
-    """Entry point of the function."""
     if "RequestType" in event:
         _requested(event)
     else:

@@ -45,8 +45,6 @@ schedules that gave up, in one of three cases: with its queue, with a queue that
 
 @dataclass(frozen=True, kw_only=True)
 class MetricAlarm:
-    """An alarm over one number."""
-
     name: str
     message: str
     """What it means and what to do, for the person who gets the mail."""

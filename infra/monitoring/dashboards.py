@@ -51,8 +51,6 @@ Lines = list[list[Any]]
 
 
 class Dashboard(NamedTuple):
-    """One page."""
-
     name: str
     body: str
 
@@ -76,7 +74,6 @@ class CellSelection(NamedTuple):
 
     @property
     def at(self) -> str:
-        """In words."""
         return "every load" if self.concurrency is None else f"concurrency {self.concurrency}"
 
 

@@ -39,8 +39,6 @@ _DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_
 
 
 class Panel(NamedTuple):
-    """Lines over time."""
-
     title: str
     lines: dict[str, str]
     """Queries by their legend."""

@@ -48,8 +48,6 @@ DETAILS = (
 
 
 class CloudWatchMetric(NamedTuple):
-    """A metric of CloudWatch in full."""
-
     namespace: str
     name: str
     dimensions: dict[str, str]

@@ -53,8 +53,6 @@ class StageSection(Settings):
 
 
 class PipelineFile(Section):
-    """All settings of the pipeline."""
-
     name: str = form(
         r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens", "speculation-delivery"
     )
@@ -128,8 +126,6 @@ class StageConfiguration:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfiguration:
-    """The pipeline and its stages."""
-
     settings: PipelineFile
     dev: StageConfiguration
     prod: StageConfiguration

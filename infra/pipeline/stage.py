@@ -54,7 +54,6 @@ repository; inside it Node comes with pip."""
 
 
 def build_spec(commands: Sequence[str], *, install: Sequence[str] = ()) -> dict[str, Any]:
-    """As CodeBuild takes it."""
     prepared = {"commands": list(install)} if install else {}
     return {
         "version": "0.2",
@@ -64,8 +63,6 @@ def build_spec(commands: Sequence[str], *, install: Sequence[str] = ()) -> dict[
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterStep:
-    """Something that a stage does inside its VPC."""
-
     name: str
     commands: tuple[str, ...]
     minutes: int

@@ -268,7 +268,6 @@ def listed(client_of: Callable[[str], Any]) -> dict[str, str]:
 
 
 def remains(before: Mapping[str, str], after: Mapping[str, str]) -> Remains:
-    """What is new, and which of the old is not as it was."""
     disturbed = sorted(name for name, described in before.items() if after.get(name) != described)
     left = sorted(after.keys() - before.keys())
     return Remains(before=len(before), left=tuple(left), disturbed=tuple(disturbed))

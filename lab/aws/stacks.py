@@ -47,8 +47,6 @@ create it either."""
 
 @dataclass(frozen=True, kw_only=True)
 class StackTemplate:
-    """One stack."""
-
     name: str
     body: str
     """The template's text, byte for byte what CloudFormation would get."""
@@ -83,8 +81,6 @@ class Assembly:
 
 
 def read_assembly(folder: Path) -> Assembly:
-    """Read a `cdk.out`."""
-
     def read(name: str) -> Any:
         return json.loads((folder / name).read_text(encoding="utf-8"))
 
@@ -135,8 +131,6 @@ def stand_in_for_bootstrap(assembly: Assembly, client_of: Callable[[str], Any], 
 
 @dataclass(frozen=True)
 class RehearsedResource:
-    """One resource of one template."""
-
     stack: str
     logical_id: str
     type: str
@@ -229,7 +223,6 @@ class Policies:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Options of `cdk bootstrap`."""
         flags = ("--cloudformation-execution-policies", self.execution_arn)
         return (*flags, "--custom-permissions-boundary", self.boundary)
 

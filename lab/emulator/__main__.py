@@ -52,8 +52,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class EmulatedEndpoint:
-    """One emulated arm as an aiohttp application."""
-
     def __init__(
         self,
         arm: ServedArm,
@@ -280,7 +278,6 @@ async def _serve(application: web.Application, host: str, port: int, first_line:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m lab.emulator`."""
     return carried_out(command, arguments, prog="python -m lab.emulator")
 
 

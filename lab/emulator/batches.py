@@ -37,8 +37,6 @@ M = TypeVar("M", bound=Member)
 
 @dataclass(eq=False, slots=True)
 class AdmittedSequence(Generic[M]):
-    """A sequence that was admitted."""
-
     member: M
     left: int
     """Tokens of its prompt that are not prefilled."""
@@ -114,8 +112,6 @@ class SerialBatch(Generic[M]):
 
 
 class JoinedBatch(Generic[M]):
-    """At most `slots` sequences run, the others wait in order of arrival."""
-
     def __init__(
         self,
         *,

@@ -55,8 +55,6 @@ class _Histogram:
 
 @dataclass(eq=False, kw_only=True)
 class Sequence:
-    """One request in the engine."""
-
     answer: EmulatedAnswer
     prompt_tokens: int
     acceptance: tuple[float, ...]
@@ -82,8 +80,6 @@ class Sequence:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What one step gave one sequence."""
-
     text: str
     tokens: int
     first: bool
@@ -141,7 +137,6 @@ class Engine:
             self._batch.drop(sequence)
 
     async def run(self) -> None:
-        """Advance the batch until cancelled."""
         loop = asyncio.get_running_loop()
         planned_end = 0.0
         while True:

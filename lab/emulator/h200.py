@@ -88,8 +88,6 @@ def _between(table: Mapping[int, float], at: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """One start of a server."""
-
     shares: tuple[float, ...] = MID
     dice: random.Random
     factor: float

@@ -198,7 +198,6 @@ def event(payload: Payload) -> bytes:
 
 
 def usage(prompt: int, completion: int) -> Payload:
-    """Tokens of an answer up to now."""
     return {"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion}
 
 
@@ -218,7 +217,6 @@ class PayloadFormat:
         return [self._chunk(self._choice(None, delta=delta))] if self.chat else []
 
     def chunk(self, text: str, finish_reason: str | None) -> Payload:
-        """The tokens of one engine step."""
         if self.chat:
             return self._chunk(self._choice(finish_reason, delta={"content": text}))
         return self._chunk(self._choice(finish_reason, text=text, stop_reason=None))
@@ -228,7 +226,6 @@ class PayloadFormat:
         return self._chunk()
 
     def whole(self, text: str, finish_reason: str | None) -> Payload:
-        """The answer to a request that does not stream."""
         if not self.chat:
             choice = self._choice(finish_reason, text=text, stop_reason=None)
             return self._envelope("text_completion", choice)
@@ -286,7 +283,6 @@ class PromptClasses:
 
 
 def load_classes(path: Path) -> PromptClasses:
-    """Read the plan that the benchmark will run."""
     plan = load(path)
     texts = {
         ((one.prompt or last_user_text(one.messages or ())).rstrip(), one.class_) for one in plan.prompts

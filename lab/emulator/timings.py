@@ -187,15 +187,12 @@ CHAT = "chat"
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated:
-    """How an arm is emulated."""
-
     timed: Timed | None
     """`None` for the fitted costs."""
     caution: str | None
 
     @property
     def options(self) -> list[str]:
-        """Options of the emulator's process."""
         caution = ["--caution", self.caution] if self.caution else []
         return [*caution, *(["--timed", json.dumps(asdict(self.timed))] if self.timed else [])]
 

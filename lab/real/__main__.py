@@ -182,7 +182,6 @@ def as_lines(results: Results, folder: Path, *, every_claim: bool) -> Iterator[s
 
 
 def as_data(results: Results, folder: Path) -> dict[str, Any]:
-    """The answer for a machine."""
     return {
         "schema": 1,
         "label": results.label,
@@ -362,7 +361,6 @@ def _arms(experiment: Experiment, sweep: Sweep, wishes: SimpleNamespace) -> list
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m lab.real`."""
     return carried_out(command, arguments, prog="python -m lab.real")
 
 

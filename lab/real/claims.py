@@ -69,8 +69,6 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement, and whether this run supports it."""
-
     text: str
     met: bool
     found: str
@@ -78,8 +76,6 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """The results of a run."""
-
     summary: Mapping[str, Any]
     advice: Mapping[str, Any] | None
     sweep: Sweep
@@ -103,7 +99,6 @@ def judge(
     *,
     scope: Scope,
 ) -> Iterator[Claim]:
-    """The claims of a run of that scope."""
     yield _answered(summary)
     speed_ups = _speed_ups(summary, sweep, sweep.main)
     lengths: dict[str, float] = {}
@@ -213,7 +208,6 @@ def labelled(folder: Path, machine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save(results: Results, folder: Path) -> None:
-    """Write what the summary does not hold."""
     content = {
         "schema": 1,
         "label": results.label,

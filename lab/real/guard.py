@@ -17,7 +17,6 @@ GRACE_S = 10
 
 
 def main(argv: list[str]) -> int:
-    """The command's own exit code."""
     try:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     except OSError as error:

@@ -43,8 +43,6 @@ _OWN = "give your own vLLM with --engine-command"
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What the engine needs of a machine."""
-
     system: str
     architecture: str
     cpu_flags: frozenset[str]

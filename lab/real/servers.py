@@ -123,8 +123,6 @@ def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[st
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server that was started."""
-
     container: Container
     port: int
     launch: Launch
@@ -138,8 +136,6 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Servers that are up."""
-
     urls: Mapping[str, str]
     """Base URL by arm."""
     start_again: Callable[[], None]

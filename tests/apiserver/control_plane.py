@@ -21,8 +21,6 @@ _TOKEN = "test-only"
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """A server to talk to, and what it can do."""
-
     kubectl: Kubectl
     controllers: bool
     """Whether controllers run, which end a namespace."""
@@ -34,7 +32,6 @@ class DiedEarly(Exception):
 
 @contextmanager
 def started(assets: Path, folder: Path) -> Iterator[ControlPlane]:
-    """A control plane for as long as the context lasts."""
     etcd_port, peer_port, api_port = _free_ports(3)
     etcd = f"http://127.0.0.1:{etcd_port}"
     key = _key(folder)

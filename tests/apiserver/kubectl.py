@@ -30,8 +30,6 @@ SERVER_SIDE = ("--server-side", "--field-manager=tests", "--force-conflicts", "-
 
 @dataclass(frozen=True)
 class Kubectl:
-    """The program and the cluster that it talks to."""
-
     program: str
     config: str
 
@@ -69,13 +67,11 @@ class Kubectl:
         return result.stdout
 
     def get(self, *what: str) -> dict[str, Any]:
-        """Objects as data."""
         result = self.run("get", *what, "-o", "json")
         assert result.returncode == 0, result.stderr
         found: dict[str, Any] = json.loads(result.stdout)
         return found
 
     def items(self, kind: str, namespace: str) -> list[dict[str, Any]]:
-        """All objects of a kind in a namespace."""
         found: list[dict[str, Any]] = self.get(kind, "-n", namespace)["items"]
         return found

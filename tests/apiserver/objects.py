@@ -22,7 +22,6 @@ _CLUSTER_SCOPED = ("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterR
 
 
 def filled(objects: Iterable[dict[str, Any]], image: str = IMAGE) -> Objects:
-    """Every placeholder replaced by an example."""
     return fill(
         objects, with_tags({name: ACCOUNT if name == "AWS_ACCOUNT" else image for name in PLACEHOLDERS})
     )
@@ -42,7 +41,6 @@ def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:
 
 
 def release(kubectl: Kubectl, job: str, where: str) -> None:
-    """Let a Job begin."""
     released = kubectl.run("patch", "job", job, "-n", where, "-p", '{"spec":{"suspend":false}}')
     assert released.returncode == 0, released.stderr
 

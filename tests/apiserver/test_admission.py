@@ -19,7 +19,6 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 def _pods(objects: Objects) -> Objects:
-    """What the objects' controllers would make."""
     return [
         {
             "apiVersion": "v1",

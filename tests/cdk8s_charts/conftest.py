@@ -9,5 +9,4 @@ from tests.cdk8s_charts.objects import RENDERED, Case, committed, experiment_at
 
 @pytest.fixture(params=RENDERED, ids=lambda path: path.stem)
 def case(request: pytest.FixtureRequest) -> Case:
-    """Each experiment with its objects."""
     return experiment_at(request.param), list(committed(request.param))

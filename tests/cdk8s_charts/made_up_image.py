@@ -150,8 +150,6 @@ def _table(path: Path) -> str:
 
 
 class Image:
-    """What the interpreter of an image can import, and what its Job is asked."""
-
     def __init__(self, root: Path, runtime: Runtime, arms: list[dict[str, Any]]) -> None:
         self.site, self.arms = root / "site", json.loads(json.dumps(arms))
         table = _table(DATA / "vllm-options" / f"{runtime.vllm}.json")
@@ -199,7 +197,6 @@ class Image:
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
 
     def ask(self) -> tuple[int, list[dict[str, str]]]:
-        """What the program says with the image's packages."""
         told = StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(told):
             patch.syspath_prepend(str(self.site))
@@ -219,7 +216,6 @@ class Image:
 
 
 def image_of(folder: Path, name: str = "qwen3-32b") -> Image:
-    """Of the first runtime of an experiment."""
     experiment = load(ROOT / "experiments" / f"{name}.yaml")
     runtime = proofs.runtimes(experiment)[0]
     return Image(folder, runtime, proofs.asked(experiment, runtime))

@@ -25,7 +25,6 @@ NEURON_RESOURCE = "aws.amazon.com/neuron"
 
 @cache
 def experiment_at(path: Path) -> Experiment:
-    """Loaded once."""
     return load(path)
 
 
@@ -54,7 +53,6 @@ def objects_of(path: Path) -> list[Object]:
 
 
 def named(objects: Iterable[Object], kind: str) -> dict[str, Object]:
-    """Objects of a kind by name."""
     return {item["metadata"]["name"]: item for item in objects if item["kind"] == kind}
 
 
@@ -84,7 +82,6 @@ class Pod:
 
     @cached_property
     def job(self) -> Object:
-        """Specification of the Job, for a Job and a CronJob."""
         spec: Object = self.owner["spec"]
         return spec["jobTemplate"]["spec"] if self.kind == "CronJob" else spec
 
@@ -95,7 +92,6 @@ class Pod:
 
     @cached_property
     def metadata(self) -> Object:
-        """Labels and annotations of the pods."""
         return self.job["template"].get("metadata") or {}
 
     @property
@@ -116,12 +112,10 @@ def pods_of(objects: Iterable[Object]) -> list[Pod]:
 
 
 def pod_spec(item: Object) -> Object:
-    """Specification of the pods of a Deployment, Job or CronJob."""
     return Pod(item).spec
 
 
 def words(container: Object) -> Iterator[str]:
-    """Everything that a container is told."""
     yield from map(str, (*(container.get("command") or ()), *(container.get("args") or ())))
     yield from (str(entry.get("value", "")) for entry in container.get("env") or ())
 

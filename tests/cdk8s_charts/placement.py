@@ -94,7 +94,6 @@ def _role(pod: Pod) -> str:
 
 
 def devices_of(pod: Pod, objects: Iterable[Object]) -> int:
-    """Devices that a pod asks for, by a claim or as a resource."""
     templates = named(objects, "ResourceClaimTemplate")
     held = [claim["resourceClaimTemplateName"] for claim in pod.spec.get("resourceClaims") or ()]
     asked = [templates[name]["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] for name in held]
@@ -107,7 +106,6 @@ def _amounts(resources: Mapping[str, object] | None, *, pods: int = 0) -> Amount
 
 
 def total(many: Iterable[Amounts]) -> Amounts:
-    """The sum."""
     listed = [_amounts(None), *many]
     return {name: sum(one[name] for one in listed) for name in RESOURCES}
 

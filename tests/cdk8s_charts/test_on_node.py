@@ -116,7 +116,6 @@ class Node:
         self.file("proc/self/mountinfo", "\n".join(lines) + "\n")
 
     def prove(self) -> tuple[int, dict[str, dict[str, Any]]]:
-        """The exit code, and the result of each check."""
         told = StringIO()
         with redirect_stdout(told):
             code = on_node.main(self.words)
@@ -124,7 +123,6 @@ class Node:
 
     @property
     def words(self) -> list[str]:
-        """What the program is told."""
         return [json.dumps(self.expected), "--root", str(self.root), "--runtime-library", str(self.runtime)]
 
 

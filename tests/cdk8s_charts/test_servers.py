@@ -90,7 +90,6 @@ def run(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def _server(experiment: Experiment) -> Object:
-    """The container of the drafting arm."""
     return Pod(deployment(experiment, experiment.arms[1])).container("vllm")
 
 

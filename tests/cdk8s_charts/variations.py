@@ -11,21 +11,17 @@ from tests.cdk8s_charts.objects import Object
 
 
 def with_serving(experiment: Experiment, **settings: Any) -> Experiment:
-    """All arms with other settings."""
     arms = tuple(replace(arm, serving=arm.serving.model_copy(update=settings)) for arm in experiment.arms)
     return replace(experiment, arms=arms)
 
 
 def with_benchmark(experiment: Experiment, **settings: Any) -> Experiment:
-    """Another benchmark."""
     return replace(experiment, benchmark=experiment.benchmark.model_copy(update=settings))
 
 
 def with_cluster(experiment: Experiment, **settings: Any) -> Experiment:
-    """Another cluster."""
     return replace(experiment, cluster=experiment.cluster.model_copy(update=settings))
 
 
 def rendered(experiment: Experiment) -> list[Object]:
-    """All objects, in apply order."""
     return [item for file in render(experiment) for item in file.objects]

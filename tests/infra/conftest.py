@@ -42,7 +42,6 @@ Variants = dict[str, tuple[Experiment, Lasting]]
 
 @pytest.fixture(scope="session")
 def experiment(reference: Experiment) -> Experiment:
-    """The reference experiment."""
     return reference
 
 
@@ -141,19 +140,16 @@ def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
 
 @pytest.fixture(scope="session")
 def assembly(_synthesized: tuple[Path, Rules]) -> Path:
-    """The folder that `cdk deploy` would read."""
     return _synthesized[0]
 
 
 @pytest.fixture(scope="session")
 def rules(_synthesized: tuple[Path, Rules]) -> Rules:
-    """What judged all of them."""
     return _synthesized[1]
 
 
 @pytest.fixture(scope="session")
 def made(assembly: Path, variants: Variants) -> Deployments:
-    """What the experiments deploy."""
     found = {name: Deployment.read(assembly / f"assembly-{name}") for name in variants}
     return Deployments(reference=Deployment.read(assembly), **found)
 

@@ -51,7 +51,6 @@ def unused(assembly: Path, used: Iterable[tuple[str, str]]) -> set[tuple[str, st
 
 
 def lint(templates: Iterable[Path], *, region: str) -> list[dict[str, Any]]:
-    """What cfn-lint says of the templates, for a region."""
     program = "import sys; from cfnlint.runner import main; sys.exit(main())"
     ended = subprocess.run(
         [sys.executable, "-c", program, "--format", "json", "--regions", region, "--", *map(str, templates)],

@@ -22,8 +22,6 @@ Properties = dict[str, Any]
 
 @dataclass(frozen=True)
 class Resource:
-    """One resource of a template."""
-
     stack: str
     logical_id: str
     body: dict[str, Any]
@@ -80,11 +78,9 @@ class Deployment:
         return [one for one in found if not chosen or chosen.items() <= resolved(one.properties).items()]
 
     def properties(self, type_: str, stack: str | None = None, **chosen: Any) -> list[Properties]:
-        """The same resources' properties."""
         return [one.properties for one in self.resources(type_, stack, **chosen)]
 
     def only(self, type_: str, stack: str | None = None, **chosen: Any) -> Resource:
-        """The one resource of a type."""
         (found,) = self.resources(type_, stack, **chosen)
         return found
 
@@ -148,6 +144,5 @@ def as_list(value: Any) -> list[Any]:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """A JSON object."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content

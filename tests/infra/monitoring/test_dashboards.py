@@ -220,7 +220,6 @@ def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experim
 
 
 def service_graphs(experiment: Experiment, serve: Serve = SERVE) -> list[Shown]:
-    """Properties of what is on the service's page."""
     page = pages(replace(experiment, serve=serve))["qwen3-32b-us-east-2-service"]
     return [widget["properties"] for widget in page]
 

@@ -28,7 +28,6 @@ PROD_KEY = KEY.replace("111122223333", "444455556666")
 
 @pytest.fixture(scope="session")
 def manifests(tmp_path_factory: pytest.TempPathFactory, reference: Experiment) -> Path:
-    """The reference experiment, freshly rendered."""
     folder = tmp_path_factory.mktemp("manifests")
     write(texts(reference, render(reference), folder))
     return folder
@@ -88,17 +87,14 @@ def assembly(_synthesized: tuple[Path, Rules]) -> Path:
 
 @pytest.fixture(scope="session")
 def rules(_synthesized: tuple[Path, Rules]) -> Rules:
-    """What judged all of it."""
     return _synthesized[1]
 
 
 @pytest.fixture(scope="session")
 def pipeline(assembly: Path) -> Deployment:
-    """The pipeline's own stack."""
     return Deployment.read(assembly)
 
 
 @pytest.fixture(scope="session")
 def stages(assembly: Path) -> dict[str, Deployment]:
-    """Each stage of the pipeline."""
     return {name: Deployment.read(assembly / f"assembly-pipeline-{name}") for name in ("dev", "prod")}

@@ -59,7 +59,6 @@ _Loader.add_multi_constructor("!", lambda loader, suffix, node: {suffix: loader.
 
 @cache
 def template_of(file: Path) -> dict[str, Any]:
-    """A template as it is committed."""
     found: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
     return found
 
@@ -85,7 +84,6 @@ def filled_in(file: Path, name: str, **parameters: str) -> dict[str, Any]:
 
 
 def committed(file: Path, name: str, **parameters: str) -> list[dict[str, Any]]:
-    """The statements of a managed policy of such a template."""
     found: list[dict[str, Any]] = filled_in(file, name, **parameters)["PolicyDocument"]["Statement"]
     return found
 

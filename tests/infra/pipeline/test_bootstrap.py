@@ -40,7 +40,6 @@ def properties(name: str) -> dict[str, Any]:
 
 
 def statements(name: str) -> list[dict[str, Any]]:
-    """Those of `Boundary` or `Execution`."""
     return committed(BOOTSTRAP, name, PipelineAccount=DELIVERY)
 
 

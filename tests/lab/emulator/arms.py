@@ -28,7 +28,6 @@ OPEN_ENDED = "I believe the meaning of life is"
 
 
 def plan_of(prompts: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """A plan that asks these prompts."""
     numbered = [{"id": str(number), **prompt} for number, prompt in enumerate(prompts)]
     return plan_content(prompts=numbered, requests=1)
 

@@ -270,7 +270,6 @@ class Bench:
         return fine
 
     def accepted(self, kind: str) -> bool:
-        """A server that takes some wrong drafts."""
         with _plugin(self.out / "plugin", 100), self.servers(plain=kind, wrong=kind) as urls:
             out = self.out / f"{kind}-acceptance"
             found = asyncio.run(_measured(self.plan, urls, out, repeats=0))
@@ -279,7 +278,6 @@ class Bench:
         return _told(f"of {self.n} answers with a wrong draft taken", told)
 
     def formats(self) -> bool:
-        """The same weights in bfloat16 and in float32."""
         with self.servers(bf16="bfloat16", fp32="float32") as urls:
             found = asyncio.run(_measured(self.plan, urls, self.out / "formats", repeats=0))
         counts, gaps = _of("fp32", found), [one.gap_nats or 0.0 for _, one in found.values()]

@@ -37,13 +37,11 @@ def summary(**changes: Any) -> dict[str, Any]:
 
 
 def advice(*, off_by: float = 1.0) -> dict[str, Any]:
-    """What is advised from the widest window: the measured values, times `off_by`."""
     by_k = {n: [{"k": k, "speed_up": r * off_by} for k in range(1, 16)] for n, r in SPEED_UP.items()}
     return {"cells": [{"class": name, "arm": SWEEP.widest, "by_k": rows} for name, rows in by_k.items()]}
 
 
 def results() -> Results:
-    """All of it."""
     return Results(
         summary=summary(),
         advice=advice(),

@@ -68,7 +68,6 @@ def _running(
 
 
 def _child(log: Path) -> int:
-    """The pid of the child of the server that writes `log`."""
     return int(log.read_text(encoding="utf-8").split()[1])
 
 
