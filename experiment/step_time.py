@@ -20,7 +20,16 @@ from typing import Any
 from core.screen import table
 from core.words import count
 from experiment.catalogue.models import BYTES_PER_VALUE, Shape
-from experiment.catalogue.published import DRAFTED, LISTED, NOT_DENSE, PLAIN, Drafted, Handicap, Plain
+from experiment.catalogue.published import (
+    DRAFTED,
+    LISTED,
+    NOT_DENSE,
+    PLAIN,
+    Drafted,
+    Handicap,
+    Plain,
+    contributed,
+)
 
 BANDWIDTH = 2.9e12
 """Bytes a second of one Trainium2 chip's memory
@@ -350,6 +359,8 @@ def ledger_lines() -> Iterator[str]:
         f"other shapes, {rows - len(missed)} of {rows} rows lie in the range that those give (not {', '.join(missed)}), which is "
         f"{widest:.2f} wide at most."
     )
+    for given in contributed():
+        yield f"Contributed, {given.row}: {given.tpot_s * 1000:.2f} ms a token at {given.concurrency} at a time; not fitted."
     for kind, text in BEYOND.items():
         beyond = ", ".join(row.row for row in PLAIN if row.handicap == kind)
         yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."

@@ -21,6 +21,7 @@ _ROWS = {
         "published": ("experiment.__main__:published", "results that others published, and what they imply"),
         "prompts": ("operations.access_log", "prompts or an access log as lines that a run takes"),
         "step": ("experiment.__main__:step", "what published results predict for one engine"),
+        "contribute": ("operations.contribution", "a run on Trn2 as one small file for a pull request"),
         "benchmark": ("benchmark.__main__:door", "run, report, compare ... for any two endpoints"),
         "results": ("benchmark.commands.results_command", "list runs with their answers, on one page too"),
         "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),

@@ -112,10 +112,15 @@ manifests_option = click.option(
 
 
 def on_aws(function: Callable[..., int]) -> click.Command:
-    """A verb that takes an experiment, first, an account that credentials must be of, and --json."""
+    """A verb that takes an experiment, an account that credentials must be of, and --json."""
+    return with_experiment(account_option(function))
+
+
+def with_experiment(function: Callable[..., int]) -> click.Command:
+    """A verb that takes an experiment, first, and --json."""
     arguments = [one for one in getattr(function, "__click_params__", ()) if isinstance(one, click.Argument)]
     which = _before if arguments else experiment_argument  # the last word is the other argument
-    command = click.command()(which(account_option(json_option(function))))
+    command = click.command()(which(json_option(function)))
     common = ("account", "as_json")  # behind what the verb has of its own
     command.params.sort(key=lambda one: one.name in common)
     return command

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
 
 from experiment.catalogue.models import MODELS, Shape, table_beside
 
 LISTED = "experiment/catalogue/models.yaml"
 """What confirms the shape of a model that the catalogue lists."""
+Origin = Literal["published", "contributed"]
+"""`contributed`: a run that somebody made with this project and gave as a file (`./trnspec contribute`)."""
+DraftingMode = Literal["fused", "eagle3", "dflash"]
+MODES: tuple[str, ...] = get_args(DraftingMode)
+CONTRIBUTED = Path(__file__).with_name("contributed")
+"""Folder of contributed runs, a file each."""
 Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"]
 """Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
 
@@ -51,6 +60,7 @@ class Plain:
     statistic: str = ""
     derived: str = ""
     handicap: Handicap | None = None
+    origin: Origin = "published"
 
     @property
     def chips(self) -> float:
@@ -65,7 +75,7 @@ class Drafted:
     row: str
     base: str
     """Its plain row; empty where the table of plain rows does not hold the model."""
-    mode: Literal["fused", "eagle3", "dflash"]
+    mode: DraftingMode
     draft: str
     num_speculative_tokens: int
     concurrency: int
@@ -78,6 +88,7 @@ class Drafted:
     by_position: tuple[float, ...] = ()
     """Share of steps in which draft 1, 2, ... was accepted."""
     derived: str = ""
+    origin: Origin = "published"
 
     @property
     def step_ratio(self) -> float | None:
@@ -103,12 +114,13 @@ class NotDense:
 
 def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Every table with its rows as objects; `SOURCE:rest` of a source is written out."""
-    families = {name: _family(name, shape) for name, shape in table["models"].items()}
+    families = {name: _family(name, shape) for name, shape in table.get("models", {}).items()}
 
     def rows(kind: str) -> Iterator[dict[str, Any]]:
-        for row in table[kind]:
+        for row in table.get(kind, ()):
             begins, _, rest = row["source"].partition(":")
-            source = table["sources"][begins] + rest if begins in table["sources"] else row["source"]
+            sources = table.get("sources", {})
+            source = sources[begins] + rest if begins in sources else row["source"]
             yield {**row, "source": source}
 
     yield (
@@ -141,8 +153,21 @@ _TABLE = dict(_rows(table_beside(__file__)))
 PLAIN: tuple[Plain, ...] = _TABLE["plain"]
 DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
-_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in PLAIN}
-_ROWS |= {row.row: row for row in DRAFTED}
+
+
+def contributed(folder: Path = CONTRIBUTED) -> Iterator[Plain | Drafted]:
+    """The rows of contributed runs. They are quoted, and expected of a run that names them; forecasts are fitted without them."""
+    for file in sorted(folder.glob("*.yaml")):
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        rows = {
+            kind: [{**row, "origin": content["origin"]} for row in content[kind]]
+            for kind in ("plain", "drafted")
+        }
+        made = dict(_rows(rows))
+        yield from (*made["plain"], *made["drafted"])
+
+
+_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in (*PLAIN, *DRAFTED, *contributed())}
 
 
 def figure(name: str, metric: str) -> tuple[float, str] | None:
@@ -161,7 +186,7 @@ def conditions(name: str) -> dict[str, int | float | str]:
     found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
     if isinstance(row, Drafted):
         found = {"k": row.num_speculative_tokens, "mode": row.mode}
-        row = next((one for one in PLAIN if one.row == row.base), row)
+        row = _ROWS.get(row.base, row)
     return found | ({"batch": row.batch, "chips": row.chips} if isinstance(row, Plain) else {})
 
 
