@@ -21,18 +21,8 @@ from botocore.exceptions import ClientError
 from benchmark.__main__ import main
 from benchmark.errors import PlanError, PublishError
 from benchmark.metrics import PUBLISHED
-from benchmark.show.publishing import (
-    GRACE_S,
-    MAX_BYTES,
-    MAX_DATA,
-    MAX_VALUES,
-    Growing,
-    Publisher,
-    calls,
-    follow,
-    parcels,
-    upload,
-)
+from benchmark.show import publishing
+from benchmark.show.publishing import GRACE_S, Growing, Publisher, calls, follow, parcels, upload
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
 
@@ -44,6 +34,11 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+
+
+def published(folder: Path, url: str, namespace: str = NAMESPACE) -> list[str]:
+    """The words that publish a run to the emulated CloudWatch."""
+    return ["publish", str(folder), "--namespace", namespace, "--endpoint-url", url]
 
 
 def statistics(url: str, namespace: str, name: str, arm: str = "spec") -> dict[str, Any]:
@@ -65,8 +60,7 @@ def test_what_is_published_is_read_back_with_its_price(
     moto_url: str, tmp_path: Path, capsys: Captured
 ) -> None:
     spec = [answered("spec", i, chunk_s=(0.1, 0.145, 0.19), chunk_tokens=(1, 4, 2)) for i in range(3)]
-    folder = store(raw_run(*spec, failed("spec", 3)), tmp_path)
-    command = ["publish", str(folder), "--namespace", NAMESPACE, "--endpoint-url", moto_url]
+    command = published(folder := store(raw_run(*spec, failed("spec", 3)), tmp_path), moto_url)
     assert main(command) == 0
     sent, price = capsys.readouterr().out.splitlines()
     assert "1 call, " in sent
@@ -74,9 +68,8 @@ def test_what_is_published_is_read_back_with_its_price(
     metrics = len(PUBLISHED)
     assert price.startswith(f"cost: 1 call $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
     assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in price
-    errors = statistics(moto_url, NAMESPACE, "Errors")
+    errors, tpot = (statistics(moto_url, NAMESPACE, name) for name in ("Errors", "TimePerOutputToken"))
     assert (errors["SampleCount"], errors["Sum"], errors["Average"]) == (4, 1, 0.25)
-    tpot = statistics(moto_url, NAMESPACE, "TimePerOutputToken")
     assert (tpot["SampleCount"], tpot["Average"], tpot["Unit"]) == (3, pytest.approx(0.015), "Seconds")
     assert statistics(moto_url, NAMESPACE, "InterChunkLatency")["SampleCount"] == 6
 
@@ -109,7 +102,7 @@ class FakeCloudWatch:
 
     @property
     def requests(self) -> int:
-        return int(sum(sum(one["Counts"]) for one in self.data if one["MetricName"] == "Errors"))
+        return int(sum(sum(datum["Counts"]) for datum in self.data if datum["MetricName"] == "Errors"))
 
 
 def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
@@ -127,9 +120,9 @@ def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: 
 
 def test_two_that_publish_one_run_send_no_request_twice(tmp_path: Path) -> None:
     raw, client = raw_run(*(answered(pair=i) for i in range(9))), FakeCloudWatch()
-    one, other = (Publisher(tmp_path, NAMESPACE, client) for _ in range(2))
+    publishers = [Publisher(tmp_path, NAMESPACE, client) for _ in range(2)]
     for requests in (2, 5, 9):
-        for publisher in (one, other):
+        for publisher in publishers:
             publisher.publish(replace(raw, requests=raw.requests[:requests]))
     assert client.requests == 9
     assert len((tmp_path / "published.jsonl").read_text().splitlines()) == 3
@@ -137,38 +130,32 @@ def test_two_that_publish_one_run_send_no_request_twice(tmp_path: Path) -> None:
 
 def test_a_growing_journal_is_read_once_and_a_line_that_is_not_whole_later(tmp_path: Path) -> None:
     holds(tmp_path / "whole", 3)
-    text, path, lines = (
-        (tmp_path / "whole" / "requests.jsonl").read_bytes(),
-        tmp_path / "requests.jsonl",
-        list[str](),
-    )
-    journal, cut = Growing(tmp_path), text.rindex(b"\n", 0, -1) + 9
+    text, lines = (tmp_path / "whole" / "requests.jsonl").read_bytes(), list[str]()
+    journal, cut, known = Growing(tmp_path), text.rindex(b"\n", 0, -1) + 9, []
     assert journal.read(lines.append) is None
-    known = []
     for more in (b"damaged\n", text[:cut], text[cut:], b"{}\n"):
-        with path.open("ab") as file:
+        with (tmp_path / "requests.jsonl").open("ab") as file:
             file.write(more)
         raw = journal.read(lines.append)
         known.append(len(raw.requests) if raw else None)
     assert known == [None, 2, 3, 3]
-    assert [line.partition(" (")[0] for line in lines] == [
-        f"requests.jsonl: line {number} cannot be used and is left out" for number in (1, 6)
-    ]
+    left_out = [f"requests.jsonl: line {number} cannot be used and is left out" for number in (1, 6)]
+    assert [line.partition(" (")[0] for line in lines] == left_out
 
 
 def test_calls_stay_within_cloudwatchs_limits() -> None:
-    def times(i: int) -> tuple[float, ...]:
-        return tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80))
-
-    records = [answered(pair=i, chunk_s=times(i)) for i in range(400)]
+    records = [
+        answered(pair=i, chunk_s=tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80)))
+        for i in range(400)
+    ]
     made = list(calls(parcels(raw_run(*records).plan, records)))
     ids = [id_ for call in made for parcel in call for id_ in parcel.request_ids]
     assert len(ids) == len(set(ids)) == 400
     for call in made:
         data = [datum for parcel in call for datum in parcel.data]
-        assert len(data) <= MAX_DATA
-        assert sum(parcel.size for parcel in call) <= MAX_BYTES
-        assert all(len(datum["Values"]) == len(datum["Counts"]) <= MAX_VALUES for datum in data)
+        assert len(data) <= publishing.MAX_DATA
+        assert sum(parcel.size for parcel in call) <= publishing.MAX_BYTES
+        assert all(len(datum["Values"]) == len(datum["Counts"]) <= publishing.MAX_VALUES for datum in data)
 
 
 @pytest.mark.parametrize(
@@ -181,24 +168,8 @@ def test_each_datum_has_its_unit_and_dimensions(load: tuple[int | None, float | 
     assert {(datum["MetricName"], datum["Unit"]) for datum in parcel.data} == units
     expected = {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "Erkl%C3%A4rung", "Concurrency": told}
     for datum in parcel.data:
-        assert {one["Name"]: one["Value"] for one in datum["Dimensions"]} == expected
+        assert {each["Name"]: each["Value"] for each in datum["Dimensions"]} == expected
         assert datum["Timestamp"] == datetime.fromtimestamp(WALL // 60 * 60, UTC)
-
-
-@pytest.fixture
-def refusals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """With what the next calls are refused, before they reach CloudWatch; the last element counts the attempts."""
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    codes, session = [0], boto3.Session()
-
-    def answer(request: Any, **_: Any) -> AWSResponse | None:
-        codes[-1] += 1
-        body = SimpleNamespace(stream=lambda: [b""])
-        return AWSResponse(request.url, codes.pop(0), {}, body) if len(codes) > 1 else None
-
-    session.events.register("before-send.cloudwatch", answer)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
-    return codes
 
 
 @pytest.mark.parametrize(
@@ -209,19 +180,27 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
     moto_url: str,
     tmp_path: Path,
-    refusals: list[int],
+    monkeypatch: pytest.MonkeyPatch,
     capsys: Captured,
     codes: list[int],
     attempts: int,
     code: int,
 ) -> None:
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    session, asked, waiting = boto3.Session(), [], list(codes)
+
+    def refuse(request: Any, **_: Any) -> AWSResponse | None:
+        """Before it reaches CloudWatch."""
+        asked.append(request)
+        body = SimpleNamespace(stream=lambda: [b""])
+        return AWSResponse(request.url, waiting.pop(0), {}, body) if waiting else None
+
+    session.events.register("before-send.cloudwatch", refuse)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
     folder, namespace = store(raw_run(answered()), tmp_path), f"Repeated/{codes[0]}/{code}"
-    before = (folder / "requests.jsonl").read_bytes()
-    refusals[:0] = codes
-    assert main(["publish", str(folder), "--namespace", namespace, "--endpoint-url", moto_url]) == code
-    assert refusals[-1] == attempts
+    assert main(published(folder, moto_url, namespace)) == code
+    assert len(asked) == attempts
     error = capsys.readouterr().err
-    assert (folder / "requests.jsonl").read_bytes() == before
     assert bool((folder / "published.jsonl").read_bytes()) == (code == 0)
     if code:
         assert error.count("\n") == 1
@@ -235,14 +214,12 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
 def test_a_full_disk_and_an_emulated_run_are_one_line_that_says_what_it_means(
     moto_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    real, made_up = (
-        store(raw, tmp_path / name)
-        for name, raw in (("real", raw_run(answered())), ("emulated", emulated(raw_run(answered()))))
-    )
-    assert main(["publish", str(made_up), "--namespace", NAMESPACE]) == 2, "kept out of the real CloudWatch"
-    assert "an emulated run" in capsys.readouterr().err
+    real, made_up = raw_run(answered()), emulated(raw_run(answered()))
+    assert main(["publish", str(store(made_up, tmp_path / "made up")), "--namespace", NAMESPACE]) == 2
+    assert "an emulated run" in capsys.readouterr().err, "kept out of the real CloudWatch"
+    folder = store(real, tmp_path / "real")
     monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-    assert main(["publish", str(real), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
+    assert main(published(folder, moto_url, "Full")) == 3
     assert capsys.readouterr().err.splitlines()[-1].endswith("publishing again counts it twice")
 
 
@@ -282,9 +259,7 @@ def test_each_request_of_a_run_that_is_on_is_published_once_and_the_end_is_said(
     minutes = Minutes(nothing, lambda: holds(tmp_path, 2), lambda: holds(tmp_path, 5), nothing)
     lines = followed(tmp_path, client, minutes)
     assert client.requests == 5
-    assert client.active == [1.0, 1.0, 0.0], (
-        "nothing before the run, nor in the minute whose call was not taken"
-    )
+    assert client.active == [1.0, 1.0, 0.0], "nothing before the run, nor where the call was not taken"
     assert any("tried again in 60 s" in line for line in lines)
     (first, *_) = [datum for datum in client.data if datum["MetricName"] == "RunActive"]
     assert first["Dimensions"] == [{"Name": "Experiment", "Value": "qwen3-32b"}]
@@ -318,9 +293,8 @@ def test_copies_arrive_and_the_ledger_stays(s3: Any, moto_url: str, tmp_path: Pa
     for name in names[1:]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}\n")
-    command = ["publish", str(folder), "--namespace", "N", "--upload", "s3://results/runs"]
     for _ in range(2):
-        assert main([*command, "--endpoint-url", moto_url, "--region", REGION]) == 0
+        assert main([*published(folder, moto_url), "--upload", "s3://results/runs", "--region", REGION]) == 0
         addresses = capsys.readouterr().out.splitlines()[2:]
         assert addresses == [f"s3://results/runs/r1/{name}" for name in names]
     stored = s3.list_objects_v2(Bucket="results")["Contents"]
@@ -331,21 +305,19 @@ def test_copies_arrive_and_the_ledger_stays(s3: Any, moto_url: str, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--listen 127.0.0.1:9400", "--listen: shows a run that is on; add --follow"),
-        ("--follow", "--namespace: missing; name where CloudWatch keeps the metrics"),
-        ("--follow --listen 9400", "'9400' is not HOST:PORT, as in 127.0.0.1:9400"),
-        ("--follow --listen a:70000", "'a:70000' is not HOST:PORT"),
-        ("--namespace N --upload results/runs", "use s3://bucket/prefix/"),
-        ("--namespace N --upload https://results/runs", "use s3://bucket/prefix/"),
-        ("--namespace N --upload s3://", "use s3://bucket/prefix/"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(
-    words: str, told: str, moto_url: str, tmp_path: Path, capsys: Captured
-) -> None:
+REFUSED = """
+--listen 127.0.0.1:9400 | --listen: shows a run that is on; add --follow
+--follow | --namespace: missing; name where CloudWatch keeps the metrics
+--follow --listen 9400 | '9400' is not HOST:PORT, as in 127.0.0.1:9400
+--follow --listen a:70000 | 'a:70000' is not HOST:PORT
+--namespace N --upload results/runs | use s3://bucket/prefix/
+--namespace N --upload https://results/runs | use s3://bucket/prefix/
+--namespace N --upload s3:// | use s3://bucket/prefix/
+"""
+
+
+def test_options_that_cannot_work_are_refused(moto_url: str, tmp_path: Path, capsys: Captured) -> None:
     folder = store(raw_run(answered()), tmp_path)
-    assert main(["publish", str(folder), *words.split(), "--endpoint-url", moto_url]) == 2
-    assert told in capsys.readouterr().err
+    for words, told in (line.split(" | ") for line in REFUSED.strip().splitlines()):
+        assert main(["publish", str(folder), *words.split(), "--endpoint-url", moto_url]) == 2, words
+        assert told in capsys.readouterr().err
