@@ -19,7 +19,7 @@ from benchmark.measure.journal import RawRun, write_whole
 from benchmark.measure.sense import QUESTIONS, Answer
 from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
-from benchmark.show.drawing import Axis, Plot, looks, ratio_axis
+from benchmark.show.drawing import Axis, looks, ratio_axis
 from benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
 from benchmark.show.page import predictions, render
 from benchmark.show.tables import Table, lean
@@ -143,23 +143,24 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
         assert not re.search(r"@import|url\(|src:", style)
 
 
-def test_references_have_targets_and_figures_are_told_in_words(pages: dict[str, str]) -> None:
+def test_figures_are_described_in_words_and_headings_have_no_gap(pages: dict[str, str]) -> None:
     for case, content in pages.items():
         parts = Parts(content)
-        ids = parts.values("id")
+        ids, by_id = parts.values("id"), {given.get("id"): "".join(text) for _, given, text in parts.found}
         assert len(ids) == len(set(ids))
-        targets = re.findall(r"(?:href=\"#|url\(#)([^\")]+)", content)
-        labels = " ".join(parts.values("aria-labelledby")).split()
-        assert set(targets) | set(labels) <= set(ids)
+        labels = {
+            *" ".join(parts.values("aria-labelledby")).split(),
+            *re.findall(r"href=\"#([^\"]+)", content),
+        }
+        assert labels <= {*ids}, case
         levels = [int(tag[1]) for tag, _, _ in parts.found if re.fullmatch(r"h\d", tag)]
         assert levels[0] == 1
         assert all(below - above <= 1 for above, below in itertools.pairwise(levels)), levels
         drawings = [given for tag, given, _ in parts.found if tag == "svg" and "aria-hidden" not in given]
-        by_id = {given["id"]: "".join(text) for _, given, text in parts.found if "id" in given}
         for given in drawings:
             title, description = (by_id[id_] for id_ in given["aria-labelledby"].split())
+            assert title
             assert (given["role"], len(description) > 20) == ("img", True)
-            assert title or given["aria-labelledby"] == "f-title f-desc", "whose heading is the figure's"
         assert bool(drawings) == (case != "nothing asked")
         for row in re.findall(r"<tr role.*?</tr>", content, flags=re.DOTALL):
             if 'class="mark' in row:  # beside its numbers
@@ -195,18 +196,10 @@ def test_a_search_shows_up_to_which_load_it_pays(pages: dict[str, str], summarie
     assert drawn.count("Loads from 1 to 8 at a time</") == 2, "heading and title of the picture"
     points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
     assert drawn.count("<path transform") == len(points) == 8
-    for point in points:
-        for name in ("tpot_s", "output_tokens_per_s", "usd_per_million_output_tokens"):
-            value, low, high = point[name]
-            assert 0 < low <= value <= high
-        assert not point["within"] or point["tpot_percentile_s"] <= 0.03
-    missed = [point["tpot_s"][0] for point in points if point["objective"] == "missed"]
-    assert min(missed) < 0.03, "a mean meets nothing"
     assert "output tokens/s for $1 an hour" in drawn
     assert drawn.count("line dashed") == 1
     beyond = figure(made(searched(("json",), objective={"tpot_s": 3.0})), "frontier")
     assert "Beyond the right edge: the objective, 3000 ms for p95 of requests." in beyond
-    assert "line dashed" not in beyond
     free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
     assert "output tokens/s of an arm" in figure(made(searched(("json",), arms=free)), "frontier")
 
@@ -215,19 +208,16 @@ def test_a_search_shows_the_speed_up_against_load_first(pages: dict[str, str], s
     content, drawn = pages["search"], figure(pages["search"], "over-load")
     order = [content.index(part) for part in (drawn, "Speed-up by class, 1 at a time</h2>", "<table")]
     assert order == sorted(order)
-    (mix,) = (one for one in summaries["search"]["crossovers"] if one["class"] is None)
-    (span,) = re.findall(r'<g class="mark span".*?d="M(\S+) (\S+)L(\S+) (\S+)"', drawn)
+    (mix,) = (row for row in summaries["search"]["crossovers"] if row["class"] is None)
+    (span,) = re.findall(r'<g class="mark span".*?d="M(\S+) \S+L(\S+) ', drawn)
     labels = re.findall(r'<text x="(\S+)" y="\S+" text-anchor="middle">(\d+)<', drawn)
     ticks = {int(text): float(x) for x, text in labels}
     assert list(ticks) == [1, 2, 4, 8], "the loads that were run"
-
-    def load(x: str) -> float:
-        return float(8 ** ((float(x) - ticks[1]) / (ticks[8] - ticks[1])))
-
-    assert (load(span[0]), load(span[2])) == pytest.approx((mix["low"], mix["high"]), rel=0.01)
     dashed = re.findall(r'<g class="mark line dashed".*?d="M(\S+) ', drawn)
-    assert [load(x) for x in dashed] == pytest.approx([mix["load"]], rel=0.01)
+    loads = [8 ** ((float(x) - ticks[1]) / (ticks[8] - ticks[1])) for x in (*span, *dashed)]
+    assert loads == pytest.approx([mix["low"], mix["high"], mix["load"]], rel=0.01)
     assert drawn.count("<path transform") == 4
+    assert drawn.count("qwen-sd-crowded</span>") == 1, "who the line is, in the legend"
 
 
 def test_dollars_and_objectives_of_all_loads_are_in_one_table_each(summaries: Summaries) -> None:
@@ -280,29 +270,23 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(summarie
 
 
 def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
-    answers = tuple(
-        Answer(
-            plan_sha256="sha",
-            arm="plain",
-            question=one.text,
-            accepted=one.accepted,
-            asked_unix_s=1.0,
-            text="<b>bread</b>",
-        )
-        for one in QUESTIONS
-    )
+    about: dict[str, Any] = {
+        "plan_sha256": "sha",
+        "arm": "plain",
+        "asked_unix_s": 1.0,
+        "text": "<b>bread</b>",
+    }
+    answers = tuple(Answer(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS)
     for name, raw in runs.items():
         nonsense = replace(raw, sense=answers)
         summary = summarise(nonsense)
-        shown, written = " ".join(render_all(summary).split()), text_of(render(nonsense, summary))
-        for text in (shown, written):
+        page = render(nonsense, summary)
+        shown = " ".join(render_all(summary).split())
+        for text in (shown, text_of(page)):
             assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
-        first, *_ = re.split(r" (?:n: answered|Every cell)", shown)
-        assert not re.search(
-            r"times (?:faster|as fast)|pays (?:up|at)|cheapest|[:.,] use ",
-            first.lower().split("engine of")[0],
-        ), name
-        assert "<b>bread" not in render(nonsense, summary), "what a server wrote is text"
+        first = re.split(r" (?:n: answered|Every cell|[Ee]ngine of)", shown)[0].lower()
+        assert not re.search(r"times (?:faster|as fast)|pays (?:up|at)|cheapest|[:.,] use ", first), name
+        assert "<b>bread" not in page, "what a server wrote is text"
 
 
 def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
@@ -322,11 +306,11 @@ def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
         assert caution in " ".join(text.split())
 
 
-def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:
+def test_what_is_compared_has_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:
     summary = summaries["failures"]
     others = list(by_other_metrics(summary, decide(summary).at))
-    assert [one.title for one in others] == [metric.title for metric in COMPARED[1:]]
-    assert len({one.axis for one in others}) == 1
+    assert [table.title for table in others] == [metric.title for metric in COMPARED[1:]]
+    assert len({table.axis for table in others}) == 1
     for id_ in ("spread-tpot", "windows", "time-tpot"):
         svg = r'<svg viewBox[^>]* role="img".*?</svg>'
         drawings = re.findall(svg, figure(pages["failures"], id_), re.DOTALL)
@@ -335,22 +319,21 @@ def test_pictures_that_are_compared_have_one_axis(summaries: Summaries, pages: d
 
 
 def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one(
-    runs: dict[str, RawRun], summaries: Summaries, pages: dict[str, str]
+    runs: dict[str, RawRun], summaries: Summaries
 ) -> None:
-    def drawn(name: str, predicted: list[dict[str, Any]]) -> list[Plot]:
-        figures = against_windows(decide(summaries[name]).loads, predicted)
-        return [panel for figure in figures for panel in figure.panels]
+    def said(name: str, predicted: list[dict[str, Any]]) -> list[str]:
+        (figure,) = against_windows(decide(summaries[name]).loads, predicted)
+        return [text for panel in figure.panels for text in panel.said]
 
-    (panel,) = drawn("sweep", predictions(runs["sweep"]))
-    assert panel.title == "qwen-sd"
-    assert [text.partition(" observed, best ")[0] for text in panel.said] == [*CLASSES, "all classes"]
+    observed = [f"{class_} observed, best " for class_ in (*CLASSES, "all classes")]
+    sweep = said("sweep", predictions(runs["sweep"]))
+    assert [text for text, begin in zip(sweep, observed, strict=True) if not text.startswith(begin)] == []
     found = predictions(runs["reference"])
-    assert [one["class"] for one in found] == [*CLASSES, "all classes"]
-    assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
+    assert [row["class"] for row in found] == [*CLASSES, "all classes"]
+    assert all([at["k"] for at in row["by_k"]] == list(range(1, 8)) for row in found)
     assert found[2]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
-    (panel,) = drawn("reference", found)
-    assert panel.said[2].startswith("json predicted, best ")
-    assert drawn("reference", []) == []
+    assert said("reference", found)[2].startswith("json predicted, best ")
+    assert said("reference", []) == []
 
     for case in ("one arm", "nothing answered", "merged chunks"):
         assert predictions(runs[case]) == [], case
