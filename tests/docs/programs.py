@@ -34,14 +34,16 @@ def judge(command: Sequence[str]) -> None:
     """Raises `Wrong` for a program that is not there, or a command line that it does not take."""
     program, *arguments = command
     name = program.removeprefix("./")
-    if name == "trnspec":
-        _judge_verb(arguments)
+    if module := module_of(command):
+        _judge_module(*module)
     elif name.startswith("scripts/"):
-        _judge_script(name, arguments)
-    elif name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
-        _judge_module(arguments[1], arguments[2:])
+        path = ROOT / name
+        if not path.is_file() or not path.stat().st_mode & 0o100:
+            raise Wrong(f"{name}: no such script")
+        if name == "scripts/measure" and f"\n  {arguments[0]}) " not in path.read_text(encoding="utf-8"):
+            raise Wrong(f"{name}: measures no {arguments[0]}")
     elif name == ".venv/bin/npx":
-        _judge_cdk(arguments)
+        _judge_cdk(*arguments)
     elif name == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         if not set(arguments) <= set(targets):
@@ -71,60 +73,41 @@ def run(module: str, arguments: Sequence[str]) -> int:
 
 def _main_of(module: str) -> Any:
     package = importlib.util.find_spec(module)
-    return importlib.import_module(
-        f"{module}.__main__" if package and package.submodule_search_locations else module
-    )
+    whole = package and package.submodule_search_locations
+    return importlib.import_module(f"{module}.__main__" if whole else module)
 
 
-def _judge_script(name: str, arguments: Sequence[str]) -> None:
-    path = ROOT / name
-    if not path.is_file() or not path.stat().st_mode & 0o100:
-        raise Wrong(f"{name}: no such script")
-    if name == "scripts/measure" and f"\n  {arguments[0]}) " not in path.read_text(encoding="utf-8"):
-        raise Wrong(f"{name}: measures no {arguments[0]}")
-
-
-def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
+def _judge_module(module: str, arguments: list[str]) -> None:
     """The options of a verb are read, and nothing else happens."""
-    verb, *words = arguments or ["--help"]
-    if verb in ("-h", "--help"):
+    if module == "pytest":
         return
+    if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
+        raise Wrong(f"python -m {module}: no such module")
+    known: click.Command | None = door
+    if module == "operations.delivery":
+        known = click.Group(commands=delivery.VERBS)
+    elif module != "operations":
+        program = _main_of(module)
+        known = getattr(program, "door", None) or getattr(program, "command", None)
+    words, context, name = arguments, None, "trnspec"
     try:
-        above = click.Context(group, info_name="trnspec", **group.context_settings)
-        command = group.get_command(above, verb)
-        if command is None:
-            raise Wrong(f"No such command {verb!r}")
-        if isinstance(command, click.Group) and words:
-            _judge_verb(words, command)
-        else:
-            command.make_context(verb, words, parent=above)
+        while isinstance(known, click.Group):
+            name, *words = words or ["--help"]
+            if name in ("-h", "--help"):
+                return
+            context = click.Context(known, parent=context, **known.context_settings)
+            known = known.get_command(context, name)
+        if known is None:
+            raise Wrong(f"{module}: No such command {name!r}")
+        known.make_context(name, words, parent=context)
     except click.UsageError as error:
-        raise Wrong(f"trnspec {' '.join(arguments)}: {error.format_message()}") from None
+        raise Wrong(f"{module} {' '.join(arguments)}: {error.format_message()}") from None
     except click.exceptions.Exit:
         pass  # --help
 
 
-def _judge_module(module: str, arguments: Sequence[str]) -> None:
-    if module == "pytest":
-        return
-    if module in ("operations", "operations.delivery"):
-        _judge_verb(arguments, door if module == "operations" else click.Group(commands=delivery.VERBS))
-        return
-    if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
-        raise Wrong(f"python -m {module}: no such module")
-    program = _main_of(module)
-    group, command = getattr(program, "door", None), getattr(program, "command", None)
-    if group is not None:
-        _judge_verb(arguments, group)
-    elif command is not None:
-        _judge_verb([module, *arguments], click.Group(commands={module: command}))
-    else:
-        raise Wrong(f"{module} {' '.join(arguments)}: takes no command line")
-
-
-def _judge_cdk(arguments: Sequence[str]) -> None:
+def _judge_cdk(tool: str, verb: str, *rest: str) -> None:
     """The command line of cdk is not Python; its verbs and the context that this app reads are judged."""
-    tool, verb, *rest = arguments
     if tool != "cdk" or verb not in CDK:
         raise Wrong(f"npx {tool} {verb}: not what the project's npx is for")
     known = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
