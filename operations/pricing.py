@@ -90,6 +90,10 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         f"with them: ${per_hour(items):.2f} an hour",
         "on top: storage, traffic, and dashboards beyond the three that an account has free",
     ]
+    if not (region := experiment.cluster.region).startswith("us-east"):
+        lines.append(
+            f"beside the Trn2 nodes prices are of us-east-1 and us-east-2; those of {region} were not read"
+        )
     if others := of_others(experiment):
         lines.append(f"not counted, because it is there already: {others}")
     lines += [

@@ -16,7 +16,8 @@ from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
 from experiment.cost import BLOCK_END_H, buying_text, node_price, per_hour, running, ways_to_buy
 from experiment.description import as_text
 from infra.off_schedules import BEFORE_BLOCK_ENDS
-from tests.conftest import ROOT
+from operations.__main__ import main
+from tests.conftest import REFERENCE, ROOT
 
 Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
 SMALL = ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml"
@@ -129,6 +130,14 @@ def test_two_small_nodes_cost_twice_as_much() -> None:
     assert {way.region for way in ways} == {"sa-east-1", "ap-southeast-4"}
     beside = per_hour(running(small)) - 2 * node_price(small).usd_per_hour
     assert ways[0].usd == pytest.approx(2 * 2.27 + beside)
+
+
+def test_cost_says_whose_prices_count_in_another_region(capsys: pytest.CaptureFixture[str]) -> None:
+    for path, said in ((SMALL, True), (REFERENCE, False)):
+        assert main(["cost", str(path)]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert ("prices are of us-east-1 and us-east-2; those of sa-east-1 were not read" in out) is said
+        assert "an answer costs by spot $" in out
 
 
 def test_the_lab_buys_nothing() -> None:
