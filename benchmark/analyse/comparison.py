@@ -57,17 +57,19 @@ NOT_HELD = "its load was not held while it was measured, so a ratio that is clos
 SOLID = Footing()
 
 
-def method(starts: int) -> str:
-    return f"95 % interval: Student t over prompts and {'starts' if starts > 1 else 'blocks'}, mapped back from log ratios"
-
-
-def compare(cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place) -> Iterator[dict[str, Any]]:
-    """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
-    names, judged = {"baseline": arms[0].name, "treatment": arms[1].name}, cells.judged(arms, place)
-    number = {} if judged else {"n_pairs": len(cells.pairs(arms, place))}
-    for metric, sample in log_ratios(cells, arms, place).items():
-        of_metric = result(sample, judged=judged, footing=cells.footing(place.load))
-        yield {**names, "metric": metric, **of_metric, **number}
+def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
+    """`comparisons` of a summary: the speed-up of each treatment by each compared metric, above 1 where it is better."""
+    for place in cells.places:
+        footing = cells.footing(place.load)
+        for arms in cells.compared(place.load):
+            base, treated = (cells.of(arm, place) for arm in arms)
+            judged, number = cells.judged(arms, place), {"n_pairs": len(cells.pairs(arms, place))}
+            names = {"baseline": arms[0].name, "treatment": arms[1].name}
+            rates = [_failed(own) / len(own) if own else None for own in (base, treated)]
+            failures = {"error_rates": rates, "warning": error_warning(base, treated)}
+            for metric, sample in log_ratios(cells, arms, place).items():
+                row = result(sample, judged=judged, footing=footing) | ({} if judged else number)
+                yield {**place.to_dict(), **names, "metric": metric, **row, **failures}
 
 
 def log_ratios(
@@ -159,15 +161,17 @@ def error_warning(
     baseline: Records, treatment: Records, names: tuple[str, str] = ("baseline", "treatment")
 ) -> str | None:
     """A caution where the arms do not fail alike: only pairs that both answered are compared."""
-    (failed, asked), (failed_2, asked_2) = (
-        (sum(record.error is not None for record in arm), len(arm)) for arm in (baseline, treatment)
-    )
+    (failed, asked), (failed_2, asked_2) = ((_failed(arm), len(arm)) for arm in (baseline, treatment))
     if failed * asked_2 == failed_2 * asked:
         return None
     return (
         f"error rates differ: {names[0]} {failed} of {asked}, {names[1]} {failed_2} of {asked_2}; failures are left "
         "out, which flatters the arm that fails more"
     )
+
+
+def _failed(records: Records) -> int:
+    return sum(record.error is not None for record in records)
 
 
 def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -143,7 +143,16 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         _at(summary, load) for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     )
     met = {(Place.of(row).load, row["arm"]) for row in _outcomes(summary, "met")}
-    here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index], met), -index))
+
+    def dearness(index: int) -> tuple[bool, bool, float, int]:
+        """Loads at which the baseline or the best treatment meets the objective come first, then those where its tokens are cheapest."""
+        at, mix = loads[index], loads[index].mix
+        sides = [(mix.baseline, mix.usd_before), (mix.arm, mix.usd_after)] if mix else []
+        able = [usd for arm, usd in sides if (at.load, arm) in met]
+        known = [usd for usd in able or [usd for _, usd in sides] if usd is not None]
+        return mix is None, bool(met) and not able, min(known, default=math.inf), -index
+
+    here = min(range(len(loads)), key=dearness)
     if search and (able := [arm["cheapest"] for arm in search["arms"] if arm["cheapest"]]):
         worth = [row["usd_per_million_output_tokens"] or [-row["output_tokens_per_s"][0]] for row in able]
         here = [at.load.size for at in loads].index(able[worth.index(min(worth))]["load"])
@@ -161,14 +170,6 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         sentence = ": ".join(filter(None, (label, sentence)))
     sentence = " ".join(filter(None, (head, f"{sentence[:1].upper()}{sentence[1:]}.")))
     return Decision(question(summary), sentence, run["provenance"], here, loads, head)
-
-
-def _dearness(at: AtLoad, met: Collection[tuple[Load, str]]) -> tuple[bool, bool, float]:
-    """Loads at which the baseline or the best treatment meets the objective come first, then those where its tokens are cheapest."""
-    sides = [(at.mix.baseline, at.mix.usd_before), (at.mix.arm, at.mix.usd_after)] if at.mix else []
-    able = [usd for arm, usd in sides if (at.load, arm) in met]
-    known = [usd for usd in able or [usd for _, usd in sides] if usd is not None]
-    return at.mix is None, bool(met) and not able, min(known, default=math.inf)
 
 
 def _outcomes(summary: Mapping[str, Any], outcome: str) -> list[Mapping[str, Any]]:
@@ -318,18 +319,13 @@ def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[
         return "none", "same address", {}
     if mix and run.get("made_up_texts"):
         return "unclear", "made-up texts", {}
-    if (
-        mix
-        and search
-        and (doubt := next((key for key in ("late", "once") if at.load.size in search[key]), ""))
-    ):
-        return "unclear", doubt, {}
+    doubts = [key for key in ("late", "once") if mix and search and at.load.size in search[key]]
+    if doubts:
+        return "unclear", doubts[0], {}
     if len(run["arms"]) == 1:
         return "none", "one arm", {}
-    return _of_mix_known(summary, at, mix) if mix else _unknown(at)
-
-
-def _unknown(at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
+    if mix:
+        return _of_mix_known(summary, at, mix)
     if all(gain.verdict == _NOT_JUDGED for gain in at.by_window):
         return "unclear", "acceptance unknown", {}
     if unknown := [str(gain.class_) for gain in at.by_class if gain.verdict == _NOT_JUDGED]:
@@ -345,13 +341,7 @@ def _of_mix_known(summary: Mapping[str, Any], at: AtLoad, mix: Gain) -> tuple[Ad
     rest = {gain.class_: gain for gain in own if gain.verdict != "faster"}
     also = [gain for gain in at.by_class if gain.verdict == "faster" and gain.class_ in rest]
     inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
-    facts: dict[str, Any] = {
-        "own": own,
-        "faster": faster,
-        "also": also,
-        "inside": inside,
-        "not_held": NOT_HELD,
-    }
+    facts = {"own": own, "faster": faster, "also": also, "inside": inside, "not_held": NOT_HELD}
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
     pays, dearer = mix.verdict == "faster", gain_usd < EQUIVALENT[0]
     if (pays or faster) and (troubles := list(_troubles(summary, at, mix.arm))):

@@ -31,9 +31,13 @@ def environment_of_sentences() -> Any:
     from benchmark.templates import environment
 
     made = environment(_TEMPLATES)
-    made.filters |= {"money": money, "count": count, "by_verdict": _by_verdict, "furthest": _furthest}
+    made.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
     made.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
     made.filters["listed"] = lambda names, most=None: listed(list(names), most=most)
+    # The limit of an objective that an arm is furthest from.
+    made.filters["furthest"] = lambda row: min(
+        row["limits"], key=lambda of: of["low"] - float(of["percentile"][1:]) / 100
+    )
     made.globals |= {"here": " in this start of the servers", "interval": interval, "at": _at, "size": _size}
     return made
 
@@ -104,11 +108,6 @@ def _objective(summary: SummaryRow) -> Iterator[str]:
         groups = [(text, [row for row in rows if row["outcome"] == code]) for code, text in words.items()]
         known = {"objective": in_words_of(summary["run"]["objective"]), "load": load}
         yield rendered("loads", kind="objective", groups=[group for group in groups if group[1]], **known)
-
-
-def _furthest(row: SummaryRow) -> SummaryRow:
-    """The limit of an objective that an arm is furthest from."""
-    return min(row["limits"], key=lambda limit: limit["low"] - float(limit["percentile"][1:]) / 100)
 
 
 def _cheapest(summary: SummaryRow) -> Iterator[str]:

@@ -99,7 +99,7 @@ from typing import Any
 from benchmark.analyse import course, frontier
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
-from benchmark.analyse.comparison import adjust, compare, error_warning, method, mixes, output_equality
+from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality
 from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
@@ -135,8 +135,8 @@ _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simult
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not; where the baseline did not answer sensibly, without its verdicts."""
     cells, known, happened = sort_out(raw), judged(raw), course.course(raw)
-    comparisons = list(_comparisons(cells))
-    for _, together in groupby(comparisons, key=lambda row: Place.of(row).load):
+    compared = list(comparisons(cells))
+    for _, together in groupby(compared, key=lambda row: Place.of(row).load):
         adjust([row for row in together if row["metric"] == _HEADLINE])
     described = {
         (place, arm.name): _cell(cells, arm, place, known)
@@ -147,11 +147,11 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "run": {
             **_run(raw),
             "warnings": warnings(raw, described.values(), happened),
-            "crossover": list(crossovers(raw.plan, comparisons)) if cells.held else [],
+            "crossover": list(crossovers(raw.plan, compared)) if cells.held else [],
         },
         "cells": list(described.values()),
-        "comparisons": comparisons,
-        "explanations": list(_explanations(cells, described, comparisons)),
+        "comparisons": compared,
+        "explanations": list(_explanations(cells, described, compared)),
         "losslessness": losslessness(raw, known),
         **mixes(cells),
         "crossovers": frontier.crossovers(raw),
@@ -187,6 +187,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     counted = [record for record in measured if record.round != REPEATED]
+    starts = len({record.start for record in counted})
     rounds = 1 if plan.search else max((record.round for record in counted), default=0)
     return {
         "id": first.run,
@@ -218,28 +219,16 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "interval": method(len({record.start for record in counted})),
+        "interval": f"95 % interval: Student t over prompts and {'starts' if starts > 1 else 'blocks'}, mapped back from log ratios",
     }
-
-
-def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
-    for place in cells.places:
-        for arms in cells.compared(place.load):
-            base, treated = (cells.of(arm, place) for arm in arms)
-            rates = [
-                sum(r.error is not None for r in own) / len(own) if own else None for own in (base, treated)
-            ]
-            failures = {"error_rates": rates, "warning": error_warning(base, treated)}
-            for row in compare(cells, arms, place):
-                yield {**place.to_dict(), **row, **failures}
 
 
 def _explanations(
     cells: Cells,
     described: Mapping[tuple[Place, str], dict[str, Any]],
-    comparisons: Sequence[Mapping[str, Any]],
+    compared: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    headlines = [row for row in comparisons if row["metric"] == _HEADLINE]
+    headlines = [row for row in compared if row["metric"] == _HEADLINE]
     ratios = {(Place.of(row), row["baseline"], row["treatment"]): row["ratio"] for row in headlines}
     for place, arm in product(cells.places, cells.treatments):
         base = cells.baseline_of(arm)

@@ -42,14 +42,17 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
     if record.error is not None or record.ttft_s is None or record.e2e_s is None:
         return {}
     tokens = output_tokens(record, max_tokens_per_step)
-    decoded = decoding(record, tokens)
+    decoded, counts = decoding(record, tokens), server_counts(record)
+    per_step = counts.tokens_per_step if counts and counts.steps else tokens_per_chunk(record, tokens)
+    if per_step is not None and not 1 <= per_step <= max_tokens_per_step:
+        per_step = None  # chunks were merged or split on their way, so that they hold what no step yields
     stream_chunks = record.stream_chunks or len(record.chunk_s)
     values = {
         metrics.TTFT.name: record.ttft_s,
         metrics.E2E.name: record.e2e_s,
         metrics.TPOT.name: decoded.tpot_s if decoded else None,
         metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens and record.e2e_s else None,
-        metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens, max_tokens_per_step),
+        metrics.TOKENS_PER_STEP.name: per_step,
         metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
     }
     return {name: value for name, value in values.items() if value is not None}
@@ -87,13 +90,6 @@ def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
         return sum(steps) / len(steps) if steps else None
     chunks = len(record.chunk_s) - 1
     return (tokens - 1) / chunks if tokens is not None and chunks > 0 else None
-
-
-def _tokens_per_step(record: RequestRecord, tokens: int | None, ceiling: int) -> float | None:
-    """None where chunks were merged or split on their way, so that they hold what no step yields."""
-    counts = server_counts(record)
-    mean = counts.tokens_per_step if counts and counts.steps else tokens_per_chunk(record, tokens)
-    return mean if mean is not None and 1 <= mean <= ceiling else None
 
 
 class Decoding(NamedTuple):
