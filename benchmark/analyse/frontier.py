@@ -68,7 +68,7 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
             near = any(sign and starts_differ(values[load]) for load, sign in known.signs)
             several = any(stats.several_starts(cell.moves) for cell in curve)
             more = {
-                "failed": list(_failures(cells, (base, arm), known.failing)),
+                "failed": [row for side in (base, arm) for row in _failures(cells, side, known.failing)],
                 "by": "rate" if cells.plan.rate else "concurrency",
                 "one_start": not several and (known.found == "crossing" or near),
             }
@@ -92,19 +92,14 @@ def _in_whole_starts(cells: Cells) -> Cells:
     return replace(cells, requests=requests)
 
 
-def _failures(cells: Cells, arms: Sequence[PlannedArm], size: float | None) -> Iterator[dict[str, Any]]:
-    """The number of failed requests of each arm that failed at a load, and their errors."""
-    for load, arm in product((load for load in cells.plan.loads if load.size == size), arms):
-        if _fails(cells, arm, load):
-            asked = cells.asked(arm, load)
-            errors = Counter(record.error for record in asked if record.error is not None)
+def _failures(cells: Cells, arm: PlannedArm, size: float | None) -> Iterator[dict[str, Any]]:
+    """The number of an arm's failed requests at a load, and their errors; nothing where few of them failed."""
+    for load in (load for load in cells.plan.loads if load.size == size):
+        asked = cells.asked(arm, load)
+        errors = Counter(record.error for record in asked if record.error is not None)
+        if errors.total() > _MOST_FAILED * len(asked):
             names = [name for name, _ in errors.most_common()]
             yield {"arm": arm.name, "failed": errors.total(), "asked": len(asked), "errors": names}
-
-
-def _fails(cells: Cells, arm: PlannedArm, load: Load) -> bool:
-    records = cells.asked(arm, load)
-    return sum(record.error is not None for record in records) > _MOST_FAILED * len(records)
 
 
 def _speed_up(cells: Cells, arm: PlannedArm, class_: str | None) -> list[Cell]:
@@ -116,7 +111,7 @@ def _speed_up(cells: Cells, arm: PlannedArm, class_: str | None) -> list[Cell]:
     }
     known = {name for own in strata.values() for name in own.inside}
     for load, own in strata.items():
-        fails = any(_fails(cells, end, load) for end in (base, arm))
+        fails = any(row for side in (base, arm) for row in _failures(cells, side, load.size))
         if fails or not known or set(own.inside) != known:
             curve.append(Cell(load.size, None, {}, visited[load], failing=fails))
         else:
@@ -208,22 +203,15 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
 def _standings(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
     """Whether an arm meets the objective, by load."""
     signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
+    every = Counter(prompt.class_ for prompt in cells.plan.prompts)
     rows = []
     for load in cells.plan.loads:
-        sign = signs[outcome(cells, arm, load)["outcome"]]
-        rows.append(
-            ObjectiveAt(load.size, sign, not sign and _more_would_tell(cells, arm, load), visited[load])
-        )
+        sign, places = signs[outcome(cells, arm, load)["outcome"]], (Place(name, load) for name in every)
+        asked = [len({record.prompt_id for record in cells.of(arm, place)}) for place in places]
+        # Another cell brings prompts where fewer were asked than the objective needs, and the plan has more.
+        more = counted(asked) < min(prompts_needed(cells.plan.objective), counted([*every.values()])) - 0.5
+        rows.append(ObjectiveAt(load.size, sign, not sign and more, visited[load]))
     return rows
-
-
-def _more_would_tell(cells: Cells, arm: PlannedArm, load: Load) -> bool:
-    """Whether the load asked fewer prompts than its objective needs, and the plan has more."""
-    asked, every = [], []
-    for class_ in cells.plan.classes:
-        asked.append(len({record.prompt_id for record in cells.of(arm, Place(class_, load))}))
-        every.append(sum(prompt.class_ == class_ for prompt in cells.plan.prompts))
-    return counted(asked) < min(prompts_needed(cells.plan.objective), counted(every)) - 0.5
 
 
 def searched(raw: RawRun) -> dict[str, Any] | None:
@@ -351,9 +339,9 @@ def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
             met = known["outcome"] if known["limits"] else None
             within = {"objective": met, "within": met in ("met", None)}
             points.append(point | within | {"tpot_percentile_s": next(iter(slowest_s), None)})
-    upto = None
+    upto, sizes = None, [load.size for load in cells.plan.loads]
     if cells.plan.objective:
-        failing = min((load.size for load in cells.plan.loads if _fails(cells, arm, load)), default=None)
+        failing = min((size for size in sizes if any(_failures(cells, arm, size))), default=None)
         upto = asdict(edge_of_objective(_standings(cells, arm), _range(cells.plan), failing))
     able = [point for point in points if point["within"]]
     cheapest = max(able, key=lambda point: point["output_tokens_per_s"][0], default=None)
@@ -371,7 +359,8 @@ def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
     delivered = throughput(arm, records, [block for place in queues for block in cells.blocks_of(arm, place)])
     logs = [list(logs_at(cells, arm, Place(class_, load)).values()) for class_ in cells.plan.classes]
     parts = [stats.mean_of(own) for own in logs if len({source.prompt for source, _ in own}) >= MIN_PROMPTS]
-    if not parts or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
+    failing = any(_failures(cells, arm, load.size))
+    if not parts or not delivered or not delivered["output_tokens_per_s"] or failing:
         return None
     sums = [
         (cells.source(record), 0 if record.error else output_tokens(record, most) or 0, record.e2e_s)
