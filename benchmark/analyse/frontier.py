@@ -22,19 +22,11 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
-from benchmark.analyse import stats
+from benchmark.analyse import load_search, stats
 from benchmark.analyse.cells import Cells, Place, cost, size_of, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, Strata, logs_at, of_class, starts_differ, times_of
 from benchmark.analyse.course import drift
-from benchmark.analyse.load_search import (
-    Cell,
-    ObjectiveAt,
-    Range,
-    edge,
-    edge_of_objective,
-    next_load,
-    next_of_objective,
-)
+from benchmark.analyse.load_search import Cell, ObjectiveAt, Range
 from benchmark.analyse.sentences import FEW_ANSWERS, in_words
 from benchmark.analyse.stats import Source, mean
 from benchmark.analyse.values import output_tokens, request_values
@@ -64,7 +56,10 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
             curve = _speed_up(cells, arm, class_)
             if all(cell.value is None and not (raw.plan.search and cell.failing) for cell in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
-            known, values = edge(curve, _range(cells.plan)), {cell.load: cell.value or 0.0 for cell in curve}
+            known, values = (
+                load_search.edge(curve, _range(cells.plan)),
+                {cell.load: cell.value or 0.0 for cell in curve},
+            )
             near = any(sign and starts_differ(values[load]) for load, sign in known.signs)
             several = any(stats.several_starts(cell.moves) for cell in curve)
             more = {
@@ -322,9 +317,9 @@ def _unsettled(raw: RawRun) -> Load | None:
     cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
     assert search
     within = _range(cells.plan)
-    load = next_load([_speed_up(cells, arm, None) for arm in cells.treatments], within)
+    load = load_search.next_load([_speed_up(cells, arm, None) for arm in cells.treatments], within)
     for arm in cells.plan.arms if cells.plan.objective else ():
-        load = load or next_of_objective(_standings(cells, arm), within)
+        load = load or load_search.next_of_objective(_standings(cells, arm), within)
     return None if load is None else search.load(load)
 
 
@@ -342,7 +337,7 @@ def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
     upto, sizes = None, [load.size for load in cells.plan.loads]
     if cells.plan.objective:
         failing = min((size for size in sizes if any(_failures(cells, arm, size))), default=None)
-        upto = asdict(edge_of_objective(_standings(cells, arm), _range(cells.plan), failing))
+        upto = asdict(load_search.edge_of_objective(_standings(cells, arm), _range(cells.plan), failing))
     able = [point for point in points if point["within"]]
     cheapest = max(able, key=lambda point: point["output_tokens_per_s"][0], default=None)
     return {"arm": arm.name, "objective": upto, "points": points, "cheapest": cheapest}

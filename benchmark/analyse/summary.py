@@ -57,7 +57,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
-  counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
+  counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], request.gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
   repetition at the end; trends are not told of a search (`benchmark/analyse/course.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
@@ -96,7 +96,9 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
+from benchmark import metrics
 from benchmark.analyse import course, frontier
+from benchmark.analyse import values as request
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
 from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality
@@ -104,30 +106,15 @@ from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
 from benchmark.analyse.stats import distribution
-from benchmark.analyse.values import (
-    Records,
-    gaps,
-    output_tokens,
-    request_values,
-    server_counts,
-    tokens_per_chunk,
-)
+from benchmark.analyse.values import Records
 from benchmark.measure import sense
 from benchmark.measure.journal import RawRun, extent, write_whole
 from benchmark.measure.records import REPEATED
-from benchmark.metrics import (
-    ACCEPTANCE_LENGTH,
-    COMPARED,
-    INTER_CHUNK_LATENCY,
-    METRICS,
-    TOKENS_PER_CHUNK,
-    TOKENS_PER_STEP,
-)
 from benchmark.plan import PlannedArm
 from core.json_text import json_text
 
 FILE_NAME = "summary.json"
-_HEADLINE = COMPARED[0].name
+_HEADLINE = metrics.COMPARED[0].name
 _RATIO = ("ratio", "ci_low", "ci_high", "together", "p_value", "p_holm", "verdict_holm", "detectable_ratio")
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simultaneous")
 
@@ -253,7 +240,7 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place, known: Judged) -> dict[st
         "error_rate": errors.total() / len(records) if records else None,
         "error_names": dict(errors.most_common()),
         **_distributions(answered, arm, by_chunk=steps["caution"] is None),
-        ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
+        metrics.ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
         "completion_tokens": distribution(lengths),
         "cached_tokens": sum(r.cached_tokens or 0 for r in answered),
         "finish_reasons": dict(Counter(str(r.finish_reason) for r in answered)),
@@ -281,16 +268,21 @@ def _distributions(answered: Records, arm: PlannedArm, *, by_chunk: bool) -> dic
 
     `by_chunk`: whether chunks may stand for steps.
     """
-    values = [request_values(record, arm.max_tokens_per_step) for record in answered]
+    values = [request.request_values(record, arm.max_tokens_per_step) for record in answered]
     for record, own in zip(answered, values, strict=True):
-        if not by_chunk and server_counts(record) is None:
-            own.pop(TOKENS_PER_STEP.name, None)
+        if not by_chunk and request.server_counts(record) is None:
+            own.pop(metrics.TOKENS_PER_STEP.name, None)
     known = {
         metric.name: distribution([own[metric.name] for own in values if metric.name in own])
-        for metric in METRICS
+        for metric in metrics.METRICS
         if metric.scope == "request" and metric.published and metric.unit != "requests"
     }
-    chunks = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
-    known[TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
-    known[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
+    chunks = [
+        request.tokens_per_chunk(record, request.output_tokens(record, arm.max_tokens_per_step))
+        for record in answered
+    ]
+    known[metrics.TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
+    known[metrics.INTER_CHUNK_LATENCY.name] = distribution(
+        [gap for record in answered for gap in request.gaps(record)]
+    )
     return known

@@ -17,14 +17,8 @@ from operator import mul, sub
 from typing import NamedTuple
 
 from benchmark import metrics
-from benchmark.measure.records import (
-    COUNTED_ACCEPTED,
-    COUNTED_DRAFTS,
-    COUNTED_GENERATED,
-    COUNTED_PER_POSITION,
-    BlockRecord,
-    RequestRecord,
-)
+from benchmark.measure import records as recorded
+from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.measure.stream import MOST_TOKENS
 
 Records = Sequence[RequestRecord]
@@ -205,13 +199,13 @@ def server_counts(record: RequestRecord) -> Drafts | None:
 def counter_deltas(blocks: Blocks) -> Drafts | None:
     """What the server counted during `blocks`; None where one lacks it, or a counter fell (a restart)."""
     counted = _changes(blocks)
-    steps = counted.get(COUNTED_DRAFTS, 0)
-    if steps <= 0 or COUNTED_ACCEPTED not in counted:
+    steps = counted.get(recorded.COUNTED_DRAFTS, 0)
+    if steps <= 0 or recorded.COUNTED_ACCEPTED not in counted:
         return None
     survivors = [steps]
-    while (name := f"{COUNTED_PER_POSITION}/{len(survivors) - 1}") in counted:
+    while (name := f"{recorded.COUNTED_PER_POSITION}/{len(survivors) - 1}") in counted:
         survivors.append(counted[name])
-    return _counted(int(steps), counted[COUNTED_ACCEPTED], survivors if len(survivors) > 1 else ())
+    return _counted(int(steps), counted[recorded.COUNTED_ACCEPTED], survivors if len(survivors) > 1 else ())
 
 
 def _counted(steps: int, accepted: float, survivors: Sequence[float]) -> Drafts:
@@ -231,7 +225,7 @@ def generation_steps(records: Records, blocks: Blocks) -> Drafts | None:
     if not records or any(record.error or not record.completion_tokens for record in records):
         return None  # what a request without an end added is not known
     tokens = sum(record.completion_tokens or 0 for record in records)
-    advanced = _changes(blocks).get(COUNTED_GENERATED, 0.0)
+    advanced = _changes(blocks).get(recorded.COUNTED_GENERATED, 0.0)
     steps = round(advanced) - len(records)
     if steps <= 0 or advanced >= tokens * _COUNTS_TOKENS:
         return None

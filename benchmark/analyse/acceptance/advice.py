@@ -30,20 +30,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from benchmark.analyse.acceptance.windows import (
-    FEW_SHAPES,
-    SHAPES,
-    AdviceOptions,
-    KnownPrompt,
-    PriceShape,
-    Subject,
-    TimedArm,
-    Window,
-    mixture,
-    predict,
-    recommended,
-    subject_of,
-)
+from benchmark.analyse.acceptance import windows as of_windows
+from benchmark.analyse.acceptance.windows import AdviceOptions, KnownPrompt, PriceShape, Subject, Window
 from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, sort_out
 from benchmark.analyse.comparison import verdict
@@ -87,7 +75,7 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     subjects, left_out = [], []
     for place, arm in product(cells.places, speculating.values()):
         plain = own if (own := cells.baseline_of(arm)) in undrafted else undrafted[0]
-        if found := subject_of(cells, plain, arm, place, options, timed):
+        if found := of_windows.subject_of(cells, plain, arm, place, options, timed):
             subjects.append(found)
         known = known_at(cells, arm, place)
         if known.caution and not known.positions:
@@ -112,7 +100,9 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     }
 
 
-def _timed(cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[TimedArm]:
+def _timed(
+    cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions
+) -> Iterator[of_windows.TimedArm]:
     """Arms with other windows, of this run and of others."""
     for name in options.timed_with:
         if name not in speculating:
@@ -120,7 +110,7 @@ def _timed(cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceO
                 f"--timed-with: {name!r} is not a speculating arm of the run; those are {', '.join(speculating)}; for another run "
                 "give its folder, or FOLDER:ARM"
             )
-        yield TimedArm(cells, speculating[name])
+        yield of_windows.TimedArm(cells, speculating[name])
     for raw, wanted in options.timed_in:
         run, others = raw.sittings[0].run, sort_out(raw)
         drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and wanted in (None, arm.name)]
@@ -130,7 +120,7 @@ def _timed(cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceO
                 f"--timed-with: {'no arm' if wanted is None else repr(wanted) + ' is not an arm that'} speculates by the plan of run {run}, "
                 f"whose arms are {known}; give the folder of a run with such an arm"
             )
-        yield from (TimedArm(others, arm, run) for arm in drafting)
+        yield from (of_windows.TimedArm(others, arm, run) for arm in drafting)
 
 
 def _not_used(speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[str]:
@@ -182,7 +172,7 @@ def forecast(
 
 def _advice(subjects: Sequence[Subject], options: AdviceOptions, basis: str, times: str) -> dict[str, Any]:
     largest = max((options.k_max or subject.largest_k for subject in subjects), default=0)
-    shapes = SHAPES if largest <= _MANY else FEW_SHAPES
+    shapes = of_windows.SHAPES if largest <= _MANY else of_windows.FEW_SHAPES
     rows = [
         (subject, _windows(subject, options.k_max), _in_other_shapes(subject, options, shapes))
         for subject in subjects
@@ -214,8 +204,7 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
         raise ResultsError(
             f"{class_}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
         )
-    windows = range(1, largest + 1)
-    return [predict(subject.samples, k, unused=subject.unused, beside=subject.beside_of(k)) for k in windows]
+    return [of_windows.predict(subject, k) for k in range(1, largest + 1)]
 
 
 def _in_other_shapes(
@@ -238,7 +227,10 @@ def _in_other_shapes(
 
 
 def _cell(
-    subject: Subject, windows: Sequence[Window], others: Sequence[Sequence[Window]], measure: str
+    subject: Subject,
+    windows: Sequence[Window],
+    others: Sequence[Sequence[Window]],
+    measure: str,
 ) -> dict[str, Any]:
     plain_s, first_s, last_s = (subject.step_s(k) for k in (0, 1, subject.largest_k))
     draft_s = (last_s - first_s) / (subject.largest_k - 1) if subject.largest_k > 1 else first_s - plain_s
@@ -296,7 +288,7 @@ def _mix(members: Sequence[_Predicted], mix: Mapping[str, float] | None, measure
         for together in zip(*windows, strict=False):
             parts = zip(weights, subjects, together, strict=True)
             known = [(weight, subject.plain_s, one.log_speed_up) for weight, subject, one in parts if weight]
-            gains[together[0].k] = mixture(known)
+            gains[together[0].k] = of_windows.mixture(known)
         return gains
 
     # A class whose windows were all timed has one shape, which goes with each of the others'.
@@ -343,10 +335,10 @@ def _choice(
         for k, gain in gains.items()
     }
     best = max(rows.values(), key=lambda row: float(row["speed_up"]))
-    chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
+    chosen = of_windows.recommended({k: row["speed_up"] for k, row in rows.items()})
     choice: dict[str, Any] = {"by_k": [*rows.values()], "best_k": best["k"], "recommended_k": chosen}
     speed_ups = [{0: 1.0} | {k: math.exp(gain.mean) for k, gain in other.items()} for other in others]
-    wins = {recommended(own) for own in speed_ups if max(own.values()) > _MATTERS * own[chosen]}
+    wins = {of_windows.recommended(own) for own in speed_ups if max(own.values()) > _MATTERS * own[chosen]}
     if not wins:
         text = rendered("windows", kind="choice", chosen=chosen, row=rows.get(chosen), best=best)
         return choice | {"not_told_apart": [], "time_next": None, "text": text}
@@ -388,7 +380,9 @@ def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, 
             right = next(other for other in list(at)[1:] if load <= other)
             left = max(other for other in at if other < right)
             share = math.log(load / left) / math.log(right / left)
-            k = recommended({k: math.exp(v + share * (lines[right][k] - v)) for k, v in lines[left].items()})
+            k = of_windows.recommended(
+                {k: math.exp(v + share * (lines[right][k] - v)) for k, v in lines[left].items()}
+            )
             if choices and choices[-1]["k"] == k:
                 choices[-1]["high"] = load
             else:

@@ -24,20 +24,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from benchmark.analyse import stats
 from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, Known, known_at, of_chunks, of_server
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import log_ratios
-from benchmark.analyse.stats import (
-    Estimate,
-    Variance,
-    added,
-    beside_prompts,
-    geometric_mean,
-    mean,
-    mean_of,
-    summed,
-    weighted_mean,
-)
+from benchmark.analyse.stats import Estimate, Variance, geometric_mean, mean
 from benchmark.analyse.values import Decoding, Drafts, pooled
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -164,24 +155,24 @@ class Window(NamedTuple):
     log_speed_up: Estimate
 
 
-def predict(samples: Sequence[KnownPrompt], k: int, *, unused: int, beside: Variance | None = None) -> Window:
-    """The window `k` for a class of prompts; `unused` drafts of a step never count (0 or 1). `beside` adds to the variance over
-    prompts.
+def predict(subject: Subject, k: int) -> Window:
+    """The window `k` for a class of prompts.
 
     The speed-up is the geometric mean over prompts, as the measured one is; tokens per step are those of all
     steps together.
     """
     yields, gains = [], []
+    samples, beside = subject.samples, subject.beside_of(k)
     for sample in samples:
-        drafts, times = k - unused, sample.times
+        drafts, times = k - subject.unused, sample.times
         tokens = effective_tokens_per_step(sample.survival, drafts, sample.tokens)
         yields.append((effective_tokens_per_step(sample.survival, drafts, None), sample.steps))
         gains.append((math.log(tokens * times.plain_s / times.step_s(k)), 1.0))
-    gain = weighted_mean(gains, n=len(samples))
+    gain = stats.weighted_mean(gains, n=len(samples))
     if beside and gain.error is not None:
-        variance, degrees = added([(gain.error**2, gain.degrees), beside])
+        variance, degrees = stats.added([(gain.error**2, gain.degrees), beside])
         gain = replace(gain, error=math.sqrt(variance), degrees=degrees)
-    return Window(k, weighted_mean(yields, n=len(samples)), gain)
+    return Window(k, stats.weighted_mean(yields, n=len(samples)), gain)
 
 
 def effective_tokens_per_step(survival: Sequence[float], drafts: int, tokens: float | None) -> float:
@@ -213,7 +204,7 @@ def mixture(parts: Sequence[tuple[float, float, Estimate]]) -> Estimate:
     total_s = math.fsum(after)
     shares = [(part_s / total_s, gain) for part_s, (_, _, gain) in zip(after, parts, strict=True) if part_s]
     errors = [replace(gain, error=gain.error and share * gain.error) for share, gain in shares]
-    return summed(math.log(before / total_s), errors)
+    return stats.summed(math.log(before / total_s), errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,9 +279,6 @@ class TimedArm(NamedTuple):
     run: str | None = None
     """None is the run that is advised about."""
 
-    def __str__(self) -> str:
-        return self.arm.name if self.run is None else f"{self.arm.name} of run {self.run}"
-
 
 def subject_of(
     cells: Cells,
@@ -350,7 +338,7 @@ def subject_of(
 
 def _beside_prompts(cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place) -> Variance | None:
     sample = log_ratios(cells, arms, place)[TPOT.name]
-    return beside_prompts(mean_of(sample)[1]) if sample else None
+    return stats.beside_prompts(stats.mean_of(sample)[1]) if sample else None
 
 
 class _Beside(NamedTuple):
@@ -381,9 +369,9 @@ def _steps_beside(
         if step := next(filter(None, known), None):
             steps.append(step)
         else:
-            window = other.arm.speculative_tokens
+            name = f"{other.arm.name} of run {other.run}" if other.run else other.arm.name
             why = f"it is not known {place.load.in_words} there"
-            notes.append(f"the step of {other} (window {window}) is not used: {why}")
+            notes.append(f"the step of {name} (window {other.arm.speculative_tokens}) is not used: {why}")
     return steps, notes
 
 
@@ -395,8 +383,7 @@ def _beside(other: TimedArm, place: Place, *, own: bool) -> _Beside | None:
         return None
     varies = _beside_prompts(cells, (plain, arm), place)
     seconds = {prompt: step.seconds for prompt, step in steps.items()}
-    number = math.fsum(step.drafts.steps for step in steps.values())
-    mean_s = math.fsum(step.seconds * step.drafts.steps for step in steps.values()) / number
+    mean_s = stats.weighted_mean([(step.seconds, step.drafts.steps) for step in steps.values()], n=1).mean
     return _Beside(arm.speculative_tokens, mean_s / plain_s, seconds if own else {}, varies)
 
 

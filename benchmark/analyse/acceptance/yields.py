@@ -16,22 +16,10 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any
 
+from benchmark.analyse import values
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.stats import mean
-from benchmark.analyse.values import (
-    Blocks,
-    Drafts,
-    Records,
-    counter_deltas,
-    decode_steps,
-    generation_steps,
-    of_steps,
-    output_tokens,
-    pooled,
-    server_counts,
-    tokens_per_chunk,
-    total,
-)
+from benchmark.analyse.values import Blocks, Drafts, Records
 from benchmark.errors import ResultsError
 from benchmark.plan import PlannedArm
 from core.files import json_of, text_of
@@ -68,7 +56,7 @@ this share, on average over the answer, they are not steps."""
 _MADE_UP = "the emulator does not know how many drafts of these prompts are accepted, so nothing can be predicted for your prompts"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Known:
     """What is known of the decode steps of one cell."""
 
@@ -114,8 +102,8 @@ def known(
     every, ceiling = [*records, *beside], arm.max_tokens_per_step
     by_source = {
         SERVER: of_server(answered),
-        COUNTERS: counter_deltas(blocks),
-        GENERATED: generation_steps(every, blocks),
+        COUNTERS: values.counter_deltas(blocks),
+        GENERATED: values.generation_steps(every, blocks),
     }
     sources = [
         (source, drafts)
@@ -142,14 +130,7 @@ def known(
     else:
         source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
     positions = next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
-    return Known(
-        source=source,
-        tokens_per_step=per_step,
-        note=note,
-        drafts=drafts,
-        positions=positions,
-        caution=caution,
-    )
+    return Known(source, per_step, note, drafts, positions, caution)
 
 
 def acceptance(arm: PlannedArm, records: Records, known: Known) -> dict[str, Any]:
@@ -177,15 +158,15 @@ def acceptance(arm: PlannedArm, records: Records, known: Known) -> dict[str, Any
 
 def of_server(answered: Records) -> Drafts | None:
     """Where each request has the server's counts."""
-    counts = [drafts for record in answered if (drafts := server_counts(record))]
-    return total(counts) if counts and len(counts) == len(answered) else None
+    counts = [drafts for record in answered if (drafts := values.server_counts(record))]
+    return values.total(counts) if counts and len(counts) == len(answered) else None
 
 
 def of_chunks(arm: PlannedArm, answered: Records) -> Drafts | None:
     """Where each request has token counts for its chunks."""
     if not answered or any(record.chunk_tokens is None for record in answered):
         return None
-    return of_steps(map(decode_steps, answered), arm.max_tokens_per_step)
+    return values.of_steps(map(values.decode_steps, answered), arm.max_tokens_per_step)
 
 
 def first_look(arm: PlannedArm, known: Known) -> str:
@@ -204,7 +185,8 @@ def _per_chunk(arm: PlannedArm, answered: Records) -> tuple[Drafts | None, float
     """The steps that chunks show, and tokens of a chunk: of these steps, else as a mean over answers with a total."""
     if (seen := of_chunks(arm, answered)) and seen.steps:
         return seen, seen.tokens_per_step
-    means = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
+    totals = [values.output_tokens(record, arm.max_tokens_per_step) for record in answered]
+    means = map(values.tokens_per_chunk, answered, totals)
     known = [tokens for tokens in means if tokens is not None]
     return None, mean(known) if known else None
 
@@ -231,7 +213,7 @@ def _doubts(
             f"chunks hold {per_chunk:.2f} tokens, a step yields 1 to {ceiling}: steps were merged or split on "
             "their way"
         )
-    timed = pooled(answered, ceiling)
+    timed = values.pooled(answered, ceiling)
     for source, drafts in counted[:1]:
         cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed.tokens
         if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREE + cut:
@@ -253,7 +235,7 @@ def _spread(answered: Records) -> Counter[int]:
     """How many chunks held so many tokens; empty unless every answer tells."""
     if any(record.chunk_tokens is None for record in answered):
         return Counter()
-    return Counter(chain.from_iterable(map(decode_steps, answered)))
+    return Counter(chain.from_iterable(map(values.decode_steps, answered)))
 
 
 def _above(arm: PlannedArm, spread: Counter[int]) -> int:
