@@ -30,6 +30,8 @@ from experiment.compilation import artifact_key
 from infra.deployment_file import NAME, read_deployment
 
 State = dict[str, Any]
+_PEOPLE = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
+"""Whom a stage admits to its cluster, and whom it notifies of alarms."""
 
 
 class _TemplateLoader(yaml.SafeLoader):
@@ -87,20 +89,19 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
     """An experiment as flat facts, under the names of its file."""
     lab = experiment.lab_only
     sections = ("description", "benchmark", "cluster", "token_secret", "serve")
+    facts = flat({name: getattr(experiment, name) for name in sections})
     prompts: dict[str, list[Any]] = {name: [] for name in experiment.classes}
     for prompt in experiment.prompts:
         prompts[prompt.class_name].append(prompt)
-    digests = {
-        f"prompts.{name}": f"{count(len(those), 'prompt')} ({_digest(those)})"
-        for name, those in prompts.items()
-    }
-    costs = {} if lab else {"idle": cost.idle(experiment), "running": cost.running(experiment)}
+    for name, those in prompts.items():
+        digest = hashlib.sha256("\n".join(map(repr, those)).encode()).hexdigest()[:8]
+        facts[f"prompts.{name}"] = f"{count(len(those), 'prompt')} ({digest})"
+    costs: State = {}
+    if not lab:
+        costs = {"node": cost.node_price(experiment).usd_per_hour}
+        costs |= {key: cost.per_hour(getattr(cost, key)(experiment)) for key in ("idle", "running")}
     return {
-        "facts": {
-            **flat({name: getattr(experiment, name) for name in sections}),
-            **digests,
-            "baseline": experiment.arms[0].name,
-        },
+        "facts": {**facts, "baseline": experiment.arms[0].name},
         "prompts": {name: [_text(one) for one in those] for name, those in prompts.items()},
         "arms": {
             arm.name: {
@@ -110,8 +111,7 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
             }
             for arm in experiment.arms
         },
-        "cost": {name: cost.per_hour(items) for name, items in costs.items()}
-        | ({} if lab else {"node": cost.node_price(experiment).usd_per_hour}),
+        "cost": costs,
         "undeclared": _undeclared(experiment, objects),
     }
 
@@ -121,9 +121,8 @@ def arm_facts(arm: Any) -> dict[str, Any]:
 
     def weights(one: Any) -> dict[str, Any]:
         declared = {"like": one.shape_of, "weights": one.address}
-        return {"model": {"name": one.model.name}, "revision": one.revision} | {
-            k: v for k, v in declared.items() if v
-        }
+        known = {key: value for key, value in declared.items() if value}
+        return {"model": {"name": one.model.name}, "revision": one.revision, **known}
 
     speculation = arm.speculation and {
         "mode": arm.speculation.mode,
@@ -155,10 +154,6 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     return {path: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)}
 
 
-def _digest(prompts: list[Any]) -> str:
-    return hashlib.sha256("\n".join(map(repr, prompts)).encode()).hexdigest()[:8]
-
-
 def _text(prompt: Any) -> str:
     """What it asks; of a chat, who says what."""
     if prompt.text is not None:
@@ -171,16 +166,13 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
     items = (item for items in objects.values() for item in items if item["kind"] == "Deployment")
     deployments = {item["metadata"]["name"]: item for item in items}
     first = {arm.serving.max_num_seqs: arm for arm in reversed(experiment.arms)}
-    pairs = [(first[arm.serving.max_num_seqs], arm) for arm in experiment.arms]
-    return {
-        arm.name: sorted(
-            undeclared_differences(
-                deployments[base.name], deployments[arm.name], engine=(*base.engine, *arm.engine)
-            )
-        )
-        for base, arm in pairs
-        if base is not arm and {base.name, arm.name} <= deployments.keys()
-    }
+    differences = {}
+    for arm in experiment.arms:
+        base = first[arm.serving.max_num_seqs]
+        if base is not arm and {base.name, arm.name} <= deployments.keys():
+            pair = deployments[base.name], deployments[arm.name]
+            differences[arm.name] = sorted(undeclared_differences(*pair, engine=(*base.engine, *arm.engine)))
+    return differences
 
 
 def _synthesized(path: Path) -> State:
@@ -189,7 +181,7 @@ def _synthesized(path: Path) -> State:
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         assembly = app_of(configure({"experiment": str(path)}), outdir=outdir).synth()
-        return {stack.stack_name: without_paths(stack.template) for stack in assembly.stacks_recursively}
+        return {stack.stack_name: _without_paths(stack.template) for stack in assembly.stacks_recursively}
 
 
 def _add_delivery(state: State) -> None:
@@ -204,30 +196,29 @@ def _add_delivery(state: State) -> None:
 
 
 def _pipeline(file: Path) -> State:
-    """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
-    each stage admits to its cluster and notifies of alarms."""
+    """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and the people
+    of each stage."""
     from infra.pipeline.pipeline_file import read_pipeline
     from infra.synthesis import pipeline_app
 
-    people = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
     templates = {}
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         for stack in pipeline_app(read_pipeline(file), outdir=outdir).synth().stacks_recursively:
-            template = without_paths(stack.template)
+            template = _without_paths(stack.template)
             *around, name = stack.hierarchical_id.split("/")
             if around:  # the part that the stack is, by which earlier states of the repository named it
                 name = stack.stack_name.removeprefix(f"{stack.tags.get('experiment')}-")
-            name, resources = "/".join([*around, name]), template["Resources"]
+            name = "/".join([*around, name])
             if not around or "/delivery" in name:
                 templates[name] = without_hashes(template)
             elif name.endswith(("/cluster", "/observability")):
-                templates[name] = {
-                    "Resources": {key: one for key, one in resources.items() if one["Type"] in people}
-                }
+                resources = template["Resources"].items()
+                people = {key: one for key, one in resources if one["Type"] in _PEOPLE}
+                templates[name] = {"Resources": people}
     return templates
 
 
-def without_paths(template: State) -> State:
+def _without_paths(template: State) -> State:
     """Where in the code a resource is made says nothing about what is made."""
     resources = {
         name: {key: value for key, value in one.items() if key != "Metadata"}
