@@ -83,10 +83,8 @@ def test_alike_problems_are_said_once_and_a_wrong_file_is_read_no_further(tmp_pa
     problem, end = read(tmp_path, ["Plain text."] * 5000).problems
     assert "is not JSON" in problem.why
     assert "the same in 999 more entries" in problem.why
-    assert (end.value, end.why) == (
-        "line 1000 of mine.jsonl",
-        "is read no further, because 1,000 entries are wrong",
-    )
+    assert end.value == "line 1000 of mine.jsonl"
+    assert end.why == "is read no further, because 1,000 entries are wrong"
     assert len(read(tmp_path, [*map(line, range(2000))]).lines) == 2000
 
 
@@ -147,10 +145,8 @@ def test_turns_that_arrive_in_another_order_are_refused(tmp_path: Path) -> None:
     talk: list[dict[str, str]] = [{}] * 8 + [{"conversation": "talk"}] * 2
     lines = [line(n, at_s=at_s, **more) for n, (at_s, more) in enumerate(zip(times, talk, strict=True))]
     (problem,) = read(tmp_path, lines).problems
-    assert (problem.value, problem.why) == (
-        "line 10 of mine.jsonl",
-        "`at_s` is 4, and the turn before it has 5",
-    )
+    assert problem.value == "line 10 of mine.jsonl"
+    assert problem.why == "`at_s` is 4, and the turn before it has 5"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +155,8 @@ def test_turns_that_arrive_in_another_order_are_refused(tmp_path: Path) -> None:
         (b"", "holds no prompt"),
         (b"[]", "holds no prompt"),
         (b"[{]", "begins as a JSON list and is not JSON"),
+        (b'[{"text": "x"} 7]', "begins as a JSON list and is not JSON (no comma after entry 1)"),
+        (b'[{"text": "x"}] 7', "begins as a JSON list and is not JSON (no comma after entry 1)"),
         (b"[" * 100_000, "begins as a JSON list and is not JSON"),
         (json.dumps({"text": "x"}).encode("utf-16"), "is not UTF-8"),
         (None, "is larger than 16 MiB"),

@@ -196,10 +196,18 @@ def test_a_search_shows_up_to_which_load_it_pays(pages: dict[str, str], summarie
     assert drawn.count("Loads from 1 to 8 at a time</") == 2, "heading and title of the picture"
     points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
     assert drawn.count("<path transform") == len(points) == 8
+    for point in points:
+        for name in ("tpot_s", "output_tokens_per_s", "usd_per_million_output_tokens"):
+            value, low, high = point[name]
+            assert 0 < low <= value <= high
+        assert not point["within"] or point["tpot_percentile_s"] <= 0.03
+    missed = [point["tpot_s"][0] for point in points if point["objective"] == "missed"]
+    assert min(missed) < 0.03, "a mean meets nothing"
     assert "output tokens/s for $1 an hour" in drawn
     assert drawn.count("line dashed") == 1
     beyond = figure(made(searched(("json",), objective={"tpot_s": 3.0})), "frontier")
     assert "Beyond the right edge: the objective, 3000 ms for p95 of requests." in beyond
+    assert "line dashed" not in beyond
     free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
     assert "output tokens/s of an arm" in figure(made(searched(("json",), arms=free)), "frontier")
 
