@@ -27,6 +27,10 @@ _ROWS = {
         "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),
     },
     ON_AWS: {
+        "capacity": (
+            "operations.capacity",
+            "which nodes can be had now, where, and what the answer costs there",
+        ),
         "preflight": ("operations.preflight.checklist", "is everything there that a deployment needs?"),
         "deploy": ("operations.deploying", "build all of it with the pinned CDK; no Trn2 node starts"),
         "run": ("operations.running.launch", "from deployed stacks to the answer and back to 0 nodes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import shutil
@@ -17,7 +18,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from core.findings import Misuse
+from core.findings import InvalidExperiment, Misuse
+from experiment import Experiment, load
 
 
 @contextmanager
@@ -40,6 +42,20 @@ def beside(path: Path, text: str) -> Iterator[Path]:
         yield draft
     finally:
         draft.unlink(missing_ok=True)
+
+
+def judged(path: Path, draft: Path) -> Experiment:
+    """The experiment of a draft. Raises `Misuse` with what is wrong with it, as of the file."""
+    try:
+        return load(draft)
+    except InvalidExperiment as error:
+        raise Misuse(*InvalidExperiment(str(path), error.findings, {}).lines) from None
+
+
+def difference(name: str, before: str, after: str) -> str:
+    """What changes in a file, as a diff."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, n=1))
 
 
 def edited(text: str, section: str, changes: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,16 +12,15 @@ from jinja2 import Template
 
 from cdk8s_charts.manifests import stale, texts, write
 from core.console import print_json, progress, warn
-from core.findings import InvalidExperiment, Misuse, Refusal
+from core.findings import Refusal
 from core.words import count
-from experiment import load
 from experiment.cost import node_price
 from infra.deployment_file import NAME, read_deployment
 from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.editing import beside, edited
+from operations.editing import beside, difference, edited, judged
 from operations.options import ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.state import RunStore
 
@@ -89,10 +87,7 @@ def command(
     before = path.read_text(encoding="utf-8")
     after = edited(before, "serve", {"arm": arm, **{k: v for k, v in asked.items() if v is not None}})
     with beside(path.resolve(), after) as draft:
-        try:
-            experiment = load(draft)
-        except InvalidExperiment as error:
-            raise Misuse(*InvalidExperiment(str(path), error.findings, {}).lines) from None
+        experiment = judged(path, draft)
         service = experiment.serve
         assert service is not None, "the draft has one"
 
@@ -109,7 +104,7 @@ def command(
             "load_balancer": service.certificate_arn is not None,
             "answer_limit": experiment.answer_limit,
             "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
-            "diff": _diff(path.name, before, after),
+            "diff": difference(path.name, before, after),
             "files": [str(file) for file in stale(rendered)],
             **bill(experiment, service),
             "trn2_nodes_now": _nodes_of_the_ready(experiment, aws) if aws else None,
@@ -134,11 +129,6 @@ def command(
         plan["scaled"] = raise_winner(experiment, service, aws)
     print_json(plan) if as_json else print(_text(experiment, service, plan))
     return 0
-
-
-def _diff(name: str, before: str, after: str) -> str:
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    return "".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, n=1))
 
 
 def _arm(experiment: Experiment, serve: Serve) -> Arm:

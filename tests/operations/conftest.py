@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from botocore.exceptions import ConnectTimeoutError
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
@@ -28,6 +31,7 @@ from tests.operations.api_server import ApiServer, DirectKubernetes, serving
 from tests.operations.clients import shared_client
 from tests.operations.driver import Driver, driver_of
 from tests.operations.enforcement import Enforcement, enforcing, operator
+from tests.operations.recorded import ASKED, FIT, LATER, Recorded, block, history, product, regions
 from tests.operations.world import World
 
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
@@ -173,3 +177,83 @@ def say(capfd: pytest.CaptureFixture[str]) -> Say:
 def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
     """Runs of the reference experiment, without kubectl."""
     return driver_of(experiment, aws, tmp_path)
+
+
+@pytest.fixture
+def recorded(credentials: None, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """The account of the question, on its day, in the home region of the reference."""
+    made = Recorded()
+
+    def client(self: Aws, service: str) -> Any:
+        if self.region == "me-south-1":
+            raise ConnectTimeoutError(endpoint_url="https://ec2.me-south-1.amazonaws.com/")
+        return made.client(service, self.region)[0]
+
+    monkeypatch.setattr(Aws, "_boto_client", client)
+    monkeypatch.setattr("operations.cloud.clock.Clock.now", lambda _: ASKED)
+    return made
+
+
+@pytest.fixture
+def large(recorded: Recorded) -> Recorded:
+    """The reference, on a trn2.48xlarge. One region does not offer it, one does not answer, one is not enabled."""
+    name = "trn2.48xlarge"
+    regions(
+        recorded,
+        "ap-south-2",
+        "me-south-1",
+        "sa-east-1",
+        "us-east-2",
+        home="us-east-2",
+        off=("ap-southeast-4",),
+    )
+    spot = history(name, us_east_2c=(14.5593, 8.9914, 12.9692, 15.3679))
+    recorded.place(
+        "us-east-2",
+        "us-east-2a",
+        "us-east-2b",
+        "us-east-2c",
+        instance=name,
+        spot=spot,
+        blocks=[(24, {"CapacityBlockOfferings": []}), (48, {"CapacityBlockOfferings": []})],
+    )
+    zone, ends = "ap-south-2b", ASKED.replace(hour=11, minute=30)
+    offered = [
+        block(FIT, hours=8, usd="308.14", zone=zone, starts=ends - timedelta(hours=8)),
+        block(LATER, hours=24, usd="858.26", zone=zone, starts=ends),
+        block("cb-0aaaaaaaaaaaaaaa3", hours=32, usd="1166.40", zone=zone, starts=ends - timedelta(hours=8)),
+        block("cb-0aaaaaaaaaaaaaaa4", hours=3, usd="115.00", zone=zone, starts=ends),
+    ]
+    recorded.place(
+        "ap-south-2",
+        "ap-south-2a",
+        zone,
+        "ap-south-2c",
+        instance=name,
+        spot={"SpotPriceHistory": []},
+        blocks=[(24, {"CapacityBlockOfferings": offered})],
+        quotas=(256, 0),
+    )
+    recorded.place("sa-east-1", instance=name, spot={}, blocks=[])
+    asked = {
+        "InstanceTypes": [name],
+        "TargetCapacity": 1,
+        "TargetCapacityUnitType": "units",
+        "SingleAvailabilityZone": True,
+    }
+    scores = [{"Region": "us-east-2", "AvailabilityZoneId": "use2-az3", "Score": 1}]
+    recorded.says(
+        "us-east-2",
+        "get_spot_placement_scores",
+        {"SpotPlacementScores": scores},
+        asked={**asked, "RegionNames": ["ap-south-2", "us-east-2"]},
+    )
+    listed = [product(name, "CapacityBlock", "0.0000000000", "us-east-2")]
+    recorded.says("us-east-1", "get_products", {"PriceList": listed}, service="pricing")
+    return recorded
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A copy of the reference that may be written to."""
+    return Path(shutil.copy(REFERENCE, tmp_path / "qwen3-32b.yaml"))

@@ -25,6 +25,7 @@ MOST_CHARACTERS = 6144
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
 POLICIES = list(template_of(OPERATOR)["Resources"])
 NOT_BY_NAME = {
+    "ec2:CreateTags": "by EC2, of what is bought",
     "iam:PassRole": "by EventBridge Scheduler, of the role in a schedule",
     "kms:Decrypt": "by S3",
     "kms:GenerateDataKey": "by S3",
@@ -104,6 +105,11 @@ def test_an_operator_with_every_policy_cannot(line: str) -> None:
         ("kms:Decrypt", KMS, {"kms:EncryptionContext:aws:s3:arn": "arn:aws:s3:::ours"}),
         ("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/EC2"}),
         ("iam:PassRole", OFF_ROLE, {"iam:PassedToService": "ec2.amazonaws.com"}),
+        (
+            "ec2:CreateTags",
+            f"arn:aws:ec2:{HERE}:capacity-reservation/cr-0",
+            {"ec2:CreateAction": "RunInstances"},
+        ),
     ],
 )
 def test_what_conditions_refuse(action: str, resource: str, context: dict[str, str | None]) -> None:

@@ -1,0 +1,182 @@
+"""What `capacity` does to the file, and the purchase of a capacity block."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from core.console import warn
+from core.findings import Misuse, Outside, Refusal, State
+from core.words import count
+from experiment import Experiment
+from experiment.cost import idle, per_hour
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws, AwsError
+from operations.cloud.clock import stamp
+from operations.editing import beside, difference, edited, judged
+from operations.market import Offer, RegionOffers
+from operations.preflight import checklist
+
+_UNBOUGHT = "cr-00000000000000000"
+"""Stands for the reservation while the file is judged, before anything is paid."""
+
+
+def changes(
+    experiment: Experiment,
+    place: RegionOffers,
+    *,
+    kind: str,
+    zone: str | None,
+    offer: Offer | None = None,
+    reservation: str = _UNBOUGHT,
+) -> dict[str, Any]:
+    """What the section `cluster` says of one way of buying; None removes a key.
+
+    Raises `Misuse` where the file's cluster or VPC is in another region.
+    """
+    cluster = experiment.cluster
+    moves = place.region != cluster.region
+    if moves and (owned := cluster.existing or cluster.network.vpc):
+        raise Misuse(
+            f"{owned}: is in {cluster.region}, and so are its nodes; choose a row of that region, or describe another experiment "
+            "without cluster.existing and cluster.network.vpc"
+        )
+    own = () if moves else cluster.availability_zones
+    first = zone or next((one for one in own if one in place.zones), place.zones[0])
+    zones = dict.fromkeys((first, *own, *place.zones, *sorted(place.zone_ids.values())))
+    bought: dict[str, Any] = {"reservation_id": None, "availability_zone": None, "ends_at": None}
+    if offer:
+        bought = {"reservation_id": reservation, "availability_zone": zone, "ends_at": stamp(offer.ends)}
+    if kind != "spot":
+        bought["max_usd_per_hour"] = None
+    return {
+        "region": place.region,
+        "availability_zones": [*zones][: len(cluster.availability_zones)],
+        "capacity": {"kind": kind, **bought},
+    }
+
+
+def write(path: Path, before: Experiment, aws: Aws, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the file; returns the difference, what else must change, and how to go on."""
+    old = path.read_text(encoding="utf-8")
+    new = edited(old, "cluster", changed)
+    with beside(path.resolve(), new) as draft:
+        after = judged(path, draft)
+        if new != old:
+            draft.replace(path.resolve())
+    return {
+        "diff": difference(path.name, old, new),
+        "also": [*_also(path, before, after, aws)],
+        "next": [f"./trnspec {verb} {path}" for verb in ("render", "preflight", "deploy")]
+        + [f"./trnspec run {path} --wait 12h"],
+    }
+
+
+def _also(path: Path, before: Experiment, after: Experiment, aws: Aws) -> Iterator[str]:
+    """What else must change before nodes can be had there, in lines."""
+    old, new = before.cluster, after.cluster
+    if old.region == new.region:
+        if (old.trn2_zone, old.capacity) != (new.trn2_zone, new.capacity):
+            yield "another zone or way of buying is another node group: the next deployment replaces it"
+        return
+    there = aws.elsewhere(new.region)
+    checks = {
+        "bootstrap": partial(checklist.bootstrap, there),
+        "node images": partial(checklist.node_images, after, there),
+        "add-ons": partial(checklist.addons, after, there),
+    }
+    for name, check in checks.items():
+        if (found := checklist.made(name, check)).state is not State.FINE:
+            yield f"{name} in {new.region}: {found.line()}"
+    yield f"weights and artifacts stay in buckets of {old.region}: the first run in {new.region} fetches and compiles again"
+    try:
+        stacks = len(cloudformation.deployed(before, aws))
+    except AwsError as error:
+        yield f"whether stacks in {old.region} still bill is not known ({error})"
+        return
+    if stacks:
+        copy = path.with_name(f"{path.stem}.{old.region}.yaml")
+        yield (
+            f"{count(stacks, 'stack')} in {old.region} bill about ${per_hour(idle(before)):.2f} an hour until they are taken down: "
+            f"git show HEAD:./{path} > {copy}, then ./trnspec teardown {copy}"
+        )
+
+
+def buy(
+    path: Path,
+    experiment: Experiment,
+    aws: Aws,
+    place: RegionOffers,
+    offer: Offer,
+    *,
+    zone: str,
+    hours: float,
+) -> dict[str, Any]:
+    """Buy a block once its dollars are typed, and write it into the file, which is judged before anything is paid.
+
+    Raises `Refusal` where they were not typed, and where AWS does not sell.
+    """
+    said = partial(changes, experiment, place, kind="capacity-block", zone=zone, offer=offer)
+    with beside(path.resolve(), edited(path.read_text(encoding="utf-8"), "cluster", said())) as draft:
+        judged(path, draft)
+    there = aws.elsewhere(place.region, once=True)
+    tags = [{"Key": cloudformation.TAG, "Value": experiment.name}]
+    order: dict[str, Any] = {
+        "CapacityBlockOfferingId": offer.id,
+        "InstancePlatform": "Linux/UNIX",
+        "TagSpecifications": [{"ResourceType": "capacity-reservation", "Tags": tags}],
+    }
+    _try_dry(there, order)
+    warn(
+        f"{offer.id}: {offer.nodes} x {experiment.instance.name} in {zone} from {stamp(offer.starts)} to {stamp(offer.ends)}, "
+        f"{offer.hours:g} hours, of which {hours:.1f} are predicted to be used. ${offer.usd:,.2f} in advance; it cannot be cancelled. "
+        "DryRun: AWS would take the order."
+    )
+    print(
+        f"Type the dollars, {offer.usd:.2f}, to buy it; anything else leaves it: ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip().removeprefix("$") != f"{offer.usd:.2f}":
+        raise Refusal(f"{offer.id}: not bought, because {offer.usd:.2f} was not typed")
+    reservation = _ordered(there, order)
+    warn(f"bought {reservation}, ${offer.usd:,.2f}")
+    try:
+        return {"reservation_id": reservation, **write(path, experiment, aws, said(reservation=reservation))}
+    except Exception:
+        warn(
+            f"{reservation} is paid, and {path} does not say so yet; write by hand: cluster: {said(reservation=reservation)}"
+        )
+        raise
+
+
+def _try_dry(aws: Aws, order: Mapping[str, Any]) -> None:
+    """Raises what AWS would refuse the order with."""
+    try:
+        aws.client("ec2").purchase_capacity_block(**order, DryRun=True)
+    except AwsError as error:
+        if error.code != "DryRunOperation":
+            raise
+    else:
+        raise Outside(
+            "ec2:PurchaseCapacityBlock: DryRun was not answered as AWS documents it, so nothing is bought"
+        )
+
+
+def _ordered(aws: Aws, order: Mapping[str, Any]) -> str:
+    """The id of the reservation. It is asked for once: no token tells AWS that a second order is the same as the first."""
+    try:
+        answer = aws.client("ec2").purchase_capacity_block(**order)
+    except AwsError as error:
+        if error.code:  # AWS refused it
+            raise
+        look = f"aws ec2 describe-capacity-reservations --region {aws.region}"
+        raise Outside(
+            f"{error}; whether the block was bought is not known: look ({look}) before you try again"
+        ) from None
+    made = answer.get("CapacityReservation") or answer["CapacityReservations"][0]
+    return str(made["CapacityReservationId"])

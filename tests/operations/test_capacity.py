@@ -1,0 +1,210 @@
+"""`capacity`: what AWS answered others, through the verb: its screen, and the file that it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiment import load
+from operations import capacity, market
+from operations.cloud.aws import Aws
+from tests.conftest import ROOT
+from tests.operations.conftest import Say
+from tests.operations.recorded import ASKED, FIT, ZONE_IDS, Recorded, history, product, regions
+
+
+def test_the_screen_of_the_guide_is_what_the_verb_prints(
+    large: Recorded, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    code, out, err = say("capacity", "experiments/qwen3-32b.yaml")
+    assert (code, err) == (0, "")
+    guide = (ROOT / "docs" / "capacity.md").read_text(encoding="utf-8")
+    printed = re.search(r"<!-- screen -->\n```text\n(.*?)```\n", guide, re.DOTALL)
+    assert printed is not None
+    assert printed[1] == out
+
+
+def test_the_same_for_a_machine(large: Recorded, file: Path, say: Say) -> None:
+    code, out, _ = say("capacity", str(file), "--json")
+    answer = json.loads(out)
+    rows = answer["rows"]
+    assert (code, answer["regions_asked"], answer["written"]) == (0, 4, None)
+    assert [(row["kind"], row["zone"]) for row in rows[:2]] == [
+        ("spot", "us-east-2c"),
+        ("capacity-block", "ap-south-2b"),
+    ]
+    assert (rows[0]["rate"]["low_usd"], rows[0]["median_usd"]) == (8.9914, 12.9692)
+    assert rows[1]["offering"]["usd"] == 308.14
+    assert rows[1]["answer"]["hours_billed"] == 8
+    assert [row["answer"] for row in rows[-2:]] == [None, None]
+    assert answer["not_enabled"] == ["ap-southeast-4"]
+    assert "me-south-1" in answer["no_answer"][0]
+
+
+def test_the_cheapest_without_an_obstacle_is_written_and_comments_stay(
+    large: Recorded, file: Path, say: Say
+) -> None:
+    before = file.read_text(encoding="utf-8")
+    code, out, err = say("capacity", str(file), "--write", "--json")
+    assert code == 0, err
+    written = json.loads(out)["written"]
+    after = load(file)
+    assert (after.cluster.region, after.cluster.availability_zones) == (
+        "us-east-2",
+        ("us-east-2c", "us-east-2a"),
+    )
+    assert after.cluster.capacity.kind == "spot"
+    assert written["also"] == [
+        "another zone or way of buying is another node group: the next deployment replaces it"
+    ]
+    assert written["next"][-1] == f"./trnspec run {file} --wait 12h"
+    changed = {*file.read_text(encoding="utf-8").splitlines()} ^ {*before.splitlines()}
+    assert len(changed) == 4, "two zones, then two lines of capacity"
+
+
+SMALL = "experiments/llama-3.1-8b-eagle3.yaml"
+
+
+@pytest.fixture
+def small(recorded: Recorded) -> Recorded:
+    """trn2.3xlarge in the three regions that offer it; ap-south-2 sells it neither by spot nor in blocks."""
+    name, refused = "trn2.3xlarge", "Unsupported: trn2.3xlarge is not supported for Capacity Blocks"
+    home = load(ROOT / SMALL).cluster.region
+    regions(recorded, *sorted(ZONE_IDS.keys() - {"us-east-2"}), home=home)
+    for region, spot in {
+        "ap-south-2": {"SpotPriceHistory": []},
+        "ap-southeast-4": history(name, ap_southeast_4c=(2.2687, 2.2579, 3.9655, 6.9846)),
+        "sa-east-1": history(
+            name, sa_east_1c=(2.5690, 0.9026, 1.5286, 2.5690), sa_east_1b=(7.7264, 7.5653, 7.6626, 7.7483)
+        ),
+    }.items():
+        zones = [f"{region}{letter}" for letter in ("c" if region == "ap-southeast-4" else "abc")]
+        recorded.place(region, *zones, instance=name, spot=spot, blocks=[(24, refused)])
+    scores = [("ap-southeast-4", "apse4-az3"), ("sa-east-1", "sae1-az2"), ("sa-east-1", "sae1-az3")]
+    entries = [{"Region": region, "AvailabilityZoneId": zone, "Score": 1} for region, zone in scores]
+    recorded.says(home, "get_spot_placement_scores", {"SpotPlacementScores": entries})
+    recorded.says(
+        "us-east-1",
+        "get_products",
+        "AccessDeniedException: not authorized to perform: pricing:GetProducts",
+        service="pricing",
+    )
+    return recorded
+
+
+def test_another_region_says_what_else_must_change(small: Recorded, tmp_path: Path, say: Say) -> None:
+    shutil.copytree(ROOT / "experiments" / "prompts", tmp_path / "prompts")
+    file = Path(shutil.copy(ROOT / SMALL, tmp_path / "llama.yaml"))
+    experiment = load(file)
+    other = "ap-southeast-4"
+    assert experiment.cluster.region != other
+    small.says(other, "get_parameter", "ParameterNotFound: no", service="ssm")
+    small.says(other, "describe_images", {"Images": []})
+    small.says(other, "describe_addon_versions", "AccessDeniedException: no", service="eks")
+    stack = {
+        "StackName": f"{experiment.name}-cluster",
+        "CreationTime": ASKED,
+        "StackStatus": "CREATE_COMPLETE",
+    }
+    small.says(experiment.cluster.region, "describe_stacks", {"Stacks": [stack]}, service="cloudformation")
+    code, out, err = say("capacity", str(file), "--write")
+    assert code == 0, err
+    after = load(file).cluster
+    assert (after.region, after.trn2_zone, after.capacity.kind) == (other, f"{other}c", "spot")
+    text = " ".join(out.split())
+    for words in (
+        f"also: bootstrap in {other}: ",
+        f"also: node images in {other}: {other} has no amazon-eks-node",
+        f"also: add-ons in {other}: ",
+        f"the first run in {other} fetches and compiles again",
+        f"1 stack in {experiment.cluster.region} bill about $",
+        "git show HEAD:./",
+        "no answer: on-demand prices: pricing:GetProducts in us-east-1: not allowed",
+        "ap-south-2: capacity blocks: ec2:DescribeCapacityBlockOfferings in ap-south-2: Unsupported",
+    ):
+        assert words in text, out
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "says"),
+    [
+        (["--choose", "2"], 2, "--choose goes with --write"),
+        (["--write", "--choose", "9"], 2, "--choose 9: there are 6 rows"),
+        (
+            ["--write", "--choose", "2"],
+            2,
+            f"--choose 2: is a capacity block, which --buy {FIT} buys and writes",
+        ),
+        (["--buy", FIT], 2, "buys only where its dollars are typed on a terminal"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    given: list[str], code: int, says: str, large: Recorded, file: Path, say: Say
+) -> None:
+    before = file.read_text(encoding="utf-8")
+    ended, _, err = say("capacity", str(file), *given)
+    assert (ended, says in err) == (code, True), err
+    assert file.read_text(encoding="utf-8") == before
+
+
+def test_a_row_above_the_files_price_or_without_quota_is_not_taken(
+    large: Recorded, file: Path, say: Say
+) -> None:
+    data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    data["cluster"]["capacity"] = {"kind": "spot", "max_usd_per_hour": 12}
+    file.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    code, out, _ = say("capacity", str(file))
+    assert code == 0
+    assert "NOT NOW: the price is above max_usd_per_hour, $12" in " ".join(out.split())
+    row = capacity.rows_of(load(file), MARKET, 2.0)[0]
+    assert row.obstacle == "quota 0 vCPUs, needs 192"
+    with pytest.raises(
+        Exception, match=r"nothing can be had without a purchase \(on-demand in r: quota 0 vCPUs, needs 192\)"
+    ):
+        capacity._chosen([row], None)
+
+
+NOWHERE = market.RegionOffers(
+    region="r",
+    zones=("ra",),
+    zone_ids={},
+    vcpus={"spot": 0, "on-demand": 0},
+    quotes=(),
+    scores={},
+    problems=(),
+)
+MARKET = market.Market(asked_at=ASKED, asked=1, places=(NOWHERE,))
+
+
+def test_blocks_are_asked_for_in_what_aws_sells() -> None:
+    assert [length for length in market._SOLD_H if length >= 2.9 + 1][:2] == [24, 48]
+    assert [length for length in market._SOLD_H if length >= 23.5 + 1][:2] == [48, 72]
+    assert {14 * 24, 21 * 24, 26 * 7 * 24} <= {*market._SOLD_H}
+    assert 15 * 24 not in market._SOLD_H
+    assert max(market._SOLD_H) == 182 * 24
+
+
+def test_a_price_counts_for_as_long_as_it_held() -> None:
+    course = [
+        (ASKED - timedelta(days=40), 3.0),
+        (ASKED - timedelta(days=2), 9.0),
+        (ASKED - timedelta(hours=1), 1.0),
+    ]
+    assert market.spread(course, now=ASKED) == (1.0, 3.0, 9.0)
+
+
+def test_on_demand_has_a_price_where_aws_publishes_one(recorded: Recorded) -> None:
+    listed = [
+        product("trn2.48xlarge", "OnDemand", "40.0", "us-east-2"),
+        product("trn2.48xlarge", "OnDemand", "0.0", "r"),
+    ]
+    recorded.says("us-east-1", "get_products", {"PriceList": listed}, service="pricing")
+    found = market._on_demand(Aws("us-east-2"), "trn2.48xlarge", ASKED)
+    assert {region: quotes[0].rate.usd_per_hour for region, quotes in found.items()} == {"us-east-2": 40.0}
