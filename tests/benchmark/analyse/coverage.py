@@ -21,19 +21,9 @@ from typing import Any
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.comparison import adjust, over, ranked, result
 from benchmark.analyse.stats import percentile
+from tests.benchmark.analyse import noise as simulation
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.analyse.noise import (
-    COVERAGE,
-    FALSE_ALARMS,
-    NOISES,
-    Figures,
-    Measurement,
-    figures,
-    log_normal,
-    log_times,
-    meets,
-    skewed,
-)
+from tests.benchmark.analyse.noise import COVERAGE, NOISES, Figures, Measurement, log_normal, log_times
 
 BEST_APART = 0.07
 FORECAST = 0.03
@@ -42,7 +32,7 @@ CLASSES = 5
 GAINS = {"repetition": 3.0, "numeric": 2.7, "json": 2.4, "code": 1.6, "open-ended": 0.9}
 SWEEP = 7
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
-ALL = {**NOISES, "skewed": skewed}
+ALL = {**NOISES, "skewed": simulation.skewed}
 UNLIMITED = ("skewed",)
 """Shown without a limit on coverage: where a few prompts gain far more than the others, Student's t on few prompts
 falls short of its promise, and a reader should see by how much."""
@@ -99,9 +89,11 @@ def _line(name: str, cell: Measurement, runs: int, seed: int, *, classes: int) -
     significant = sum(found["p_value"] < 0.05 for found in every) / len(every)
     any_ = sum(any(one["verdict_holm"] in ("faster", "slower") for one in own) for own in families) / runs
     limits = (COVERAGE[0], 0.99 if cell.starts == 2 else COVERAGE[1])
-    fine = name.split()[0] in UNLIMITED or meets(covered, runs, limits)
+    fine = name.split()[0] in UNLIMITED or simulation.meets(covered, runs, limits)
     line = f"{name} {covered / runs:9.1%} {different:14.1%} {significant:13.1%}"
-    return f"{line} {any_:15.1%}" if classes > 1 else line, fine and max(different, any_) <= FALSE_ALARMS[1]
+    return f"{line} {any_:15.1%}" if classes > 1 else line, fine and max(
+        different, any_
+    ) <= simulation.FALSE_ALARMS[1]
 
 
 def _holds(found: dict[str, Any], truth: float) -> bool:
@@ -149,4 +141,4 @@ def forecasts(runs: int, seed: int) -> Figures:
 
 if __name__ == "__main__":
     parts = {"intervals": intervals, "sources": sources, "mixes": mixes, "forecasts": forecasts}
-    sys.exit(figures(__doc__, parts, 2000))
+    sys.exit(simulation.figures(__doc__, parts, 2000))

@@ -17,15 +17,7 @@ from benchmark.cell_size import SETS_A_START
 from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
 from tests.benchmark.analyse import noise as simulation
-from tests.benchmark.analyse.noise import (
-    COVERAGE,
-    FALSE_ALARMS,
-    NOISES,
-    Figures,
-    Measurement,
-    Noise,
-    log_normal,
-)
+from tests.benchmark.analyse.noise import NOISES, Figures, Measurement, Noise, log_normal
 from tests.benchmark.conftest import plan_content
 
 WITHIN = Range(low=1, high=64, whole=True)
@@ -199,20 +191,23 @@ def figures(runs: int, seed: int) -> Figures:
         one = Simulated(heights=of_shape(roofline, 0.01), noise=log_normal)
         kinds[f"{starts} starts, roofline"] = replace(one, starts=starts, start_spread=0.02)
     for name, kind in kinds.items():
-        yield _judged(name, kind, runs, seed)
+        yield judged(name, kind, runs, seed)
     for name, server in DRAFTING.items():
         kind = at_a_rate(queued(server), log_normal)
         truth = crossing_of(kind.heights, kind.sizes(20.0)[0])
-        yield _judged(f"two queues, {name}", kind, runs, seed, truth)
+        yield judged(f"two queues, {name}", kind, runs, seed, truth)
     flat = of_shape(lambda x: 0.0, 0.02)
     for (name, noise), rate in product(NOISES.items(), (False, True)):
         same = at_a_rate(flat, noise) if rate else Simulated(heights=flat, noise=noise)
         same, dice = replace(same, speed_up_spread=0.0), random.Random(f"{seed}/search/{rate}/{name}/same")
         alarms = sum(same.search(dice, 8)[0].found == "crossing" for _ in range(runs)) / runs
-        yield f"{'rate, ' * rate}{name}: A/A: a crossing reported in {alarms:.1%}", alarms <= FALSE_ALARMS[1]
+        yield (
+            f"{'rate, ' * rate}{name}: A/A: a crossing reported in {alarms:.1%}",
+            alarms <= simulation.FALSE_ALARMS[1],
+        )
 
 
-def _judged(name: str, kind: Simulated, runs: int, seed: int, truth: float | None = None) -> tuple[str, bool]:
+def judged(name: str, kind: Simulated, runs: int, seed: int, truth: float | None = None) -> tuple[str, bool]:
     """With the crossing at `truth`, or anywhere from half above the lowest load on to half of the highest."""
     dice, within = random.Random(f"{seed}/search/{name}"), kind.within
     covered, precise, right, cells, requests = list[bool](), 0, 0, list[int](), 0
@@ -227,11 +222,14 @@ def _judged(name: str, kind: Simulated, runs: int, seed: int, truth: float | Non
         precise += found.precise
         right += found.precise and abs(found.load - crossing) <= within.tolerance(crossing)
     # Few starts tell little of how starts differ: then an interval that holds is wide.
-    most = COVERAGE[1] if kind.starts == 1 else 1.0
+    most = simulation.COVERAGE[1] if kind.starts == 1 else 1.0
     share, close = sum(covered) / max(len(covered), 1), right / max(precise, 1)
     grid = sum(sum(sizes(kind.requests, load, within.whole)) for load in GRID)
     chance = 2 * math.sqrt(PRECISE * (1 - PRECISE) / max(precise, 1))
-    fine = simulation.meets(sum(covered), len(covered), (COVERAGE[0], most)) and close >= PRECISE - chance
+    fine = (
+        simulation.meets(sum(covered), len(covered), (simulation.COVERAGE[0], most))
+        and close >= PRECISE - chance
+    )
     columns = f"{share:6.1%} {precise / runs:8.1%} {close:17.1%} {sum(cells) / runs:6.1f}"
     return f"{name:26}{columns} {requests / runs / grid:9.1%}", fine and max(cells) <= MOST_CELLS
 

@@ -8,14 +8,7 @@ from statistics import fmean
 import pytest
 
 from tests.benchmark.analyse import engine_coverage
-from tests.benchmark.analyse.engine_coverage import (
-    Kind,
-    advised,
-    crossing_of,
-    fixed,
-    searched,
-    work_of,
-)
+from tests.benchmark.analyse.engine_coverage import Kind, advised, crossing_of, fixed, searched, work_of
 from tests.measure.steady_state import log_speed_up
 
 

@@ -13,7 +13,7 @@ from benchmark.analyse.load_search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.sentences import in_words
 from benchmark.analyse.stats import Source
 from tests.benchmark.analyse.noise import log_normal
-from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated, at_a_rate, of_shape
+from tests.benchmark.analyse.searches import MOST_CELLS, SHAPES, Simulated, at_a_rate, judged, of_shape
 
 CLOSED, OPEN = Range(low=1, high=64, whole=True), Range(low=0.5, high=20, whole=False)
 CLEAR = {Source("c", "a"): 0.01, Source("c", "b"): -0.01}
@@ -97,17 +97,17 @@ def test_the_next_load_depends_on_the_cells_alone_and_two_cells_leave_all_betwee
 def test_intervals_of_noisy_searches_cover_and_two_equal_arms_do_not_cross(kind: str) -> None:
     """A small part of `scripts/measure search`. A search of a rate once found 18.3 [18.3, 18.3] where the truth was 20: all
     requests of a cell wait in one queue."""
-    dice, held, shape = random.Random(3), 0, SHAPES["roofline"]
+    shape = SHAPES["roofline"]
     simulated = Simulated(heights=of_shape(shape), noise=log_normal)
     if kind == "rate":
         simulated = at_a_rate(of_shape(shape, 0.03), log_normal)
-    for _ in range(30):
-        found, cells = simulated.search(dice, truth := math.exp(dice.uniform(2, 3.4)))
-        assert len(cells) <= MOST_CELLS
-        held += found.low is not None and found.high is not None and found.low <= truth <= found.high
-    assert held >= 25
+    line, fine = judged(kind, simulated, 30, 3)
+    assert fine, line
     if kind == "closed":
-        same = replace(simulated, heights=of_shape(lambda x: 0.0), speed_up_spread=0.0)
+        dice, same = (
+            random.Random(3),
+            replace(simulated, heights=of_shape(lambda x: 0.0), speed_up_spread=0.0),
+        )
         assert sum(same.search(dice, 8)[0].found == "crossing" for _ in range(30)) <= 4
 
 

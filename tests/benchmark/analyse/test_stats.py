@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -12,7 +11,7 @@ from scipy import stats  # type: ignore[import-untyped] # scipy publishes no typ
 
 from benchmark.analyse.beside import compare, mcnemar
 from benchmark.analyse.cells import Footing
-from benchmark.analyse.comparison import BAND, as_ratio, result, verdict
+from benchmark.analyse.comparison import BAND, as_ratio, verdict
 from benchmark.analyse.stats import (
     Estimate,
     Source,
@@ -25,12 +24,9 @@ from benchmark.analyse.stats import (
     t_quantile,
     wilson,
 )
-from tests.benchmark.analyse.noise import Measurement, Noise, heavy, log_normal, stalls
+from tests.benchmark.analyse import coverage
 
 COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
-RUNS = 300
-COVERED = (0.90, 0.985)
-"""As wide as so many runs need; coverage.py has the limits of thousands."""
 
 
 def of(*values: float, times: int = 1) -> Estimate:
@@ -104,40 +100,10 @@ def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_th
     assert alike.degrees == 15, "blocks add nothing"
 
 
-@pytest.mark.parametrize(
-    ("blocks", "starts", "by_prompt", "by_block", "by_start"),
-    [(4, 1, 0.05, 0.05, 0.0), (4, 1, 0.0, 0.0, 0.0), (2, 3, 0.05, 0.01, 0.03), (2, 2, 0.02, 0.01, 0.03)],
-    ids=["blocks", "noise alone", "three starts", "two starts"],
-)
-def test_intervals_hold_what_blocks_and_starts_do(
-    blocks: int, starts: int, by_prompt: float, by_block: float, by_start: float
-) -> None:
-    cell = Measurement(
-        noise=log_normal, prompts=16, requests=64 * starts, speed_up_spread=by_prompt, blocks=blocks,
-        block_spread=by_block, starts=starts, start_spread=by_start
-    )  # fmt: skip
-    dice, covered, of_prompts = random.Random(5), 0, 0
-    for _ in range(RUNS):
-        pairs = cell.log_ratios(dice)
-        whole = of_sample(pairs)
-        alone = of_sample([(source._replace(block=None, start=1), value) for source, value in pairs])
-        covered += (whole.low or 0) <= cell.log_speed_up <= (whole.high or 0)
-        of_prompts += (alone.low or 0) <= cell.log_speed_up <= (alone.high or 0)
-    assert COVERED[0] <= covered / RUNS <= (COVERED[1] if starts != 2 else 1.0)
-    if by_block or by_start:
-        assert of_prompts / RUNS < COVERED[0], "prompts alone do not know of it"
-
-
-@pytest.mark.parametrize("noise", [log_normal, heavy, stalls])
-@pytest.mark.parametrize("prompts", [8, 16])
-def test_intervals_hold_the_true_speed_up_and_an_arm_equals_itself(noise: Noise, prompts: int) -> None:
-    dice, cell = random.Random(11), Measurement(noise=noise, prompts=prompts, requests=prompts * 3 // 2)
-    found = [result(cell.log_ratios(dice), judged=True) for _ in range(RUNS)]
-    covered = sum(one["ci_low"] <= math.exp(cell.log_speed_up) <= one["ci_high"] for one in found)
-    assert 0.91 <= covered / RUNS <= 0.99
-    same = replace(cell, requests=2 * prompts).without_difference()
-    verdicts = [result(same.log_ratios(dice), judged=True)["verdict"] for _ in range(RUNS)]
-    assert sum(one in ("faster", "slower") for one in verdicts) / RUNS <= 0.09
+def test_intervals_hold_what_prompts_blocks_and_starts_do_and_an_arm_equals_itself() -> None:
+    """A small part of `scripts/measure intervals`."""
+    lines = [*coverage.intervals(60, 1), *coverage.sources(100, 1)]
+    assert [line for line, fine in lines if not fine] == []
 
 
 @pytest.mark.parametrize(
