@@ -63,7 +63,7 @@ _REPORT = (
     "wait_h",
     type=WAITING,
     metavar="TIME",
-    help="Where EC2 has no node, ask again for so long, as in 12h; nothing bills meanwhile. Of a capacity block: wait for its "
+    help="Where EC2 has no node, ask again for so long, as in 12h; no Trn2 node bills meanwhile. Of a capacity block: wait for its "
     "start, and do what fits before its end.",
 )
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
