@@ -65,7 +65,8 @@ class Standing:
     async def rest(self) -> None:
         """A server that refuses is left alone for a while: one that restarts is not to meet, and fail, all the requests of a
         run within a second."""
-        await asyncio.sleep(self.rest_until - time.monotonic())
+        if (seconds := self.rest_until - time.monotonic()) > 0:
+            await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,8 @@ class Loader:
                 await self.standings[block.arm].rest()
                 if (phase := held.send(now() - began)) is None:
                     return
-                await asyncio.sleep(await send(phase, next_pair(phase)))
+                if pause_s := await send(phase, next_pair(phase)):
+                    await asyncio.sleep(pause_s)
 
         async with together() as tasks:
             if held.at_once is not None:
@@ -202,7 +204,8 @@ class Loader:
             await asyncio.sleep(delay_s)
             for turns in waiting:
                 for turn in turns:
-                    await asyncio.sleep(turn.prompt.think_s if turn is not turns[0] else 0)
+                    if turn is not turns[0]:
+                        await asyncio.sleep(turn.prompt.think_s)
                     await self.standings[block.arm].rest()
                     await self._ask(block, turn, block.phase)
 

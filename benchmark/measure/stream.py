@@ -167,14 +167,15 @@ class StreamTally:
         except ImplausibleCount as error:
             raise _untrue(str(error)) from error
         choices = event.get("choices", [])
-        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
             raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
         if not choices:
             return
         choice = choices[0]
         if len(choices) > 1 or choice.get("index"):
             raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
-        self._finish_reason = _string(choice.get("finish_reason")) or self._finish_reason
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self._finish_reason = reason or self._finish_reason
         text = _text(choice)
         self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
         self._chars += len(text)
@@ -253,13 +254,9 @@ def _text(choice: dict[str, Any]) -> str:
     """What a choice adds, reasoning included: reasoning is generated like any other output."""
     delta = choice.get("delta")
     if not isinstance(delta, dict):
-        return _string(choice.get("text"))
-    reasoning = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
-    return reasoning + _string(delta.get("content"))
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+        delta = {"content": choice.get("text")}
+    parts = (delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content"))
+    return "".join([part for part in parts if isinstance(part, str)])
 
 
 class ImplausibleCount(ValueError):

@@ -7,12 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from core.findings import Outside
 from core.install_failure import cause
 from lab.real import installation
 from tests.conftest import ROOT
@@ -55,34 +53,6 @@ def test_without_a_connection_the_address_is_named(fresh: Path, nothing_listens:
         last = done.stderr.splitlines()[-1]
         assert (done.returncode, done.stdout) == (3, "")
         assert last.startswith(f"setup: pip failed: no connection to {nothing_listens}; check the network")
-
-
-def test_the_lab_names_it_too(
-    fresh: Path, nothing_listens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    for name, value in {**QUIET, "PIP_INDEX_URL": f"http://{nothing_listens}/simple"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(installation, "TORCH_INDEX", f"http://{nothing_listens}/torch")
-    (tmp_path / "venv").symlink_to(fresh / ".venv")
-    with pytest.raises(Outside, match=f"^pip failed: no connection to {nothing_listens}; check the network"):
-        installation.STEPS["torch 2.13.0 for CPUs (0.2 GB)"](tmp_path, None)
-
-
-def test_a_package_that_is_not_the_locked_one_is_said_to_be_another(fresh: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "changed-1.0-py3-none-any.whl", "w") as wheel:
-        info = "changed-1.0.dist-info"
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: changed\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    lock = fresh / "requirements-first.txt"
-    before = lock.read_text(encoding="utf-8")
-    lock.write_text(f"changed==1.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
-    done = typed(fresh, "scripts/setup", "--first", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
-    lock.write_text(before, encoding="utf-8")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "a package has another hash than the lock file names" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,53 +1,74 @@
-"""One form for one thing, another for several; lines within the terminal."""
+"""Words, names and JSON: numbers of things, labels in any script, and what every program reads."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import json
+from typing import Any
 
 import pytest
 
-from core.words import count, listed
-from tests.conftest import ROOT
+from core.differences import ABSENT, Difference, differences
+from core.json_text import json_text
+from core.words import as_ascii, count, is_label, listed
+
+COUNTS = [(1, "arm", "1 arm"), (0, "problem", "0 problems"), (1024, "request", "1,024 requests")]
+COUNTS += [(3, "class", "3 classes"), (2, "Trn2 node", "2 Trn2 nodes"), (2, "query", "2 queries")]
+COUNTS += [(2, "day", "2 days")]
 
 
-@pytest.mark.parametrize(
-    ("number", "noun", "text"),
-    [
-        (1, "arm", "1 arm"),
-        (2, "arm", "2 arms"),
-        (0, "problem", "0 problems"),
-        (1024, "request", "1,024 requests"),
-        (3, "class", "3 classes"),
-        (2, "Trn2 node", "2 Trn2 nodes"),
-        (2, "query", "2 queries"),
-        (2, "day", "2 days"),
-    ],
-)
-def test_a_noun_follows_its_number(number: int, noun: str, text: str) -> None:
-    assert count(number, noun) == text
+def test_a_noun_follows_its_number() -> None:
+    assert [count(number, noun) for number, noun, _ in COUNTS] == [text for *_, text in COUNTS]
 
 
 def test_names_are_listed_as_a_person_lists_them() -> None:
-    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
-        "",
-        "a",
-        "a and b",
-        "a, b and c",
-    ]
+    texts = ["", "a", "a and b", "a, b and c"]
+    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == texts
     assert listed(list("abcdef"), most=3) == "a, b and 4 more"
 
 
-@pytest.mark.parametrize(("columns", "seen"), [("", 100), ("40", 60), ("80", 80), ("200", 100)])
-def test_the_width_is_the_terminals_between_60_and_100(columns: str, seen: int) -> None:
-    program = (
-        "from core.screen import width, wrapped; print(width(), max(map(len, wrapped('word ' * 99, '  '))))"
-    )
-    environment = {**os.environ, "COLUMNS": columns}
-    printed = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    known, longest = map(int, printed.stdout.split())
-    assert known == seen
-    assert seen - 5 <= longest <= seen
+ESCAPED = {"open-ended": "open-ended", "100 % code": "100 % code"}
+ESCAPED |= {"Übersetzung": "%C3%9Cbersetzung", "翻訳": "%E7%BF%BB%E8%A8%B3"}
+
+
+def test_a_name_stays_as_it_was_typed_and_ascii_services_get_it_escaped() -> None:
+    assert all(map(is_label, ESCAPED))
+    assert {name: as_ascii(name) for name in ESCAPED} == ESCAPED
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", ":x", "a\nb", "a\x1b[31m", "a\u202eb", "a\u2028", "\ud800", "a" * 129, "翻" * 40]
+)
+def test_what_no_terminal_shows_or_no_dimension_holds_is_no_name(name: str) -> None:
+    assert not is_label(name)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_number_that_is_not_finite_is_null_and_all_else_stays(indent: int | None) -> None:
+    content = {"a": [1.5, float("nan"), {"b": (float("inf"), -float("inf"), "NaN", None)}], "c": 1}
+    read = json.loads(json_text(content, indent=indent), parse_constant=pytest.fail)
+    assert read == {"a": [1.5, None, {"b": [None, None, "NaN", None]}], "c": 1}
+
+
+ONE, TWO = {"name": "one", "value": 1}, {"name": "two", "value": 2}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)]),
+        ({"a": 1}, {"b": 1}, [("a", 1, ABSENT), ("b", ABSENT, 1)]),
+        ({"a": ["x", "y"]}, {"a": ["x", "z"]}, [("a[1]", "y", "z")]),
+        ({"a": ["x"]}, {"a": ["x", "y"]}, [("a[1]", ABSENT, "y")]),
+        ([ONE, TWO], [ONE, {**TWO, "value": 3}], [("[two].value", 2, 3)]),
+        ([ONE], [ONE, TWO], [("[two]", ABSENT, TWO)]),
+        ([ONE, TWO], [TWO, ONE], [("", [ONE, TWO], [TWO, ONE])]),
+        ([ONE, ONE], [ONE, TWO], [("[1].name", "one", "two"), ("[1].value", 1, 2)]),
+        ({"a": 1}, {"a": [1]}, [("a", 1, [1])]),
+    ],
+)
+def test_differences_are_leaves_of_named_things_or_of_places(
+    old: Any, new: Any, found: list[tuple[str, Any, Any]]
+) -> None:
+    assert list(differences(old, new)) == [Difference(*one) for one in found]
+    assert list(differences(old, new, same=lambda *_: True)) == []

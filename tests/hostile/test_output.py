@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import subprocess
 import sys
@@ -152,12 +151,3 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_keeps_what_is_there(
 
 def recorded(out: Path) -> list[tuple[str, str]]:
     return [(r.arm, r.pair_id) for r in journal.read(out).requests if r.phase == "measured"]
-
-
-@pytest.mark.slow
-def test_a_full_standard_output_of_a_run_is_one_line(write_plan: WritePlan, tmp_path: Path) -> None:
-    words = f"run --plan {write_plan()} --out {tmp_path / 'out'} --no-sense-check --json"
-    done = typed(f"PYTHON -m benchmark {words} > /dev/full", tmp_path)
-    assert done.returncode == 3
-    assert "Traceback" not in done.stderr
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())

@@ -126,25 +126,13 @@ def test_what_is_withheld_is_nowhere_else_either(
 RAW = [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
 
 
-@pytest.mark.parametrize(
-    ("why", "options", "changes"),
-    [
-        ("--no-sense-check", ["--no-sense-check"], {}),
-        ("are emulated", [], {}),
-        ("raw text", [], {"prompts": RAW}),
-    ],
-)
+@pytest.mark.parametrize("why", ["--no-sense-check", "are emulated", "raw text"])
 def test_it_is_skipped_with_one_line_that_says_why(
-    checked: Callable[..., int],
-    endpoint: Endpoint,
-    out: Path,
-    capsys: Captured,
-    why: str,
-    options: list[str],
-    changes: dict[str, Any],
+    checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
 ) -> None:
     if why == "are emulated":
         endpoint.arms = {arm: replace(one, owned_by="emulator") for arm, one in endpoint.arms.items()}
+    options, changes = [why] * why.startswith("--"), {"prompts": RAW} if why == "raw text" else {}
     assert checked(*options, **changes) == 0
     (told,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("sense check skipped")]
     assert why in told

@@ -39,11 +39,25 @@ def driven(
                 heappush(events, (now_s + pause_s, next(order), None))
                 continue
         if (phase := held.send(now_s)) is not None:
-            number = len(sent)
-            sent.append(Sent(now_s, now_s + took_s(number), phase))
-            heappush(events, (sent[-1].until_s, next(order), number))
+            sent.append(Sent(now_s, now_s + took_s(len(sent)), phase))
+            heappush(events, (sent[-1].until_s, next(order), len(sent) - 1))
         assert len(sent) < 100_000, "it does not end"
     return sent
+
+
+def arriving(held: HeldLoad, per_s: float, until_s: Callable[[float], float]) -> list[Sent]:
+    """What the block sends at a rate, where an answer to what is sent at `now_s` ends at `until_s(now_s)`."""
+    sent, under_way = list[Sent](), list[Sent]()
+    for number in range(100_000):
+        now_s = number / per_s
+        for one in [one for one in under_way if one.until_s <= now_s]:
+            under_way.remove(one)
+            held.ended(one.phase, took_s=one.until_s - one.at_s, ok=True)
+        if (phase := held.send(now_s)) is None:
+            return sent
+        sent.append(Sent(now_s, until_s(now_s), phase))
+        under_way.append(sent[-1])
+    raise AssertionError("the block does not end")
 
 
 def of(sent: list[Sent], phase: Phase) -> list[Sent]:
@@ -51,19 +65,10 @@ def of(sent: list[Sent], phase: Phase) -> list[Sent]:
 
 
 def window(held: HeldLoad) -> tuple[float, float]:
-    """When it began and ended."""
+    """When it began, and how long it was."""
     assert held.steady_from_s is not None
     assert held.steady_until_s is not None
-    return held.steady_from_s, held.steady_until_s
-
-
-def length_s(held: HeldLoad) -> float:
-    begun_s, ended_s = window(held)
-    return ended_s - begun_s
-
-
-def in_flight(sent: list[Sent], at_s: float) -> int:
-    return sum(one.at_s <= at_s < one.until_s for one in sent)
+    return held.steady_from_s, held.steady_until_s - held.steady_from_s
 
 
 def uneven(number: int) -> float:
@@ -87,14 +92,13 @@ def test_each_request_that_counts_meets_the_whole_load(slots: int, answer_s: flo
     """Also where answers take longer than expected, or where nothing is expected."""
     held = HeldLoad(at_once=slots, counted=4 * slots, answer_s=answer_s)
     sent = driven(held, uneven)
-    from_s, until_s = window(held)
+    from_s, length_s = window(held)
     for one in sent:
-        late = "measured" if one.at_s < until_s else "drain"
+        late = "measured" if one.at_s < from_s + length_s else "drain"
         assert one.phase == ("ramp" if one.at_s < from_s else late)
-    counted = of(sent, "measured")
-    last_s = max(one.until_s for one in counted)
+    last_s = max(one.until_s for one in of(sent, "measured"))
     moments = {at for one in sent for at in (one.at_s, one.until_s) if from_s <= at < last_s}
-    assert {in_flight(sent, at_s) for at_s in moments} == {slots}
+    assert {sum(one.at_s <= at_s < one.until_s for one in sent) for at_s in moments} == {slots}
     assert max(one.at_s for one in sent) <= last_s, "nothing is sent once the last one that counts has ended"
     assert from_s >= max(held.starts_s), "every slot has started before anything counts"
 
@@ -104,46 +108,32 @@ def test_each_request_that_counts_meets_the_whole_load(slots: int, answer_s: flo
 )
 def test_the_window_lasts_four_median_answers(counted: int, took_s: float, expected_s: float) -> None:
     held = HeldLoad(at_once=4, counted=counted, answer_s=expected_s)
-    sent = of(driven(held, lambda _: took_s), "measured")
-    assert len(sent) >= counted
+    assert len(of(driven(held, lambda _: took_s), "measured")) >= counted
     assert held.median_s == pytest.approx(took_s)
     most_s = (max(ANSWERS_A_BLOCK, counted / 4) + 1) * took_s
-    assert ANSWERS_A_BLOCK * took_s * 0.999 <= length_s(held) <= most_s, "and not much later"
+    assert ANSWERS_A_BLOCK * took_s * 0.999 <= window(held)[1] <= most_s, "and not much later"
 
 
 @pytest.mark.parametrize("answer_s", [1.0, None])
 @pytest.mark.parametrize("took_s", [0.0001, 1.0])
 def test_failures_make_no_block_endless_and_flood_no_server(answer_s: float | None, took_s: float) -> None:
-    held = HeldLoad(at_once=8, counted=32, answer_s=answer_s)
-    sent = driven(held, lambda _: took_s, ok=lambda _: False)
+    sent = driven(HeldLoad(at_once=8, counted=32, answer_s=answer_s), lambda _: took_s, ok=lambda _: False)
     assert len(of(sent, "measured")) >= 32, "each is recorded as a failure"
     assert len(sent) <= 32 + 5 * 8, "not as many as can be refused meanwhile"
 
 
 def test_a_window_of_limited_length_has_fewer_requests_and_at_least_one() -> None:
     held = HeldLoad(at_once=4, counted=400, answer_s=1.0, most_s=3.0)
-    sent = of(driven(held, lambda _: 1.0), "measured")
-    assert 8 <= len(sent) <= 16
-    assert 3.0 <= length_s(held) <= 4.0
+    assert 8 <= len(of(driven(held, lambda _: 1.0), "measured")) <= 16
+    assert 3.0 <= window(held)[1] <= 4.0
     assert of(driven(HeldLoad(at_once=1, counted=4, answer_s=1.0, most_s=0.0), lambda _: 1.0), "measured")
 
 
 def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> None:
-    held = HeldLoad(at_once=None, counted=20, answer_s=1.0)
-    phases: list[tuple[float, Phase]] = []
-    under_way: list[tuple[float, Phase]] = []
-    for number in range(1000):
-        now_s = number * 0.1
-        for ended in [one for one in under_way if one[0] <= now_s]:
-            under_way.remove(ended)
-            held.ended(ended[1], took_s=1.55, ok=True)
-        if (phase := held.send(now_s)) is None:
-            break
-        phases.append((now_s, phase))
-        under_way.append((now_s + 1.55, phase))
-    kinds = [phase for _, phase in phases]
+    sent = arriving(HeldLoad(at_once=None, counted=20, answer_s=1.0), 10, lambda now_s: now_s + 1.55)
+    kinds = [one.phase for one in sent]
     assert kinds == sorted(kinds, key=["ramp", "measured", "drain"].index), "one kind after the other"
-    assert phases[kinds.index("measured")][0] == pytest.approx(1.0), "after one answer's time"
+    assert of(sent, "measured")[0].at_s == pytest.approx(1.0), "after one answer's time"
     window_s = kinds.count("measured") * 0.1
     assert window_s == pytest.approx(ANSWERS_A_BLOCK * 1.55, abs=0.11), "20 would have taken 2 s"
     assert kinds.count("drain") == pytest.approx(15, abs=1), "until the last one has ended"
@@ -152,27 +142,22 @@ def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> 
 def queued(held: HeldLoad, times: float) -> float:
     """When the last request of a block is sent to one queue that answers ten requests a second, each after a second of its own, and
     is asked so many times as much."""
-    ends, free_s = list[tuple[float, float, Phase]](), 0.0
-    for number in range(100_000):
-        now_s = number / (10 * times)
-        for one in [one for one in ends if one[0] <= now_s]:
-            ends.remove(one)
-            held.ended(one[2], took_s=one[1], ok=True)
-        if (phase := held.send(now_s)) is None:
-            return now_s
+    free_s = 0.0
+
+    def until_s(now_s: float) -> float:
+        nonlocal free_s
         free_s = max(free_s, now_s) + 0.1
-        ends.append((free_s + 1.0, free_s + 1.0 - now_s, phase))
-    raise AssertionError("the block does not end")
+        return free_s + 1.0
+
+    return arriving(held, 10 * times, until_s)[-1].at_s
 
 
 @pytest.mark.parametrize("times", [0.5, 0.9, 1.5, 3.0, 10.0])
 def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -> None:
     held = HeldLoad(at_once=None, counted=8, answer_s=1.0)
     last_s = queued(held, times)
-    assert ANSWERS_A_BLOCK <= length_s(held) <= 3 * ANSWERS_A_BLOCK + 1
-    assert last_s <= 1 + 2 * (3 * ANSWERS_A_BLOCK + 1), (
-        "what keeps the load up is sent no longer than the window was"
-    )
+    assert ANSWERS_A_BLOCK <= window(held)[1] <= 3 * ANSWERS_A_BLOCK + 1
+    assert last_s <= 1 + 2 * (3 * ANSWERS_A_BLOCK + 1), "what keeps the load up is sent as long as the window"
 
 
 def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None:
@@ -180,7 +165,7 @@ def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None
     for _ in range(4):
         held = HeldLoad(at_once=None, counted=8, answer_s=answer_s, light_s=1.0)
         queued(held, 1.5)
-        windows_s.append(length_s(held))
+        windows_s.append(window(held)[1])
         answer_s = held.median_s or 0.0
     assert answer_s > 2.0, "each answer of a block takes longer than the one before"
     assert max(windows_s) <= 3 * ANSWERS_A_BLOCK + 1

@@ -96,31 +96,22 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
     assert {r.phase for r in raw.requests} == {"ramp", "measured", "drain"}
     assert {(r.concurrency, r.rate_per_s) for r in raw.requests} == {(None, 40.0)}
     assert {(b.concurrency, b.rate_per_s) for b in raw.blocks} == {(None, 40.0)}
-    due_s: dict[tuple[str, str], float] = {}
-    for request in raw.requests:
-        assert request.scheduled_s is not None
-        due_s[request.arm, request.pair_id] = request.scheduled_s
-    for before, after in pairwise(
-        [r.pair_id for r in raw.requests if r.arm == "steady" and r.phase == "measured"]
-    ):
+    due_s = {(r.arm, r.pair_id): r.scheduled_s or 0.0 for r in raw.requests}
+    steady = [r.pair_id for r in raw.requests if r.arm == "steady" and r.phase == "measured"]
+    for before, after in pairwise(steady):
         if before[:-4] == after[:-4] and ("spec", before) in due_s and ("spec", after) in due_s:
             gaps_s = [due_s[arm, after] - due_s[arm, before] for arm in ("steady", "spec")]
             assert gaps_s[0] == pytest.approx(gaps_s[1], abs=1e-5), "both arms meet the same arrivals"
     for block in raw.blocks:
         own = [r for r in raw.requests if (r.arm, r.round, r.block) == (block.arm, block.round, block.block)]
-        ended_s = {r.pair_id: (r.scheduled_s or 0.0) + (r.e2e_s or 0.0) for r in own}
-        last_s = max(ended_s[r.pair_id] for r in own if r.phase == "measured")
-        assert max(r.scheduled_s or 0.0 for r in own) >= last_s - 0.5, (
-            "arrivals go on until the last has ended"
-        )
-        assert block.steady_from_s is not None
-        assert block.steady_until_s is not None
-        for r in own:
-            assert r.scheduled_s is not None
-            early, late = r.scheduled_s < block.steady_from_s, r.scheduled_s >= block.steady_until_s
-            assert r.phase == ("ramp" if early else "drain" if late else "measured")
-    steady = sorted((seen for seen in endpoint.seen if seen.arm == "steady"), key=lambda seen: seen.began)
-    assert any(later.began < earlier.ended for earlier, later in pairwise(steady)), "requests overlap"
+        last_s = max((r.scheduled_s or 0.0) + (r.e2e_s or 0.0) for r in own if r.phase == "measured")
+        at_s = [r.scheduled_s or 0.0 for r in own]
+        assert max(at_s) >= last_s - 0.5, "arrivals go on until the last has ended"
+        from_s, until_s = block.steady_from_s or 0.0, block.steady_until_s or 0.0
+        phases = ["ramp" if one < from_s else "drain" if one >= until_s else "measured" for one in at_s]
+        assert [r.phase for r in own] == phases
+    seen = sorted((one for one in endpoint.seen if one.arm == "steady"), key=lambda one: one.began)
+    assert any(later.began < earlier.ended for earlier, later in pairwise(seen)), "requests overlap"
 
 
 def test_arms_are_loaded_at_once_only_when_asked(carried_out: CarriedOut, endpoint: Endpoint) -> None:

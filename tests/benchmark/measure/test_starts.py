@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.benchmark.measure.test_run import lines, lose
 
 ARMS = ("steady", "spec")
 COUNTER = "vllm:generation_tokens_total"
+WAITS = "start 2 of 2: start the servers of spec, steady again; the run goes on by itself"
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +28,26 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmark.measure.rounds._LOOK_S", 0.02)
 
 
+@contextmanager
+def once(holds: Callable[[], bool], act: Callable[[], object]) -> Iterator[None]:
+    """Meanwhile, `act` once it `holds`, after the client has looked at servers that were not started again."""
+
+    def wait() -> None:
+        wait_until(holds)
+        time.sleep(0.2)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+
+
 class Servers:
-    """What two servers say of themselves, and a thread that starts them again once the client waits for it."""
+    """What two servers say of themselves."""
 
     def __init__(self, endpoint: Endpoint, says: Callable[[float, int], str]) -> None:
         self.started, self.before, self._says, self._endpoint = 1000.0, 0, says, endpoint
-        self.asked_at_restart: list[int] = []
         for arm in ARMS:
             endpoint.metrics[arm] = lambda arm=arm: self._says(self.started, self._tokens(arm))  # type: ignore[misc]
 
@@ -40,17 +56,6 @@ class Servers:
 
     def again(self) -> None:
         self.before, self.started = len(self._endpoint.seen), self.started + 60
-        self.asked_at_restart.append(self.before)
-
-    def started_again_once_waited_for(self, until: Callable[[], bool]) -> threading.Thread:
-        def wait() -> None:
-            wait_until(until)
-            time.sleep(0.2)  # the client looks at servers that were not started again, and goes on waiting
-            self.again()
-
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        return thread
 
 
 SAYS: dict[str, Callable[[float, int], str]] = {
@@ -59,9 +64,9 @@ SAYS: dict[str, Callable[[float, int], str]] = {
 }
 
 
-def blocks_of_start(out: Path, start: int) -> int:
+def first_start_is_over(out: Path) -> bool:
     found = lines(out) if (out / journal.FILE_NAME).exists() else []
-    return sum(line["kind"] == "block" and line["start"] == start for line in found)
+    return [line["start"] for line in found if line["kind"] == "block"].count(1) == 4
 
 
 @pytest.mark.parametrize("says", SAYS)
@@ -69,30 +74,22 @@ def test_a_second_part_begins_only_when_both_servers_were_started_again(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured, says: str
 ) -> None:
     servers = Servers(endpoint, SAYS[says])
-    thread = servers.started_again_once_waited_for(lambda: blocks_of_start(out, 1) == 4)
-    assert run("--classes raw", starts=2) == 0
-    thread.join(60)
+    with once(lambda: first_start_is_over(out), servers.again):
+        assert run("--classes raw", starts=2) == 0
     raw = journal.read(out)
-    assert [(b.start, b.block) for b in raw.blocks if b.arm == "steady" and b.round == 1] == [
-        (1, 1),
-        (1, 2),
-        (2, 3),
-        (2, 4),
-    ]
+    numbers = [(b.start, b.block) for b in raw.blocks if b.arm == "steady" and b.round == 1]
+    assert numbers == [(1, 1), (1, 2), (2, 3), (2, 4)]
     assert {(b.start, b.block) for b in raw.blocks if b.round == REPEATED} == {(2, 1), (2, 2)}
     of_first = [r for r in raw.requests if r.start == 1]
-    assert len(of_first) == servers.asked_at_restart[0], "nothing is asked while the client waits"
-    assert [r.start for r in raw.requests if r.phase == "warmup"] == [1] * 4 + [2] * 4, (
-        "each start is warmed up"
-    )
+    assert len(of_first) == servers.before, "nothing is asked while the client waits"
+    warmed_up = [r.start for r in raw.requests if r.phase == "warmup"]
+    assert warmed_up == [1] * 4 + [2] * 4, "each start is warmed up"
     if says == "both":
-        assert [{b.server_started_unix_s for b in raw.blocks if b.start == start} for start in (1, 2)] == [
-            {1000.0},
-            {1060.0},
-        ]
+        began = [{b.server_started_unix_s for b in raw.blocks if b.start == start} for start in (1, 2)]
+        assert began == [{1000.0}, {1060.0}]
     assert extent(raw)[1]
     said = capsys.readouterr().err
-    assert "start 2 of 2: start the servers of spec, steady again; the run goes on by itself" in said
+    assert WAITS in said
     assert "start 2 of 2: all servers were started again" in said
 
 
@@ -100,21 +97,18 @@ def test_a_run_stopped_between_starts_waits(
     run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
     servers = Servers(endpoint, SAYS["both"])
-    thread = servers.started_again_once_waited_for(lambda: blocks_of_start(out, 1) == 4)
-    assert run("--classes raw", starts=2) == 0
-    thread.join(60)
+    with once(lambda: first_start_is_over(out), servers.again):
+        assert run("--classes raw", starts=2) == 0
     path = out / journal.FILE_NAME
     whole = path.read_text().splitlines(keepends=True)
     first = next(n for n, line in enumerate(lines(out)) if line.get("start") == 2)
     path.write_text("".join(whole[:first]))  # stopped while it waited
     servers.before, servers.started = 0, 1000.0
-    servers.asked_at_restart.clear()
     capsys.readouterr()
     kept = lines(out)
-    thread = servers.started_again_once_waited_for(lambda: len(lines(out)) > len(kept))
-    assert run("--classes raw", starts=2) == 0
-    thread.join(60)
-    assert "start 2 of 2: start the servers of spec, steady again" in capsys.readouterr().err
+    with once(lambda: len(lines(out)) > len(kept), servers.again):
+        assert run("--classes raw", starts=2) == 0
+    assert WAITS in capsys.readouterr().err
     assert lines(out)[: len(kept)] == kept
     assert [line["start"] for line in lines(out)[len(kept) :] if line["kind"] == "block"] == [2] * 8
     assert extent(journal.read(out))[1]
@@ -124,13 +118,9 @@ def test_a_run_stopped_between_starts_waits(
     path.write_text("".join(whole[:first]))
     servers.before, servers.started = 0, 1060.0  # started again before the run was taken up
     assert run("--classes raw", starts=2) == 0
-    assert "start the servers" not in capsys.readouterr().err
-    assert extent(journal.read(out))[1]
-
     lose(out, 5)  # within the second start: nobody starts a server for it again
-    capsys.readouterr()
     assert run("--classes raw", starts=2) == 0
-    assert "again" not in capsys.readouterr().err
+    assert "start the servers" not in capsys.readouterr().err
     assert extent(journal.read(out))[1]
 
 
@@ -140,18 +130,14 @@ def test_servers_without_metrics_are_seen_to_be_gone_and_back(run: Run, out: Pat
     asked: list[int] = []
 
     def restart() -> None:
-        wait_until(lambda: blocks_of_start(out, 1) == 4)
-        time.sleep(0.2)
         asked.append(len(first.seen))
         first.__exit__()
         time.sleep(0.3)
         second.__enter__()
 
-    thread = threading.Thread(target=restart, daemon=True)
-    thread.start()
     address = " ".join(f"--arm {arm}={first.url(arm)}" for arm in ARMS)
-    assert run(f"--classes raw {address}", starts=2) == 0
-    thread.join(60)
+    with once(lambda: first_start_is_over(out), restart):
+        assert run(f"--classes raw {address}", starts=2) == 0
     second.__exit__()
     raw = journal.read(out)
     assert [sum(r.start == start for r in raw.requests) for start in (1, 2)] == [asked[0], len(second.seen)]
