@@ -160,14 +160,17 @@ def test_turns_that_arrive_in_another_order_are_refused(tmp_path: Path) -> None:
         (b"[" * 100_000, "begins as a JSON list and is not JSON"),
         (json.dumps({"text": "x"}).encode("utf-16"), "is not UTF-8"),
         (None, "is larger than 16 MiB"),
-        (b'{"prompt":"x"}\n' * 100_000, "has 100,000 entries or more"),
+        (b'{"prompt":"x"}\n' * 2000, "has 2,000 entries or more"),
         (
             b"instruction,input\nAdd,1\n",
             "is CSV without a column `prompt`; its heading is 'instruction,input'",
         ),
     ],
 )
-def test_a_file_without_prompts_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_file_without_prompts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, words: str
+) -> None:
+    monkeypatch.setattr("benchmark.prompt_files.MOST_ENTRIES", 2000)
     path = tmp_path / ("mine.csv" if "CSV without" in words else "mine.jsonl")
     with path.open("wb") as file:
         file.truncate(2**30 if content is None else 0)

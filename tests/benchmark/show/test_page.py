@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,11 @@ class Parts(HTMLParser):
         return [given[name] for _, given, _ in self.found for name in names if name in given]
 
 
+parsed = cache(Parts)
+
+
 def text_of(content: str) -> str:
-    return " ".join("".join(part) for _, _, part in Parts(content).found)
+    return " ".join("".join(part) for _, _, part in parsed(content).found)
 
 
 def made(raw: RawRun) -> str:
@@ -112,19 +116,19 @@ def test_a_page_says_its_answer_first_and_then_its_run(
     pages: dict[str, str], runs: dict[str, RawRun]
 ) -> None:
     for case, content in pages.items():
-        (question,) = Parts(content).texts("h1")
+        (question,) = parsed(content).texts("h1")
         assert question.endswith("?")
-        assert next(Parts(content).texts("title")) == question
+        assert next(parsed(content).texts("title")) == question
         first = re.search(r'</h1>\s*<p class="answer">(.*?)</p>', content)
         assert first
         assert first[1].removesuffix("</strong>").endswith(".")
         assert [words for words in HOLDS.get(case, ()) if words not in content] == [], case
         assert [words for words in LACKS.get(case, ()) if words in content] == [], case
         if case in SECTIONS:
-            there = {*Parts(content).values("id")} & {*FIGURES, "frontier", "why", "cost"}
+            there = {*parsed(content).values("id")} & {*FIGURES, "frontier", "why", "cost"}
             assert there == SECTIONS[case], case
         opening = runs[case].sittings[0]
-        assert {opening.plan_sha256, f"{opening.client}, {opening.python}"} <= {*Parts(content).texts("td")}
+        assert {opening.plan_sha256, f"{opening.client}, {opening.python}"} <= {*parsed(content).texts("td")}
     for name in ("failures", "nothing answered"):
         (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
         assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
@@ -132,7 +136,7 @@ def test_a_page_says_its_answer_first_and_then_its_run(
 
 def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
     for content in pages.values():
-        parts = Parts(content)
+        parts = parsed(content)
         assert not parts.open
         assert not {tag for tag, _, _ in parts.found} & FORBIDDEN
         for name, value in (pair for _, given, _ in parts.found for pair in given.items()):
@@ -145,7 +149,7 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
 
 def test_figures_are_described_in_words_and_headings_have_no_gap(pages: dict[str, str]) -> None:
     for case, content in pages.items():
-        parts = Parts(content)
+        parts = parsed(content)
         ids, by_id = parts.values("id"), {given.get("id"): "".join(text) for _, given, text in parts.found}
         assert len(ids) == len(set(ids))
         labels = {
@@ -177,9 +181,9 @@ def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_
     name = "$x_1$ <b>&amp;"
     content = made(run_of((PLAIN, {**PLAIN, "name": "a<i>"}), (name,)))
     assert name in text_of(content)
-    assert any(name in alt for alt in Parts(content).texts("desc"))
+    assert any(name in alt for alt in parsed(content).texts("desc"))
     assert "a<i>" in text_of(content)
-    assert not {"b", "i"} & {tag for tag, _, _ in Parts(content).found}
+    assert not {"b", "i"} & {tag for tag, _, _ in parsed(content).found}
 
     half = raw_run(*(replace(answered(arm, 0), text="half \ud800 a pair") for arm in ("steady", "spec")))
     path = write_whole(tmp_path / "report.html", made(half))
