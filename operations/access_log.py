@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,27 +44,39 @@ _Tokens = Annotated[int, Field(ge=0, le=1 << 20)] | None
 _REMEDY = "give times as seconds or as 2026-11-22T18:15:46.68Z, and lengths as whole numbers up to 1,048,576"
 
 
-class _LoggedBody(BaseModel):
-    """What a request asked, as far as the log has it."""
-
-    messages: Any = None
-    prompt: Any = None
-    max_tokens: _Tokens = Field(None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens"))
-
-    def asked(self) -> list[Any]:
-        if isinstance(self.messages, list):
-            return self.messages
-        return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else []
-
-
-class _LoggedRequest(_LoggedBody):
-    """One request; nginx logs it at its end, with its body instead of the tokens."""
+class _LoggedRequest(BaseModel):
+    """One request; nginx logs it at its end, and its body instead of tokens."""
 
     at: _Time = Field(validation_alias=AliasChoices("startTime", "start_time", "msec"))
     request_time: float = Field(0.0, ge=0, allow_inf_nan=False)
     given: _Tokens = Field(None, validation_alias=AliasChoices("prompt_tokens", "genai_tokens_input"))
     taken: _Tokens = Field(None, validation_alias=AliasChoices("completion_tokens", "genai_tokens_output"))
+    max_tokens: _Tokens = Field(None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens"))
+    messages: Any = None
+    prompt: Any = None
     request_body: Any = None
+
+    def line(self, made_up: random.Random | None) -> dict[str, Any] | None:
+        """What it asked, the text made up where there is a source of chance; nothing where it was not answered."""
+        messages = self.messages if isinstance(self.messages, list) else []
+        if not messages and isinstance(self.prompt, str):
+            messages = [{"role": "user", "content": self.prompt}]
+        words, limit, characters = self.given, self.taken, None
+        if (
+            self.request_body is not None
+        ):  # no tokens were counted, so a text as long as the one that was sent
+            texts = (str(one.get("content")) for one in messages if isinstance(one, dict))
+            words = characters = len("\n".join(texts))
+            limit = self.max_tokens
+        if not words or (characters is None and not limit):
+            return None
+        limits = {"max_tokens": limit} if limit else {}
+        if made_up is not None:
+            content = " ".join(made_up.choices(_EACH_WORD, k=words))[:characters]
+            return limits | {"messages": [{"role": "user", "content": content}], "made_up": True}
+        if not messages:
+            raise Unusable("has no text of its request", "leave --texts out, and texts are made up")
+        return limits | {"messages": messages}
 
 
 @click.command()
@@ -84,28 +97,27 @@ def command(path: Path, tokenizer: Path | None, log: bool, texts: bool, class_ke
     What the file is, and what was left out, goes to stderr.
     """
     if log and tokenizer:
-        raise Misuse(
-            "--tokenizer does not go with --log; write the log's prompts to a file first, and count these"
-        )
+        remedy = "write the log's prompts to a file first, and count these"
+        raise Misuse(f"--tokenizer does not go with --log; {remedy}")
+    if (texts or class_key) and not log:
+        raise Misuse("--texts and --class go with --log; add it, or leave them out")
     if log:
         lines, remarks = converted(path, texts=texts, class_key=class_key, seed=seed)
         print("\n".join(remarks), file=sys.stderr)
         print_lines(lines)
-        return 0
-    if texts or class_key:
-        raise Misuse("--texts and --class go with --log; add it, or leave them out")
-    print_prompts(path, tokenizer)
+    else:
+        print_prompts(path, tokenizer)
     return 0
 
 
 def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[list[str], list[str]]:
     """The requests of a log by arrival, as lines of JSON, and what there is to say of them.
 
-    A log that is being written may begin and end in half a line, so entries that cannot be used are left out. `class_key`: where
-    the class is, with dots into objects. Raises `Misuse` where nothing is left.
+    A log that is being written may begin and end in half a line, so entries that cannot be used are left out, and the first of them
+    is named. `class_key`: where the class is, with dots into objects. Raises `Misuse` where nothing is left.
     """
     format_, arrivals, left_out, size = "", list[tuple[float, str]](), Counter[str](), 0
-    problems: list[Finding] = []
+    problem: Finding | None = None
     unnamed = path.stem if is_label(path.stem) else "all"
     try:
         text = whole_text(path, most_bytes=_MOST_BYTES, beginning=True)
@@ -114,35 +126,31 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
             try:
                 entry = prompt_files.entry_of(entry_text)
                 format_ = format_ or _format_of(entry, path)
-                request = _LoggedRequest.model_validate(entry)
-                made_up = None if texts else random.Random(f"{seed}/{number}")
-                if (asked := _asked(request, made_up)) is None:
+                body: dict[str, Any] = {}
+                with suppress(Unusable):  # of a body that is not JSON nothing is known
+                    body = prompt_files.entry_of(str(entry.get("request_body")))
+                request = _LoggedRequest.model_validate({**body, **entry})
+                asked = request.line(None if texts else random.Random(f"{seed}/{number}"))
+                if asked is None:
                     left_out["without an answer"] += 1
                     continue
                 line = prompt_files.as_line({"class": _class(entry, class_key, unnamed)} | asked)
             except (Unusable, ValidationError) as error:
                 left_out["that cannot be used"] += 1
-                if len(problems) < prompt_files.MOST_WRONG:
-                    problems.append(Finding(place, None, *_reason(error)))
+                problem = problem or Finding(place, None, *_reason(error))
                 continue
             size += len(line.encode()) + _NUMBERED_BYTES
-            if arrivals and (
-                size > prompt_files.LARGEST_BYTES or len(arrivals) + 1 == prompt_files.MOST_ENTRIES
-            ):
+            full = size > prompt_files.LARGEST_BYTES or len(arrivals) + 1 == prompt_files.MOST_ENTRIES
+            if arrivals and full:
                 cut = True
                 break
             arrivals.append((request.at.timestamp() - request.request_time, line))
     except (UnreadableFile, Unusable) as error:
         if not (arrivals and cut):  # what was read up to where a long list was cut is kept
             raise Misuse(Finding(path.name, None, error.args[0], "give JSON lines or a JSON list")) from None
-    problems = prompt_files.each_once(problems)
     if not arrivals:
-        reason = (
-            f"none of its {count(left_out['without an answer'], 'entry')} has a length of prompt and answer"
-        )
-        raise Misuse(
-            *(problems or [Finding(path.name, None, reason, "give a log of requests that were answered")])
-        )
+        why = f"none of its {count(left_out['without an answer'], 'entry')} has a length of prompt and answer"
+        raise Misuse(problem or Finding(path.name, None, why, "give a log of requests that were answered"))
     arrivals.sort(key=lambda one: one[0])
     first_s = arrivals[0][0]
     lines = [
@@ -151,15 +159,14 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
     ]
     remarks = [f"{path.name}: {count(len(lines), 'prompt')} in {arrivals[-1][0] - first_s:g} s, {format_}"]
     if left_out:
-        remarks.append(
-            "left out: " + ", ".join(f"{number} {kind}" for kind, number in sorted(left_out.items()))
-        )
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(left_out.items()))
+        remarks.append(f"left out: {kinds}")
     if cut:
         most = f"{prompt_files.LARGEST_BYTES >> 20} MiB and fewer than {prompt_files.MOST_ENTRIES:,} prompts"
         remarks.append(f"only the beginning of the log was read: a run takes {most}")
     if not texts:
         remarks.append("texts are made up, so a replay cannot tell how much drafting helps your traffic")
-    return lines, ["; ".join(remarks), *(one.line() for one in problems)]
+    return lines, ["; ".join(remarks), *([problem.line()] if problem else [])]
 
 
 def _format_of(entry: dict[str, Any], path: Path) -> str:
@@ -167,32 +174,9 @@ def _format_of(entry: dict[str, Any], path: Path) -> str:
         if all(key in entry for key in keys):
             return name
     known = "; ".join(", ".join(keys) for keys in _FORMATS.values())
-    reason = f"is not a known log: its first entry has {shortened(', '.join(sorted(entry)), 200) or 'no key'}"
+    why = f"is not a known log: its first entry has {shortened(', '.join(sorted(entry)), 200) or 'no key'}"
     remedy = f"known by two keys each: {known}; of another log write lines with `at_s` (docs/replay.md)"
-    raise Misuse(Finding(path.name, None, reason, remedy))
-
-
-def _asked(request: _LoggedRequest, made_up: random.Random | None) -> dict[str, Any] | None:
-    """What a request asked, its text made up where there is a source of chance; nothing where it was not answered."""
-    messages, words, limit, characters = request.asked(), request.given, request.taken, None
-    if request.request_body is not None:
-        try:
-            body = _LoggedBody.model_validate_json(str(request.request_body))
-        except ValidationError:
-            return None
-        messages, limit = body.asked(), body.max_tokens
-        # No tokens were counted, so a text as long as the one that was sent.
-        characters = len("\n".join(str(one.get("content")) for one in messages if isinstance(one, dict)))
-        words = characters
-    if not words or (characters is None and not limit):
-        return None
-    limits = {"max_tokens": limit} if limit else {}
-    if made_up is not None:
-        content = " ".join(made_up.choices(_EACH_WORD, k=words))[:characters]
-        return limits | {"messages": [{"role": "user", "content": content}], "made_up": True}
-    if not messages:
-        raise Unusable("has no text of its request", "leave --texts out, and texts are made up")
-    return limits | {"messages": messages}
+    raise Misuse(Finding(path.name, None, why, remedy))
 
 
 def _class(entry: dict[str, Any], key: str, unnamed: str) -> str:

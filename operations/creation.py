@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,17 +33,7 @@ from operations.options import FILE, FILES, json_option
 @click.option("--runtime", metavar="NAME", help="Image of the servers; by default one that AWS supports.")
 @click.option("--out", type=FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
 @json_option
-def command(
-    name: str,
-    prompts: Path | None,
-    model: str,
-    like: str | None,
-    draft: str | None,
-    mode: str | None,
-    runtime: str | None,
-    out: Path | None,
-    as_json: bool,
-) -> int:
+def command(name: str, prompts: Path | None, out: Path | None, as_json: bool, **choices: Any) -> int:
     """Write an experiment called NAME that passes `check`, and say what was chosen.
 
     It goes into the folder experiments/ here or above; without such a folder, into this one.
@@ -56,26 +47,15 @@ def command(
         raise Misuse(
             f"--prompts: {asked or 'experiments/prompts/general.jsonl'} is not a file; give a file of prompts"
         )
-    started = compose(
-        name,
-        model=model,
-        like=like,
-        draft=draft,
-        mode=mode,
-        runtime=runtime,
-        prompts=asked.resolve(),
-        folder=folder,
-    )
+    started = compose(name, prompts=asked.resolve(), folder=folder, **choices)
     schema = _shared(folder, "experiment.schema.json")
     first = f"# yaml-language-server: $schema=./{os.path.relpath(schema, folder)}\n" if schema else ""
     try:
         write_whole(path, first + started.text, new=True)
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
-    then = [
-        f"./trnspec {verb} {path}"
-        for verb in ("check", "forecast", "demo" if started.emulated else "preflight")
-    ]
+    verbs = ("check", "forecast", "demo" if started.emulated else "preflight")
+    then = [f"./trnspec {verb} {path}" for verb in verbs]
     if as_json:
         print_json({"path": str(path), "why": started.why, "chosen": started.chosen, "next": then})
         return 0
