@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 REGION = "us-east-2"
 CLAIM = {"requests": [{"name": "n", "exactly": {"count": 8, "adminAccess": False}}]}
 MANIFEST = (
@@ -24,67 +26,17 @@ def resource(kind: str, **properties: Any) -> Resource:
     return {"Type": f"AWS::{kind}", "Properties": properties}
 
 
-def custom(kind: str, **properties: Any) -> Resource:
-    token = {"ServiceToken": {"Fn::GetAtt": ["Kubectl", "Arn"]}}
-    return {"Type": f"Custom::{kind}", "Properties": token | properties}
-
-
 def role(service: str, **properties: Any) -> Resource:
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
     policy = {"Version": "2012-10-17", "Statement": [statement]}
     return resource("IAM::Role", AssumeRolePolicyDocument=policy, **properties)
 
 
-NETWORK: Template = {
-    "Conditions": {"IsChina": {"Fn::Equals": [{"Ref": "AWS::Partition"}, "aws-cn"]}},
-    "Resources": {
-        "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
-        "Subnet": resource(
-            "EC2::Subnet", VpcId={"Ref": "Vpc"}, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2a"
-        ),
-        "OnlyInChina": {"Type": "AWS::S3::Bucket", "Condition": "IsChina"},
-    },
-    "Outputs": {"Subnet": {"Value": {"Ref": "Subnet"}, "Export": {"Name": "network:Subnet"}}},
-}
-CLUSTER: Resource = resource(
-    "EKS::Cluster",
-    Name="trainium",
-    Version="1.35",
-    RoleArn={"Fn::GetAtt": ["Role", "Arn"]},
-    ResourcesVpcConfig={"SubnetIds": [{"Ref": "Subnet"}], "EndpointPublicAccess": True},
-    Tags=[{"Key": "team", "Value": "llm"}],
+_WRITTEN = yaml.safe_load(Path(__file__).with_name("small_stacks.yaml").read_text(encoding="utf-8"))
+NETWORK, WORKLOADS, CLUSTER, ASSETS = (
+    _WRITTEN[name] for name in ("network", "workloads", "cluster", "assets")
 )
-_BUCKET = "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}"
-_IMAGE = {"repositoryName": "container-assets", "imageTag": "c0ffee"}
-ASSETS = {
-    "files": {"f": {"destinations": {"here": {"bucketName": _BUCKET, "objectKey": "0123.zip"}}}},
-    "dockerImages": {"i": {"destinations": {"here": _IMAGE}}},
-}
-_LATER = ['[{"kind":"ConfigMap","data":{"on":"', {"Fn::ImportValue": "network:Subnet"}, '"}}]']
-WORKLOADS: Template = {
-    "Parameters": {
-        "BootstrapVersion": {
-            "Type": "AWS::SSM::Parameter::Value<String>",
-            "Default": "/cdk-bootstrap/hnb659fds/version",
-        }
-    },
-    "Resources": {
-        "Role": role("lambda.amazonaws.com"),
-        "Kubectl": resource(
-            "Lambda::Function",
-            Code={"S3Bucket": {"Fn::Sub": _BUCKET}, "S3Key": "0123.zip"},
-            Handler="index.handler",
-            Runtime="python3.13",
-            Role={"Fn::GetAtt": ["Role", "Arn"]},
-        ),
-        "Applied": custom("AWSCDK-EKS-KubernetesResource", Manifest=json.dumps(MANIFEST)),
-        "AppliedLater": custom("AWSCDK-EKS-KubernetesResource", Manifest={"Fn::Join": ["", _LATER]}),
-        "Neuron": custom("AWSCDK-EKS-HelmChart", Chart="neuron-helm-chart"),
-        "Unknown": custom("SomethingElse"),
-        "Together": resource("EC2::PlacementGroup", Strategy="cluster"),
-        "Barrier": resource("SSM::Parameter", Type="String", Value={"Ref": "Together"}),
-    },
-}
+WORKLOADS["Resources"]["Applied"]["Properties"]["Manifest"] = json.dumps(MANIFEST)
 
 
 def write_assembly(folder: Path, stacks: Mapping[str, tuple[Template, tuple[str, ...]]]) -> Path:
