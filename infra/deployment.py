@@ -13,7 +13,7 @@ from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment
 from infra.deployment_file import Lasting
 from infra.stacks.cluster import ClusterStack
-from infra.stacks.experiment_stack import ExperimentStack, keep_logs
+from infra.stacks.experiment_stack import ExperimentStack, keep_logs, tag
 from infra.stacks.identity import IdentityStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.nodes import NodesStack
@@ -38,6 +38,7 @@ def add_stacks(
 ) -> DeliveryResources:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
     common: dict[str, Any] = {"experiment": experiment, "lasting": lasting}
+    tag(scope, {**lasting.tags, "experiment": experiment.name})
     made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
     storage = StorageStack(scope, **common)
     ObservabilityStack(scope, **common)

@@ -41,7 +41,14 @@ from infra.pipeline.stage import (
     prod_steps,
     project_name,
 )
-from infra.stacks.experiment_stack import BUILD_LOGS, OWN_LOGS, acknowledge, allow, keep_logs
+from infra.stacks.experiment_stack import (
+    BUILD_LOGS,
+    OWN_LOGS,
+    acknowledge,
+    acknowledge_each,
+    allow,
+    keep_logs,
+)
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 
 PREPARE = ["chmod +x trnspec .ci/run lab/aws/docker_stand_in scripts/*"]
@@ -320,6 +327,4 @@ _KEPT = (
 
 
 def _acknowledge(role: iam.Role, path: str) -> None:
-    for place, reason, *named in _KEPT:
-        if re.search(place, path):
-            acknowledge(role, "IAM5", reason, *named)
+    acknowledge_each(role, "IAM5", *((*kept,) for place, *kept in _KEPT if re.search(place, path)))

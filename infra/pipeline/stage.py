@@ -38,6 +38,7 @@ from infra.stacks.experiment_stack import (
     UNKNOWN_KEYS,
     ExperimentStack,
     acknowledge,
+    acknowledge_each,
     allow,
     keep_logs,
 )
@@ -207,14 +208,15 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("Key", "kms:Decrypt GenerateDataKey", key.key_arn)
         off_only = "schedules of one group, which holds nothing but what turns the nodes off"
         kept = r"/\*(/COMPLETE|/neuron_config(_differences)?\.json)?"
-        for reason, named in (
-            (NODE_GROUP_ID, r"arn:.*:nodegroup/.*-trn2-[a-z0-9-]*\*?/\*"),
-            (off_only, r"arn:.*:schedule/.*-off/\*"),
-            (UNKNOWN_KEYS, r"arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
-            (UNKNOWN_KEYS, rf"arn:.*:s3:::.*-(artifacts|checkpoints)-.*{kept}"),
-            (f"{NO_RESOURCE}; a condition names one namespace", r"\*"),
-        ):
-            acknowledge(self._role, "IAM5", reason, f"Resource::{named}")
+        acknowledge_each(
+            self._role,
+            "IAM5",
+            (NODE_GROUP_ID, r"Resource::arn:.*:nodegroup/.*-trn2-[a-z0-9-]*\*?/\*"),
+            (off_only, r"Resource::arn:.*:schedule/.*-off/\*"),
+            (UNKNOWN_KEYS, r"Resource::arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
+            (UNKNOWN_KEYS, rf"Resource::arn:.*:s3:::.*-(artifacts|checkpoints)-.*{kept}"),
+            (f"{NO_RESOURCE}; a condition names one namespace", r"Resource::\*"),
+        )
 
 
 class DeliveryStack(ExperimentStack):
@@ -243,9 +245,8 @@ class DeliveryStack(ExperimentStack):
         # By name: what the builds need on top is granted in this stack, not in the one before the cluster.
         role = iam.Role.from_role_name(self, "Role", delivery_role_name(experiment))
         interfaces = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
-        acknowledge(role, "IAM5", SOURCE, r"Action::s3:.*\*")
-        acknowledge(role, "IAM5", OWN_LOGS, BUILD_LOGS)
-        acknowledge(role, "IAM5", interfaces, r"Resource::.*:network-interface/\*")
+        own = ((SOURCE, r"Action::s3:.*\*"), (OWN_LOGS, BUILD_LOGS))
+        acknowledge_each(role, "IAM5", *own, (interfaces, r"Resource::.*:network-interface/\*"))
         # Its members reach the endpoint, so that no rule of an existing cluster is changed.
         group = cluster.cluster_security_group
         if made.cluster is not None:

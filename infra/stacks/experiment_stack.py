@@ -30,9 +30,19 @@ BUILD_LOGS = r"Resource::arn:aws:logs:.*:log-group:/aws/codebuild/<.*>:\*"
 def acknowledge(scope: IConstruct, rule: str, reason: str, *named: str) -> None:
     """What a rule of cdk-nag finds, e.g. `IAM5`, at the construct and inside it. `named` are regular expressions over what the rule
     names there, e.g. `Resource::\\*`, and none where it names nothing."""
+    acknowledge_each(scope, rule, (reason, *named))
+
+
+def acknowledge_each(scope: IConstruct, rule: str, *kept: tuple[str, ...]) -> None:
+    """The same for several reasons, each followed by what it is about: two calls to the CDK's process, however many there are."""
     id_ = f"{PACK}::{PACK}-{rule}"
-    ids = [f"{id_}[{one}]" for one in named] or [id_]
-    cdk.Validations.of(scope).acknowledge(*(cdk.Acknowledgment(id=one, reason=reason) for one in ids))
+    known = [
+        cdk.Acknowledgment(id=one, reason=reason)
+        for reason, *named in kept
+        for one in ([f"{id_}[{each}]" for each in named] or [id_])
+    ]
+    if known:
+        cdk.Validations.of(scope).acknowledge(*known)
 
 
 class ExperimentStack(cdk.Stack):
@@ -53,9 +63,7 @@ class ExperimentStack(cdk.Stack):
             env=cdk.Environment(account=lasting.account or None, region=experiment.cluster.region),
             termination_protection=part in PROTECTED,
         )
-        self.experiment = experiment
-        self.lasting = lasting
-        tag(self, {**lasting.tags, "experiment": experiment.name})
+        self.experiment, self.lasting = experiment, lasting
 
     def network(self, made: ec2.IVpc | None) -> ec2.IVpc:
         """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""

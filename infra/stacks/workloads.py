@@ -24,7 +24,7 @@ from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, o
 from experiment import Experiment
 from infra import ROOT
 from infra.deployment_file import Lasting
-from infra.stacks.experiment_stack import SOURCE, ExperimentStack, acknowledge, allow
+from infra.stacks.experiment_stack import SOURCE, ExperimentStack, acknowledge, acknowledge_each, allow
 from infra.stacks.software import install_autoscaling, install_neuron_software
 
 
@@ -299,10 +299,13 @@ class ImageBuilder(Construct):
             grant_report_group_permissions=False,
         )
         repository.grant_pull_push(project)
-        acknowledge(project, "IAM5", SOURCE, r"Action::s3:.*\*")
-        acknowledge(project, "IAM5", "logging in to the registry knows no resource", r"Resource::\*")
-        own = "the sources of one asset, and the streams of the project's own log group"
-        acknowledge(project, "IAM5", own, r"Resource::.+\*")
+        acknowledge_each(
+            project,
+            "IAM5",
+            (SOURCE, r"Action::s3:.*\*"),
+            ("logging in to the registry knows no resource", r"Resource::\*"),
+            ("the sources of one asset, and the streams of the project's own log group", r"Resource::.+\*"),
+        )
         stored = "the project stores nothing; its result is an image, which the registry encrypts"
         acknowledge(project, "CB4", stored)
         return project
