@@ -98,12 +98,12 @@ def command(
         aws = aws_of(experiment, account) if now else None
         plan: dict[str, Any] = {
             "experiment": experiment.name,
-            "arm": service.arm,
+            "arm": service.default_arm,
             "replicas": service.replicas,
             "max_replicas": service.max_replicas,
             "load_balancer": service.certificate_arn is not None,
             "answer_limit": experiment.answer_limit,
-            "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
+            "at_zero": [one.name for one in experiment.served_arms if one.name != service.default_arm],
             "diff": difference(path.name, before, after),
             "files": [str(file) for file in stale(rendered)],
             **bill(experiment, service),
@@ -132,7 +132,7 @@ def command(
 
 
 def _arm(experiment: Experiment, serve: Serve) -> Arm:
-    return next(arm for arm in experiment.arms if arm.name == serve.arm)
+    return next(arm for arm in experiment.arms if arm.name == serve.default_arm)
 
 
 def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
@@ -164,12 +164,12 @@ def _nodes_of_the_ready(experiment: Experiment, aws: Aws) -> int:
 def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[str, Any]]:
     """`--now`: replicas of each arm before and after. Losers first, since the winner may need their devices; the winner
     stays within its bounds where it scaled up while requests waited. Safe to repeat."""
-    losers = [arm.name for arm in experiment.served_arms if arm.name != serve.arm]
+    losers = [arm.name for arm in experiment.served_arms if arm.name != serve.default_arm]
     changes: list[dict[str, Any]] = []
     with cluster_of(experiment, aws) as cluster:
-        for name in (*losers, serve.arm):
+        for name in (*losers, serve.default_arm):
             before, _ = replicas(cluster.get("deployment", name))
-            after = min(max(before, serve.replicas), serve.max_replicas) if name == serve.arm else 0
+            after = min(max(before, serve.replicas), serve.max_replicas) if name == serve.default_arm else 0
             if before != after:
                 cluster.scale(name, after)
             changes.append({"arm": name, "before": before, "after": after})
