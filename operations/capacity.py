@@ -122,13 +122,13 @@ def _short(place: RegionOffers, kind: str, need: int) -> str:
 def _chosen(rows: Sequence[Row], number: int | None) -> Row:
     """The row to write. Raises `Misuse` for one that does not exist or has to be bought, `Refusal` where none can be had."""
     if number is None:
-        free = [row for row in rows if row.kind != "capacity-block"]
+        free = [row for row in rows if row.way and not row.offer]
         if first := next((row for row in free if not row.obstacle), None):
             return first
         why = "; ".join(dict.fromkeys(f"{row.kind} in {row.place.region}: {row.obstacle}" for row in free))
         raise Refusal(
-            f"--write: nothing can be had without a purchase ({why or 'nothing is offered'}); ask for quota, take a row with "
-            "--choose, or buy a block with --buy"
+            f"--write: nothing can be had without a purchase ({why or 'nothing has a price'}); ask for quota, take a row "
+            "with --choose, or buy a block with --buy"
         )
     if number > len(rows):
         raise Misuse(f"--choose {number}: there are {count(len(rows), 'row')}")
@@ -227,7 +227,8 @@ def _known(experiment: Experiment, row: Row, hours: float) -> str:
     if row.kind == "spot":
         parts.append("no score" if score is None else f"score {score} of 10")
     parts.append("quota not known" if have is None else f"quota {have:g} vCPUs, needs {_vcpus(experiment)}")
-    return "; ".join(dict.fromkeys((*([f"NOT NOW: {row.obstacle}"] if row.obstacle else []), *parts)))
+    known = "; ".join(part for part in parts if part != row.obstacle)
+    return "; ".join(filter(None, (f"NOT NOW: {row.obstacle}" if row.obstacle else "", known)))
 
 
 def _remarks(experiment: Experiment, found: Market) -> Iterator[str]:

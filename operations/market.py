@@ -221,7 +221,7 @@ def spread(changes: Iterable[tuple[datetime, float]], *, now: datetime) -> tuple
 def _blocks(aws: Aws, instance: str, nodes: int, hours: float, now: datetime) -> list[Quote]:
     """Blocks that cover the hours and the last one, in which there are no nodes any more. The next duration that is sold is asked
     for only where the first brings none."""
-    least = hours + BLOCK_END_H
+    least = hours + BLOCK_END_H  # also from now on, where a block has begun
     asked: dict[str, Any] = {"InstanceType": instance, "InstanceCount": nodes}
     for length in [one for one in _SOLD_H if one >= least][:2]:
         operation = "describe_capacity_block_offerings", "CapacityBlockOfferings"
@@ -229,9 +229,13 @@ def _blocks(aws: Aws, instance: str, nodes: int, hours: float, now: datetime) ->
         # One reservation in one zone has to hold all nodes all the time: that is what a node group takes.
         whole = [one for one in entries if len(one.get("CapacityBlockOfferingSegments", ())) < 2]
         found = [_block(one, aws.region, now) for one in whole if one["InstanceCount"] == nodes]
-        if fitting := [one for one in found if one.rate.smallest_h >= least]:
+        if fitting := [one for one in found if _left_h(one, now) >= least]:
             return fitting
     return []
+
+
+def _left_h(quote: Quote, now: datetime) -> float:
+    return (quote.offer.ends - max(now, quote.offer.starts)) / timedelta(hours=1) if quote.offer else 0.0
 
 
 def _block(entry: Mapping[str, Any], region: str, now: datetime) -> Quote:

@@ -131,9 +131,9 @@ def buy(
     }
     _try_dry(there, order)
     warn(
-        f"{offer.id}: {offer.nodes} x {experiment.instance.name} in {zone} from {stamp(offer.starts)} to {stamp(offer.ends)}, "
-        f"{offer.hours:g} hours, of which {hours:.1f} are predicted to be used. ${offer.usd:,.2f} in advance; it cannot be cancelled. "
-        "DryRun: AWS would take the order."
+        f"{offer.id}: {offer.nodes} x {experiment.instance.name} in {zone} for account {there.account}, from {stamp(offer.starts)} to "
+        f"{stamp(offer.ends)}: {offer.hours:g} hours, of which {hours:.1f} are predicted to be used. Deploy before it begins. "
+        f"${offer.usd:,.2f} in advance; it cannot be cancelled. DryRun: AWS would take the order."
     )
     print(
         f"Type the dollars, {offer.usd:.2f}, to buy it; anything else leaves it: ",

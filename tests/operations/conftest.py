@@ -235,6 +235,8 @@ def large(recorded: Recorded) -> Recorded:
         quotas=(256, 0),
     )
     recorded.place("sa-east-1", instance=name, spot={}, blocks=[])
+    me = {"Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/me"}
+    recorded.says("ap-south-2", "get_caller_identity", me, service="sts")
     asked = {
         "InstanceTypes": [name],
         "TargetCapacity": 1,

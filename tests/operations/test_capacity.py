@@ -163,15 +163,12 @@ def test_a_row_above_the_files_price_or_without_quota_is_not_taken(
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
     data["cluster"]["capacity"] = {"kind": "spot", "max_usd_per_hour": 12}
     file.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-    code, out, _ = say("capacity", str(file))
-    assert code == 0
-    assert "NOT NOW: the price is above max_usd_per_hour, $12" in " ".join(out.split())
-    row = capacity.rows_of(load(file), MARKET, 2.0)[0]
+    code, _, err = say("capacity", str(file), "--write")
+    assert code == 1
+    assert "(spot in us-east-2: the price is above max_usd_per_hour, $12); ask for quota" in err
+    (row,) = capacity.rows_of(load(file), MARKET, 2.0)
     assert row.obstacle == "quota 0 vCPUs, needs 192"
-    with pytest.raises(
-        Exception, match=r"nothing can be had without a purchase \(on-demand in r: quota 0 vCPUs, needs 192\)"
-    ):
-        capacity._chosen([row], None)
+    assert capacity._known(load(file), row, 2.0) == f"NOT NOW: {row.obstacle}"
 
 
 NOWHERE = market.RegionOffers(

@@ -69,7 +69,7 @@ def test_a_block_is_bought_once_its_dollars_are_typed_and_written_into_the_file(
     assert code == 0, err
     said = " ".join(err.split())
     assert (
-        f"{FIT}: 1 x trn2.48xlarge in ap-south-2b from 2026-10-03T03:30:00Z to 2026-10-03T11:30:00Z, 8 hours"
+        f"{FIT}: 1 x trn2.48xlarge in ap-south-2b for account 111122223333, from 2026-10-03T03:30:00Z to 2026-10-03T11:30:00Z: 8 hours"
         in said
     )
     assert "$308.14 in advance; it cannot be cancelled" in said
