@@ -55,7 +55,7 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., Non
     columns += [bars.BarColumn(), bars.TimeRemainingColumn()] if total else [bars.TimeElapsedColumn()]
     room = max(16, console.width - (60 if total else 16))
 
-    def told(steps: float = 0, doing: str = "") -> None:
+    def advance(steps: float = 0, doing: str = "") -> None:
         bar.update(task, advance=steps, description=shortened(printable(doing), room) if doing else None)
 
     bar = bars.Progress(
@@ -69,8 +69,8 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., Non
     above: Any = FileProxy(console, stream)
     with bar, redirect_stderr(Escaping(above)):
         task = bar.add_task("", total=total)
-        told(steps=1e-9, doing=doing)  # the time of the first step counts too
-        yield told
+        advance(steps=1e-9, doing=doing)  # the time of the first step counts too
+        yield advance
 
 
 def warn(text: str) -> None:

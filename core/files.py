@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 MOST_BYTES = 16 << 20
 """Largest file that is read in one piece: a plan, prompts, a summary."""
+_NOT_REGULAR = "not a regular file"
 MOST_LINE_BYTES = 64 << 20
 """Longest line: the benchmark writes a plan of MOST_BYTES with every character escaped in one."""
 _PIECE = 1 << 20
@@ -38,7 +39,7 @@ def regular(path: Path) -> BinaryIO:
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "not a regular file")
+        raise OSError(errno.EINVAL, _NOT_REGULAR)
     return file
 
 
@@ -81,12 +82,11 @@ def whole_text(path: Path, *, most_bytes: int, beginning: bool = False) -> str:
     Raises `UnreadableFile`.
     """
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UnreadableFile("is not a regular file")
+        with regular(path) as file:
             content = file.read(most_bytes + 1)
     except OSError as error:
-        raise UnreadableFile(f"cannot be read: {error.strerror}") from None
+        wrong_kind = error.strerror == _NOT_REGULAR
+        raise UnreadableFile(f"{'is' if wrong_kind else 'cannot be read:'} {error.strerror}") from None
     except ValueError:
         raise UnreadableFile("is not the path of a file") from None
     if len(content) > most_bytes:

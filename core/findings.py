@@ -43,18 +43,14 @@ class Finding:
     check: str = ""
     state: State = State.FINDING
 
-    def said(self, *, most: int = _MOST_VALUE) -> str:
-        """Where, the value in at most so many characters, and why, as a terminal shows them; none of it longer than is read."""
+    def line(self, *, most: int = _MOST_VALUE) -> str:
+        """Where, the value in at most so many characters, why and the remedy, as a terminal shows them; none of it longer than is
+        read."""
         most_words = _MOST_WORDS if self.where else 2 * _MOST_WORDS  # a text is the whole line
         where, why = shortened(self.where, _MOST_PLACE), shortened(self.why, most_words)
         where = f"{where} = {_short(self.value, most)}" if self.value is not None else where
-        return printable(f"{where}: {why}" if where else why)
-
-    def line(self, *, most: int = _MOST_VALUE) -> str:
-        """The same with the remedy."""
-        return self.said(most=most) + (
-            f"; {printable(shortened(self.remedy, _MOST_WORDS))}" if self.remedy else ""
-        )
+        remedy = f"; {shortened(self.remedy, _MOST_WORDS)}" if self.remedy else ""
+        return printable((f"{where}: {why}" if where else why) + remedy)
 
     def as_json(self) -> dict[str, Any]:
         """For a machine. A value that is not one text, number or truth value is given as a terminal shows it."""
@@ -94,11 +90,11 @@ class Refusal(Exception):
     state = State.FINDING
 
     def __init__(self, *findings: Finding | str) -> None:
-        said = [Finding("", None, one) if isinstance(one, str) else one for one in findings]
-        if len(said) > MOST_FINDINGS:
+        known = [Finding("", None, each) if isinstance(each, str) else each for each in findings]
+        if len(known) > MOST_FINDINGS:
             more = Finding("", None, f"there are more problems than these {MOST_FINDINGS}", "fix these first")
-            said[MOST_FINDINGS:] = [more]
-        self.findings = tuple(replace(one, state=self.state) for one in said)
+            known[MOST_FINDINGS:] = [more]
+        self.findings = tuple(replace(finding, state=self.state) for finding in known)
         super().__init__("\n".join(self.lines))
 
     @property
@@ -109,8 +105,8 @@ class Refusal(Exception):
     def as_json(self) -> list[dict[str, Any]]:
         """The findings, for a machine, each with its line of the message."""
         return [
-            {"message": line, **found.as_json()}
-            for line, found in zip(self.lines, self.findings, strict=True)
+            {"message": line, **finding.as_json()}
+            for line, finding in zip(self.lines, self.findings, strict=True)
         ]
 
 
@@ -156,10 +152,8 @@ class InvalidExperiment(Misuse):
 
     def as_json(self) -> list[dict[str, Any]]:
         """With file and line."""
-        return [
-            {"file": self._file, "line": number, **found}
-            for number, found in zip(self._numbers, super().as_json(), strict=False)
-        ]
+        numbered = zip(self._numbers, super().as_json(), strict=False)
+        return [{"file": self._file, "line": number, **finding} for number, finding in numbered]
 
 
 def _short(value: Any, most: int) -> str:

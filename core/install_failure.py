@@ -43,8 +43,8 @@ _ADDRESS = re.compile(r"host='([^']+)', port=(\d+)|https?://(?:[^/@\s]*@)?([^/\s
 def cause(log: str) -> str:
     """One line: what is wrong and what to do; the last error of the log where it is no known cause."""
     for pattern, text in _CAUSES:
-        if found := re.search(pattern, log):
-            line = log[log.rfind("\n", 0, found.start()) + 1 : (log + "\n").index("\n", found.end())]
+        if match := re.search(pattern, log):
+            line = log[log.rfind("\n", 0, match.start()) + 1 : (log + "\n").index("\n", match.end())]
             return text.format(where=_where(line) or _where(log) or "PyPI")
     lines = [line.strip() for line in log.splitlines() if line.strip()] or ["nothing was said"]
     return next((line for line in reversed(lines) if re.search("error", line, re.IGNORECASE)), lines[-1])[
@@ -53,8 +53,8 @@ def cause(log: str) -> str:
 
 
 def _where(text: str) -> str:
-    found = _ADDRESS.search(text)
-    return (found[3] or f"{found[1]}:{found[2]}").removesuffix(":443") if found else ""
+    match = _ADDRESS.search(text)
+    return (match[3] or f"{match[1]}:{match[2]}").removesuffix(":443") if match else ""
 
 
 if __name__ == "__main__":

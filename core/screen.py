@@ -54,8 +54,8 @@ def folded(lines: Iterable[str]) -> Iterator[str]:
         if len(line) <= width():
             yield line
             continue
-        found = _HEAD.match(line)
-        head = found.group() if found and found.end() <= LEAST // 2 else ""
+        match = _HEAD.match(line)
+        head = match.group() if match and match.end() <= LEAST // 2 else ""
         yield from wrapped(line[len(head) :], head, " " * len(head) if head else " ")
 
 
@@ -120,8 +120,8 @@ def _narrowed(
 def _folded(cell: str, most: int) -> list[str]:
     """The cell in lines of at most `most` characters, where its parts allow that."""
     lines = [""]
-    for found in _PART.finditer(cell):
-        part, gap = found.group(), " " * cell[: found.start()].endswith(" ")
+    for match in _PART.finditer(cell):
+        part, gap = match.group(), " " * cell[: match.start()].endswith(" ")
         if lines[-1] and len(lines[-1]) + len(gap) + len(part) > most:
             lines.append("")
         lines[-1] += f"{gap}{part}" if lines[-1] else part

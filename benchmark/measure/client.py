@@ -50,7 +50,7 @@ _SAID_S = 1.0
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
 _LONGEST_PAUSE_S = 60.0
-_NOTHING_SAID: Mapping[str, str] = {}
+_NO_ANSWERS: Mapping[str, str] = {}
 _MOST_FINISH_REASON = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
 API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
@@ -186,9 +186,9 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
             while len(beginning) < _BEGINNING and (packet := await response.content.readany()):
                 beginning += packet
             whole = response.content.at_eof()
-    said = hidden(beginning.decode("utf-8", errors="replace"), cut=not whole)
+    text = hidden(beginning.decode("utf-8", errors="replace"), cut=not whole)
     retry_after = response.headers.get("Retry-After", "")
-    message = f"{response.reason}{f' (Retry-After: {retry_after})' if retry_after else ''}: {said}"
+    message = f"{response.reason}{f' (Retry-After: {retry_after})' if retry_after else ''}: {text}"
     if response.status in (401, 403):
         message = f"{KEY_REMEDY}; {message}"
     asked = retry_after.strip()  # seconds; a header that gives a date instead asks for no pause here
@@ -224,10 +224,10 @@ def request_path(pair: Pair) -> str:
     return "/completions" if pair.prompt.messages is None else "/chat/completions"
 
 
-def request_body(plan: Plan, pair: Pair, said: Mapping[str, str] = _NOTHING_SAID) -> bytes:
+def request_body(plan: Plan, pair: Pair, answers: Mapping[str, str] = _NO_ANSWERS) -> bytes:
     """The request. The nonce comes before the prompt, where a prefix cache begins to compare.
 
-    A later turn of a conversation has all before it, as it was sent, with the answers in `said` (by pair). Raises
+    A later turn of a conversation has all before it, as it was sent, with the `answers` (by pair). Raises
     LookupError where one is missing.
     """
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
@@ -247,11 +247,11 @@ def request_body(plan: Plan, pair: Pair, said: Mapping[str, str] = _NOTHING_SAID
         turns = [pair]
         while (before := turns[-1].after) is not None:
             turns.append(before)
-        content["messages"] = [message for turn in reversed(turns) for message in _messages(turn, said)]
+        content["messages"] = [message for turn in reversed(turns) for message in _messages(turn, answers)]
     return json.dumps({**content, **plan.extra_body}).encode()
 
 
-def _messages(turn: Pair, said: Mapping[str, str]) -> list[Mapping[str, Any]]:
+def _messages(turn: Pair, answers: Mapping[str, str]) -> list[Mapping[str, Any]]:
     """What a turn adds: the answer before it, unless its own messages begin with one that was recorded, and they."""
     messages = turn.prompt.messages or ()
     last = max(index for index, message in enumerate(messages) if by_user(message))
@@ -259,7 +259,7 @@ def _messages(turn: Pair, said: Mapping[str, str]) -> list[Mapping[str, Any]]:
     own = [*messages[:last], marked, *messages[last + 1 :]]
     if turn.after is None or own[0].get("role") == "assistant":
         return own
-    return [{"role": "assistant", "content": said[turn.after.id]}, *own]
+    return [{"role": "assistant", "content": answers[turn.after.id]}, *own]
 
 
 def authorization() -> dict[str, str]:

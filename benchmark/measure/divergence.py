@@ -101,11 +101,13 @@ def read(folder: Path, run: str) -> tuple[Line, ...]:
 def steps_of(answer: Any) -> tuple[WrittenToken, ...]:
     """The steps of a completion or a chat completion, none where it has no log-probabilities. Raises ValueError."""
     try:
-        said = answer["choices"][0].get("logprobs") or {}
-        rows = [(s["token"], s["logprob"], _listed(s.get("top_logprobs"))) for s in said.get("content") or ()]
-        if tokens := said.get("tokens"):
-            tops = said.get("top_logprobs") or [None] * len(tokens)
-            rows = list(zip(tokens, said["token_logprobs"], map(_listed, tops), strict=True))
+        listed = answer["choices"][0].get("logprobs") or {}
+        rows = [
+            (s["token"], s["logprob"], _listed(s.get("top_logprobs"))) for s in listed.get("content") or ()
+        ]
+        if tokens := listed.get("tokens"):
+            tops = listed.get("top_logprobs") or [None] * len(tokens)
+            rows = list(zip(tokens, listed["token_logprobs"], map(_listed, tops), strict=True))
         content = [(t, p, top if p is None else {**top, t: p}) for t, p, top in rows]
         steps: tuple[WrittenToken, ...] = reader(tuple[WrittenToken, ...]).validate_python(content)
         return steps

@@ -112,28 +112,23 @@ def _about(entry: Mapping[str, Any]) -> Endpoint:
 
 async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
     """The plan with what the server of an arm says that its baseline's says otherwise: its version, settings of its cache."""
-    said = dict(
-        zip(plan.baselines, await asyncio.gather(*(_settings(http, arm) for arm in plan.arms)), strict=True)
-    )
-    arms = []
+    each = await asyncio.gather(*(_settings(http, arm) for arm in plan.arms))
+    settings, arms = dict(zip(plan.baselines, each, strict=True)), []
     for arm in plan.arms:
         base = plan.baselines[arm.name]
-        own, other = said[arm.name], said[base]
-        new = (
-            f"{name} is {own[name]}, of {base} {other[name]}"
-            for name in own
-            if other.get(name, own[name]) != own[name]
-        )
-        changes = dict.fromkeys((*arm.also_changes, *new))
-        arms.append(arm.model_copy(update={"also_changes": tuple(changes)}))
+        own, other = settings[arm.name], settings[base]
+        differing = [name for name in own if other.get(name, own[name]) != own[name]]
+        new = (f"{name} is {own[name]}, of {base} {other[name]}" for name in differing)
+        changes = tuple(dict.fromkeys((*arm.also_changes, *new)))
+        arms.append(arm.model_copy(update={"also_changes": changes}))
     return plan.model_copy(update={"arms": tuple(arms)})
 
 
 async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, str]:
     settings: dict[str, str] = {}
     with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
-        version = await _page(http, metrics_url(arm.url).removesuffix("/metrics") + "/version", _MOST_ABOUT)
-        settings["version"] = one_line(str(json_of(version)["version"]), _MOST_VALUE)
+        version = json_of(await _page(http, _beside(arm.url, "/version"), _MOST_ABOUT))["version"]
+        settings["version"] = one_line(str(version), _MOST_VALUE)
     with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError):
         if match := _INFO.search(await _page(http, metrics_url(arm.url), _MOST_ABOUT)):
             labels = dict(_LABEL.findall(match[1]))
@@ -163,8 +158,13 @@ async def _page(http: aiohttp.ClientSession, url: str, most: int) -> str:
 
 
 def metrics_url(base_url: str) -> str:
-    """Where vLLM shows its metrics: beside /v1, not below it."""
-    return base_url.removesuffix("/v1") + "/metrics"
+    """Where vLLM shows its metrics."""
+    return _beside(base_url, "/metrics")
+
+
+def _beside(base_url: str, path: str) -> str:
+    """A page of vLLM beside /v1, not below it."""
+    return base_url.removesuffix("/v1") + path
 
 
 def started_in(text: str) -> float | None:

@@ -192,7 +192,7 @@ class RawRun:
         return list(dict.fromkeys(load for load, _ in self.visits))
 
     @cached_property
-    def said(self) -> dict[str, str]:
+    def first_answers(self) -> dict[str, str]:
         """The first answer to each pair of a conversation, which later turns were given."""
         talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
         turns = (record for record in self.asked if record.prompt_id in talks and record.text is not None)

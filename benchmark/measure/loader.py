@@ -78,7 +78,7 @@ class Loader:
     http: aiohttp.ClientSession
     book: Journal
     progress: Progress
-    said: dict[str, str] = field(default_factory=dict)
+    first_answers: dict[str, str] = field(default_factory=dict)
     """The answer to each pair of a conversation that the turn after it is given: the first that came from any arm, so that
     all arms are asked the same."""
     standings: dict[str, Standing] = field(init=False)
@@ -237,7 +237,7 @@ class Loader:
         plan, standing, started_unix_s = self.plan, self.standings[block.arm], round(time.time(), 3)
         result: Output | Failure
         try:
-            body = request_body(plan, pair, self.said)
+            body = request_body(plan, pair, self.first_answers)
         except LookupError:
             result = Failure("no_turn_before", "there is no answer to the turn before it")
         else:
@@ -245,7 +245,7 @@ class Loader:
             late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
             result = await ask(self.http, url, body, class_=pair.class_, max_tokens=most, late_s=late_s)
         if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
-            self.said.setdefault(pair.id, result.text)
+            self.first_answers.setdefault(pair.id, result.text)
         record = RequestRecord(
             **self._place(block),
             class_=pair.class_,

@@ -138,7 +138,9 @@ async def look_closer(
     try:
         with Journal(out, divergence.FILE_NAME) as book:
             async with asyncio.timeout(limit_s), session(timeout_s) as http:
-                look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.said)
+                look = _Look(
+                    plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.first_answers
+                )
                 await look.at(differing, most)
                 await look.repeat(raw.requests, repeats)
                 cases = divergence.cases(raw.requests, known.values(), plan)
@@ -158,7 +160,7 @@ class _Look:
     book: Journal
     known: dict[tuple[object, ...], Line]
     chance: random.Random
-    said: dict[str, str]
+    first_answers: dict[str, str]
 
     async def at(self, cases: Sequence[Case], most: int) -> None:
         """Ask about the cases."""
@@ -178,7 +180,7 @@ class _Look:
             return
         pair = asked_as(self.plan, record)
         url, most = self.plan.arm(record.arm).url + request_path(pair), self.plan.most_tokens(pair.prompt)
-        result = await ask(self.http, url, request_body(self.plan, pair, self.said), max_tokens=most)
+        result = await ask(self.http, url, request_body(self.plan, pair, self.first_answers), max_tokens=most)
         names = ("text", "completion_tokens", "cached_tokens")
         self._keep(
             line,
@@ -214,7 +216,7 @@ class _Look:
         if isinstance(known := self.known.get(line.key), Asked):
             return known
         pair = asked_as(self.plan, case.ours)
-        body = question(request_body(self.plan, pair, self.said), case.text[:given], max_tokens)
+        body = question(request_body(self.plan, pair, self.first_answers), case.text[:given], max_tokens)
         url = self.plan.arm(arm).url + request_path(pair)
         answer = await ask_whole(self.http, url, body, max_tokens=max_tokens)
         if not isinstance(answer, Failure):

@@ -59,7 +59,7 @@ class Earlier:
     """The last round in which something was measured, by start of the servers."""
     met: int = 0
     """The last start of the servers that was asked anything, 0 for none."""
-    said: dict[str, str] = field(default_factory=dict)
+    first_answers: dict[str, str] = field(default_factory=dict)
     """The first answer to each pair of a conversation."""
     left_out: str = ""
     """Which lines of the journal cannot be used: their requests are made again."""
@@ -147,7 +147,7 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
         blocks=now.ended,
         begun=begun,
         met=max((record.start for record in raw.requests), default=0),
-        said=raw.said,
+        first_answers=raw.first_answers,
         left_out=raw.left_out,
         nodes=now.nodes_of(now.sittings[-1]),
         nodes_of={sitting.sitting: now.nodes_of(sitting) for sitting in raw.sittings},
@@ -201,7 +201,7 @@ async def run(
                 if change.sitting == opening.sitting:
                     nodes_now = f"node {change.after} instead of {change.before}"
                     progress.tell(f"{change.arm}: {nodes_now}; a cell that was cut is measured again")
-            loader = Loader(plan, opening.run, http, book, progress, said=before.said)
+            loader = Loader(plan, opening.run, http, book, progress, first_answers=before.first_answers)
             sitting = _Sitting(loader, before, opening.sitting, max_error_rate, after_warmup)
             await (sitting.search(choose, standing) if plan.search else sitting.listed())
 
