@@ -56,12 +56,7 @@ def command(path: Path, run: Path, write: bool, as_json: bool) -> int:
     It has no prompts, answers, account ids, buckets or host names. A row of it is a published result like any other.
     """
     experiment = experiment_of(path, verb="contribute")
-    summary = summary_of(run)
-    if (provenance := summary["run"]["provenance"]) != "measured":
-        raise Misuse(
-            f"{run}: is {provenance}, and only what was measured on Trainium2 is contributed; give a run of ./trnspec run"
-        )
-    content = contribution(experiment, summary, commit=_commit())
+    content = contribution(experiment, _summary(run), commit=_commit())
     text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
     target = published.CONTRIBUTED / f"{experiment.name}-{content['run']['id'].lower()}.yaml"
     if write:
@@ -79,20 +74,24 @@ def command(path: Path, run: Path, write: bool, as_json: bool) -> int:
     return 0
 
 
-def summary_of(run: Path) -> dict[str, Any]:
-    """Raises `Misuse` for a folder without the summary of a complete run."""
+def _summary(run: Path) -> Mapping[str, Any]:
+    """Raises `Misuse` for a folder that is not a complete run that measured something."""
     file = run / "summary.json"
     try:
         summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         about = summary["run"]
-        complete = about["complete"]
+        complete, provenance = about["complete"], about["provenance"]
     except (OSError, ValueError, KeyError, TypeError):
         raise Misuse(
             f"{file}: is not the summary of a run; give the folder of one, or make it: ./trnspec benchmark report {run}"
         ) from None
+    if provenance != "measured":
+        raise Misuse(
+            f"{run}: is {provenance}, and only what was measured on Trainium2 is contributed; give a run of ./trnspec run"
+        )
     if not complete:
         done = f"{about['requests_recorded']} of {about['requests_planned']} requests"
-        raise Misuse(f"{run}: has {done}; finish the run (./trnspec run) first")
+        raise Misuse(f"{run}: has {done}; finish the run (./trnspec run), then contribute it")
     return summary
 
 

@@ -208,6 +208,18 @@ def is_ready(node: Object) -> bool:
     return condition(node, "Ready") is not None
 
 
+def is_usable(node: Object) -> bool:
+    """Whether it is ready, and neither drained nor removed: a spot node is drained after its notice."""
+    going = node.get("spec", {}).get("unschedulable") or node["metadata"].get("deletionTimestamp")
+    return is_ready(node) and not going
+
+
+def node_of(pods: Sequence[Object], name: str) -> str:
+    """The node of the pods of a Deployment or a Job; empty while it has none."""
+    own = (pod for pod in pods_of(pods, name) if not pod["metadata"].get("deletionTimestamp"))
+    return next((node for pod in own if (node := pod.get("spec", {}).get("nodeName"))), "")
+
+
 def role(node: Object) -> str:
     """`neuron`, `system`, or empty for a node that is not ours."""
     return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, "")).rpartition("-")[2]

@@ -1,30 +1,62 @@
-"""What a Trn2 node costs by spot at this moment, in the zone where the experiment's nodes start."""
+"""What a Trn2 node costs by spot in the zone where the experiment's nodes start: now, and over time, as EC2 keeps it for 90 days."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from experiment import Experiment
 from operations.cloud.aws import Aws
 
+_LINUX = "Linux/UNIX"
 
-def usd_per_hour(experiment: Experiment, aws: Aws, *, now: datetime) -> float | None:
-    """Dollars an hour; None where EC2 has no spot price for the type in that zone. Raises `AwsError`.
 
-    With one instant as the range the answer is the last change before it, which is the price in effect
-    (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html).
+@dataclass(frozen=True)
+class SpotPrices:
+    """Dollars an hour of one node, each from a moment on; the oldest first."""
+
+    changes: tuple[tuple[datetime, float], ...]
+
+    @property
+    def newest_usd(self) -> float | None:
+        """The price now; None where none is known."""
+        return self.changes[-1][1] if self.changes else None
+
+    def usd(self, since: datetime, until: datetime) -> float | None:
+        """What a node cost in that time; None where its price is not known from the beginning on. A price holds for every second until
+        the next one, also of a node that runs (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html)."""
+        if not self.changes or self.changes[0][0] > since:
+            return None
+        ends = [at for at, _ in self.changes[1:]] + [until]
+        spans = (
+            (max(at, since), min(end, until), usd) for (at, usd), end in zip(self.changes, ends, strict=True)
+        )
+        return sum(usd * ((end - begin) / timedelta(hours=1)) for begin, end, usd in spans if end > begin)
+
+
+def spot_prices(experiment: Experiment, aws: Aws, *, since: datetime, until: datetime) -> SpotPrices:
+    """The prices of a Trn2 node of this experiment; the first is the one that held at `since`.
+
+    The last change before `since` is in the answer
+    (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html). Raises `AwsError`.
     """
-    entries = aws.client("ec2").every(
+    found = aws.client("ec2").every(
         "describe_spot_price_history",
         "SpotPriceHistory",
         InstanceTypes=[experiment.instance.name],
-        ProductDescriptions=["Linux/UNIX"],
+        ProductDescriptions=[_LINUX],
         AvailabilityZone=experiment.cluster.trn2_zone,
-        StartTime=now,
-        EndTime=now,
+        StartTime=since,
+        EndTime=until,
     )
-    latest = max(entries, key=lambda entry: entry["Timestamp"], default=None)
-    return float(latest["SpotPrice"]) if latest else None
+    return SpotPrices(
+        tuple(sorted((one["Timestamp"].astimezone(UTC), float(one["SpotPrice"])) for one in found))
+    )
+
+
+def usd_per_hour(experiment: Experiment, aws: Aws, *, now: datetime) -> float | None:
+    """Dollars an hour now; None where EC2 has no spot price for the type in that zone. Raises `AwsError`."""
+    return spot_prices(experiment, aws, since=now, until=now).newest_usd
 
 
 def above(experiment: Experiment, usd: float | None) -> bool:

@@ -8,26 +8,25 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile, fill, with_tags
 from core.console import progress
 from core.findings import Finding, Refusal
-from core.words import count
 from experiment import Arm, Experiment
 from experiment.arms import Weights
 from experiment.compilation import artifact_key
 from experiment.cost import node_price, run_price
 from experiment.naming import BENCHMARK_NAME, STEP, bucket, weights_path
 from experiment.placement import rounds
-from infra.off_schedules import block_over
-from operations.cloud import kubernetes, nodegroup
+from operations.cloud import kubernetes
 from operations.cloud.aws import Aws
 from operations.cloud.clock import Clock, moment, stamp
 from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import Kubernetes
+from operations.cloud.spot_price import SpotPrices
 from operations.running.state import Held, RunState, RunStore
 from operations.verification import verify
 
@@ -96,6 +95,12 @@ class Context:
     """Steps that do not fit before the nodes end, with their titles."""
     grace_min: float = GRACE_MIN
     """So long the nodes stay after a proof that failed."""
+    max_usd: float | None = None
+    """Dollars that the run may cost."""
+    away_since: datetime | None = field(default=None, init=False)
+    """Since when nodes are missing."""
+    spot: tuple[datetime | None, str, SpotPrices | None] = field(default=(None, "", None), init=False)
+    """When spot prices were asked for, since when they are, and the answer."""
     _last_said: str = field(default="", init=False)
 
     @property
@@ -124,13 +129,16 @@ class Context:
 
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
-        begun = self.clock.ticking()
+        begun = last = self.clock.ticking()
         predicted_s = 3600 * predicted_h(self.experiment, self.state.step)
         with progress(self.state.step) as show:
             while (waiting_for := check()) is not None:
                 if waiting_for != self._last_said:
                     self.say(f"    {waiting_for}")
                     self._last_said = waiting_for
+                if self.away_since is not None:  # nodes that are missing have a patience of their own
+                    begun += self.clock.ticking() - last
+                last = self.clock.ticking()
                 if self.clock.ticking() - begun >= patience_s:
                     raise StepError(f"{waiting_for}, for {patience_s / 60:.0f} minutes; {remedy}")
                 self.renew()
@@ -145,38 +153,6 @@ class Context:
             remedy = deploy_workloads(self.experiment.name)
             raise StepError(f"{kind} {name}: none in the cluster; {remedy}")
         return found
-
-    def need_nodes(self) -> nodegroup.Group:
-        """The Trn2 group. Raises `StepError` when its nodes were taken away, or are about to be."""
-        capacity, over = self.experiment.cluster.capacity, block_over(self.experiment)
-        if over is not None and over <= self.clock.now():
-            raise StepError(
-                f"capacity block {capacity.reservation_id} ends at {capacity.ends_at}, and its nodes are taken away from an "
-                "hour before; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this "
-                "again"
-            )
-        group = nodegroup.read(self.experiment, self.aws)
-        if group.desired < self.state.nodes:
-            raise StepError(
-                f"{group.name}: someone or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
-                f"{count(group.desired, 'node')}; run this again, with more --hours where the time was too short"
-            )
-        return group
-
-    def asked_for(self, nodes: int, *, off_at: str = "") -> None:
-        """Remember that nodes bill, or that they no longer do."""
-        hours = self.state.node_hours + self.hours_open()
-        since = stamp(self.clock.now()) if nodes else ""
-        self.save(nodes=nodes, nodes_since=since, off_at=off_at, node_hours=hours)
-
-    def hours_open(self) -> float:
-        """Node hours since nodes were last asked for; no longer than their time to live."""
-        if not self.state.nodes or not self.state.nodes_since:
-            return 0.0
-        until = self.clock.now()
-        if self.state.off_at:
-            until = min(until, moment(self.state.off_at))
-        return max(0.0, self.state.nodes * ((until - moment(self.state.nodes_since)) / timedelta(hours=1)))
 
 
 def of_step(found: Iterable[kubernetes.Object], step: str) -> list[kubernetes.Object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -66,6 +67,12 @@ _REPORT = (
     help="Where EC2 has no node, ask again for so long, as in 12h; no Trn2 node bills meanwhile. Of a capacity block: wait for its "
     "start, and do what fits before its end.",
 )
+@click.option(
+    "--max-usd",
+    type=click.FloatRange(0, min_open=True),
+    metavar="USD",
+    help="End the run before it has cost more, with everything kept and 0 nodes.",
+)
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
 @manifests_option
 @click.option("--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails.")
@@ -86,6 +93,7 @@ def command(
     path: Path,
     hours: float | None,
     wait_h: float | None,
+    max_usd: float | None,
     out: Path | None,
     manifests: Path,
     keep_nodes: bool,
@@ -115,23 +123,23 @@ def command(
     aws = aws_of(experiment, account)
     everything = steps(experiment, profile=profile)
     if dry_run:
-        asked: dict[str, Any] = {"hours": hours, "wait_h": wait_h, "take_over": take_over}
+        asked: dict[str, Any] = {"hours": hours, "wait_h": wait_h, "max_usd": max_usd, "take_over": take_over}
         return _dry_run(experiment, aws, everything, **asked, as_json=as_json)
     store = RunStore(experiment, aws)
     ahead = _ahead(experiment, aws, store, everything, take_over=take_over)
-    plan = _plan(experiment, ahead, hours, wait_h)
+    plan = _plan(experiment, ahead, hours, wait_h, max_usd)
     print(_plan_text(plan), file=sys.stderr)
     needs_h = _refuse_cut(experiment, ahead, plan)
     _warn_of_silence(experiment, aws)
     with opened(experiment, aws, store, ahead.held, files=files, hours=plan["hours"], out=out) as context:
         context.needs_h, context.grace_min, context.profile = needs_h, grace, profile
-        context.wait_h, context.left_out = wait_h, plan["left_out"]
+        context.wait_h, context.max_usd, context.left_out = wait_h, max_usd, plan["left_out"]
         if skip_verify:
             context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)
     text = (
         f"run {answer['id']}: {context.out}, {answer['state']}\n"
-        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, ${answer['usd']:.2f} at quoted prices; 0 nodes are left"
+        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
     )
     print_json(answer) if as_json else print(text)
     return 0
@@ -234,6 +242,7 @@ def _dry_run(
     *,
     hours: float | None,
     wait_h: float,
+    max_usd: float | None,
     take_over: bool,
     as_json: bool,
 ) -> int:
@@ -244,7 +253,7 @@ def _dry_run(
     except AwsError as error:
         missing = len(experiment.served_arms)
         ahead, problem = _Ahead(now=Clock().now(), left=[*everything], to_compile=missing), error
-    plan = {**_plan(experiment, ahead, hours, wait_h), "asked_aws": problem is None}
+    plan = {**_plan(experiment, ahead, hours, wait_h, max_usd), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
@@ -257,7 +266,9 @@ def _dry_run(
     return 0
 
 
-def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: float) -> dict[str, Any]:
+def _plan(
+    experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: float, max_usd: float | None = None
+) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
     predicted = run_price(experiment, to_compile=ahead.to_compile)
     needs = {
@@ -283,7 +294,10 @@ def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: fl
         "trn2_hours_left": round(left, 2),
         "hours": allowed,
         "off_at": stamp(ahead.off) if ahead.off and until_off < allowed else None,
-        "most_usd": round(min(allowed, until_off) * per_hour(running(experiment)), 2),
+        "max_usd": max_usd,
+        "most_usd": round(
+            min(min(allowed, until_off) * per_hour(running(experiment)), max_usd or math.inf), 2
+        ),
     }
 
 
@@ -317,6 +331,8 @@ def _plan_text(plan: dict[str, Any]) -> str:
     if plan["begins_at"]:
         begins += f" in the capacity block from {plan['begins_at']}"
     out = ", ".join(plan["left_out"].values())
+    if (most := plan["max_usd"]) and plan["predicted_usd"] > most:
+        ends += f"; --max-usd {most:g} is predicted to end the run before its answer, and a later one goes on"
     out = out and f"\nwill not fit before the block ends, and is left to a later run: {out}"
     return (
         f"{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"

@@ -21,12 +21,12 @@ from experiment.expected import file_text
 from experiment.placement import rounds
 from operations.cloud import kubernetes
 from operations.cloud.cloudformation import deploy_workloads
-from operations.running import preparing
-from operations.running.context import READ, Context, StepError, from_cron_job, release, take_up, wait_for
+from operations.running import node_watch, preparing
+from operations.running.context import READ, Context, StepError, from_cron_job, take_up
+from operations.running.under_load import BENCHMARK_S, ready, tell_nodes, until_loaded
 from store.bucket import Incomplete, inside
 
 LOAD_S = 3600
-BENCHMARK_S = 12 * 3600
 PROFILE_S = 2 * 3600
 _NO_ROUNDS = (
     f"{naming.RESULTS_PREFIX}unfinished/",
@@ -45,14 +45,15 @@ _EXPLORER_SINCE = (2, 30)
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     """The arms of a round to one replica each, every other to none, and wait until they answer."""
-    context.need_nodes()
+    node_watch.until_there(context)
     set_replicas(context, arms)
 
     def loading() -> str | None:
-        context.need_nodes()
-        pods, ready = context.cluster.list("pods"), _ready(context, arms)
+        if (waits := node_watch.missing(context)) is not None:
+            return waits
+        pods, up = context.cluster.list("pods"), ready(context, arms)
         for arm in arms:
-            if not ready[arm.name]:
+            if not up[arm.name]:
                 why = kubernetes.trouble(pods, arm.name)
                 return f"arm {arm.name} loads" + (f": {why}" if why else "")
         return None
@@ -68,22 +69,6 @@ def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
             context.cluster.scale(arm.name, wanted)
 
 
-def _ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
-    """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
-    # Questions are for some arms of their first round; the others are up beside them.
-    up = next(group for group in rounds(context.experiment) if all(arm in group for arm in arms))
-    deployments = context.cluster.list("deployments")
-    found = {item["metadata"]["name"]: kubernetes.replicas(item) for item in deployments}
-    for arm in context.experiment.served_arms:
-        wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
-        if now != wanted:
-            raise StepError(
-                f"deployment {arm.name}: has {count(now, 'replica')}, and this run set {wanted}: a deployment or someone changed it; wait "
-                "until that has ended, then run this again to go on"
-            )
-    return {name: ready for name, (_, ready) in found.items()}
-
-
 def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """Load a round with one Job from the suspended CronJob. Its folder of results is the one that appeared with its Job."""
     state, key = context.state, str(number)
@@ -93,12 +78,15 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     if key not in state.before:
         context.save(before={**state.before, key: sorted(_stored(context) - known)})
     name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
-    job = from_cron_job(context, naming.BENCHMARK_NAME, name)
-    provide_plan(context, job, arms)
-    release(context, job)
+
+    def made() -> dict[str, Any]:
+        job = from_cron_job(context, naming.BENCHMARK_NAME, name)
+        provide_plan(context, job, arms)
+        tell_nodes(context, job, arms)
+        return job
+
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
-    patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
-    _under_load(context, name, arms, remedy=remedy, patience_s=patience_s)
+    until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=remedy)
     new = sorted(_stored(context) - set(context.state.before[key]) - known)
     if not new:
         raise Refusal(
@@ -114,52 +102,6 @@ def _stored(context: Context) -> set[str]:
     )
     found = s3.every("list_objects_v2", "CommonPrefixes", **where, Delimiter="/")
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
-
-
-def _under_load(
-    context: Context, name: str, arms: Sequence[Arm], *, remedy: str, patience_s: int = BENCHMARK_S
-) -> None:
-    """Until a Job that loads these arms is complete, starting their servers again where it waits for that. `StepError` where one
-    dies or is lowered: the Job, which would go on asking a server that is not there, is removed."""
-    restarted = set[int]()
-
-    def refuse_dead() -> None:
-        try:
-            pods, ready = context.cluster.list("pods"), _ready(context, arms)
-            for arm in arms:
-                if not ready[arm.name] and (why := kubernetes.trouble(pods, arm.name)):
-                    raise StepError(
-                        f"arm {arm.name} died under load: {why}; what was measured is kept, run this again to go on"
-                    )
-        except StepError:
-            context.cluster.delete("job", name)
-            raise
-
-    def still() -> None:
-        context.need_nodes()
-        refuse_dead()
-        if context.experiment.benchmark.starts > 1:
-            _start_again(context, name, arms, restarted)
-
-    wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
-    refuse_dead()  # between the last look and its end a Job may have asked servers that were gone
-
-
-def _start_again(context: Context, name: str, arms: Sequence[Arm], restarted: set[int]) -> None:
-    """Replace the pods of the arms where the last line of the Job's client says that it waits for their next start."""
-    pods, starts = context.cluster.list("pods"), context.experiment.benchmark.starts
-    for pod in kubernetes.pods_of(pods, name):
-        with suppress(Refusal):  # the container has not begun, or has ended
-            lines = list(
-                kubernetes.json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1))
-            )
-            start = lines[-1].get("waits_for_start") if lines else None
-            if not isinstance(start, int) or start in restarted:
-                continue
-            restarted.add(start)
-            context.say(f"    start {start} of {starts}: replacing the pods of the arms")
-            for own in (pod for arm in arms for pod in kubernetes.pods_of(pods, arm.name)):
-                context.cluster.delete("pod", own["metadata"]["name"])
 
 
 def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
@@ -223,18 +165,20 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
 def run_batches(context: Context) -> None:
     """The arms that no server can run, one Job each, on the devices that the served arms held."""
     set_replicas(context)
-    names = [release(context, job) for job in take_up(context, "batch")]
-    for name in names:
-        wait_for(context, name, patience_s=BENCHMARK_S, still=context.need_nodes)
+    for job in [node_watch.JobOnNodes(context, job) for job in take_up(context, "batch")]:
+        job.wait(patience_s=BENCHMARK_S, remedy=READ)
 
 
 def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """lm-eval against those arms of a round that no earlier round asked."""
     name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
-    job = from_cron_job(context, naming.LMEVAL_NAME, name)
-    restrict(context.experiment, job["spec"]["template"]["spec"], arms)
-    release(context, job)
-    _under_load(context, name, arms, remedy=READ)
+
+    def made() -> dict[str, Any]:
+        job = from_cron_job(context, naming.LMEVAL_NAME, name)
+        restrict(context.experiment, job["spec"]["template"]["spec"], arms)
+        return job
+
+    until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
     prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
     context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
 
@@ -263,13 +207,12 @@ def profile_arms(context: Context) -> None:
             continue
         name = f"{naming.PROFILE}{context.state.id}-{number}"
         try:
-            job = from_cron_job(context, naming.profile_cron_job(arm), name)
-            release(context, job)
-            wait_for(context, name, patience_s=PROFILE_S, still=context.need_nodes)
+            job = node_watch.JobOnNodes(context, from_cron_job(context, naming.profile_cron_job(arm), name))
+            job.wait(patience_s=PROFILE_S, remedy=READ)
         except StepError as error:
             context.say(f"    warning: {arm.name} has no profile: {error}")
             try:
-                context.need_nodes()
+                node_watch.missing(context)
             except StepError as gone:
                 context.say(f"    warning: no more profiles: {gone}")
                 return

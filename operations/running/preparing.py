@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
@@ -17,15 +16,14 @@ from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import kubernetes, markers, nodegroup
 from operations.cloud.aws import Aws
-from operations.cloud.clock import moment, stamp
-from operations.running import waiting
+from operations.cloud.clock import stamp
+from operations.running import node_watch, spending, waiting
 from operations.running.context import (
     Context,
     StepError,
     UnprovenError,
     compiling,
     fetching,
-    job_progress,
     release,
     take_up,
     wait_for,
@@ -34,10 +32,7 @@ from operations.verification import count_text, failed
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 FETCH_S = 3 * 3600
-NODES_S = 40 * 60
 COMPILE_S = 4 * 3600
-_GRACE = timedelta(minutes=5)
-"""Issues of an earlier try stay in a group's health until EKS has looked again."""
 
 
 def check_arguments(context: Context) -> None:
@@ -122,41 +117,19 @@ def _ask_for_nodes(context: Context) -> None:
     experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
     group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted, group)
-    ends: dict[str, Any] = {"hours": context.hours, "needs_h": context.needs_h}
+    if dear := spending.too_dear(context):
+        raise waiting.NoCapacityError(dear)
+    spending.refuse(context)
+    ends: dict[str, Any] = {"hours": spending.within_budget_h(context), "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
-    context.asked_for(max(wanted, group.desired), off_at=stamp(at))
-    usd = f"${wanted * context.usd_per_hour:.2f} an hour"
+    spending.asked_for(context, max(wanted, group.desired), off_at=stamp(at))
+    each, remark = spending.rate(context)
+    usd = f"${wanted * each:.2f} an hour{remark}"
     context.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
     if group.desired < wanted:
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
-    remedy = "read ./trnspec status; usually EC2 has no capacity: try another zone, or buy a capacity block"
-    context.wait(lambda: _nodes(context, wanted), patience_s=NODES_S, remedy=remedy)
-
-
-def _nodes(context: Context, wanted: int) -> str | None:
-    group = context.need_nodes()
-    there = kubernetes.own_nodes(context.experiment, context.cluster.list("nodes"))
-    ready = sum(kubernetes.is_ready(node) for node in there if kubernetes.role(node) == "neuron")
-    if ready >= wanted:
-        return None
-    if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:
-        issue = group.issues[0]
-        kind = waiting.NoCapacityError if waiting.is_no_capacity(issue) else StepError
-        raise kind(f"{group.name}: no nodes ({issue}); {_capacity(context.experiment, issue)}")
-    return f"{group.name}: {ready} of {count(wanted, 'node')} are ready"
-
-
-def _capacity(experiment: Experiment, issue: str) -> str:
-    """The remedy for what EKS says of a group that does not get its nodes."""
-    if waiting.is_no_capacity(issue):
-        return (
-            f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else there is "
-            f"(./trnspec capacity experiments/{experiment.name}.yaml)"
-        )
-    if "LimitExceeded" in issue:
-        return "the quota is too small: ./trnspec preflight prints the command that asks for more"
-    return "fix what it names, then run this again"
+    node_watch.until_there(context)
 
 
 def verify_nodes(context: Context) -> None:
@@ -164,9 +137,14 @@ def verify_nodes(context: Context) -> None:
     if context.verify is None:
         context.say("    skipped: nothing is proved about these nodes")
         return
-    context.need_nodes()
     how: dict[str, Any] = {"tell": lambda line: context.say(f"    {line}"), "alive": context.renew}
-    findings = context.verify(context.experiment, context.cluster, context.clock, **how)
+    while True:
+        node_watch.until_there(context)
+        same = node_watch.on_same_nodes(context)
+        findings = context.verify(context.experiment, context.cluster, context.clock, **how)
+        if same():
+            break
+        context.say("    a node was replaced meanwhile: they are proved again")
     for check in findings:
         if check.state is State.WARNING:
             context.say(f"    warning: {check.check}, {check.line()}")
@@ -185,7 +163,8 @@ def compile_arms(context: Context) -> None:
     missing = [arm for arm in experiment.served_arms if not markers.has_artifact(experiment, aws, arm)]
     chosen = [compiling(jobs, arm) for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
-    failures, at_once, released = dict[str, StepError](), compilations_at_once(experiment), set[str]()
+    failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
+    released: dict[str, node_watch.JobOnNodes] = {}
     context.wait(
         lambda: _compiling(context, waiting, released, failures, at_once),
         patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
@@ -221,21 +200,21 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
 def _compiling(
     context: Context,
     waiting: dict[str, kubernetes.Object],
-    released: set[str],
+    released: dict[str, node_watch.JobOnNodes],
     failures: dict[str, StepError],
     at_once: int,
 ) -> str | None:
     """What the running Jobs do, and how many wait for their turn; those whose turn it is are released."""
-    context.need_nodes()
+    if (waits := node_watch.missing(context)) is not None:
+        return waits
     doing: list[str] = []
     for name, job in waiting.items():
         if name in failures or (name not in released and len(doing) == at_once):
             continue
         if name not in released:
-            release(context, job)
-            released.add(name)
+            released[name] = node_watch.JobOnNodes(context, job)
         try:
-            if (one := job_progress(context, name)) is not None:
+            if (one := released[name].progress()) is not None:
                 doing.append(one)
         except StepError as error:
             failures[name] = error

@@ -40,11 +40,24 @@ def _moment_or_nothing(text: str) -> str:
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]*$", max_length=300)]
 _Moment = Annotated[str, Field(min_length=1), AfterValidator(_moment_or_nothing)]
 _MomentOrNothing = Annotated[str, AfterValidator(_moment_or_nothing)]
+_Sum = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 _Folder = Annotated[str, Field(pattern=rf"^{RESULTS_PREFIX}[A-Za-z0-9_-][A-Za-z0-9_.:-]*/$", max_length=500)]
 
 
 class NotOursError(Refusal):
     """Somebody else drives the run by now: nothing of it may be touched any more."""
+
+
+class NodesReplaced(BaseModel):
+    """Nodes were taken away, and others came."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    at: _Moment
+    """When the others were ready."""
+    step: _Name
+    gone: tuple[_Name, ...]
+    came: tuple[_Name, ...]
 
 
 class RunState(BaseModel):
@@ -67,8 +80,17 @@ class RunState(BaseModel):
     """Trn2 nodes that this run asked for and has not let go."""
     nodes_since: _MomentOrNothing = ""
     off_at: _MomentOrNothing = ""
-    node_hours: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] = 0.0
+    node_hours: _Sum = 0.0
     """Hours of nodes that were let go already."""
+    paid_usd: _Sum = 0.0
+    """For those hours, where their spot price is known."""
+    quoted_hours: _Sum | None = None
+    """Those of them whose price is not known; None in the state of an earlier version, which knew no price."""
+    node_names: tuple[_Name, ...] = ()
+    """The nodes that are there."""
+    nodes_away: Annotated[int, Field(ge=0, lt=10_000)] = 0
+    """Nodes of `nodes` that were taken away and have not come again."""
+    node_changes: tuple[NodesReplaced, ...] = ()
     results: dict[_Name, _Folder] = {}
     """Prefix in the bucket by round."""
     before: dict[_Name, list[str]] = {}

@@ -11,11 +11,11 @@ from typing import Any
 from core.command_line import refusal_of
 from core.words import count
 from experiment import Arm, Experiment
-from experiment.cost import budget_text, run_price
-from experiment.placement import nodes_needed, rounds
+from experiment.cost import budget_text
+from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
-from operations.running import measuring, preparing
+from operations.running import measuring, preparing, spending
 from operations.running.context import Context, UnprovenError
 from operations.running.state import NotOursError
 from operations.running.waiting import no_nodes
@@ -88,10 +88,10 @@ def stop_paying(context: Context) -> None:
     except (
         nodegroup.InUseError
     ) as error:  # the nodes of this run are gone; another experiment started its own
-        context.asked_for(0)
+        spending.asked_for(context, 0)
         context.say(f"    {error}")
         return
-    context.asked_for(0)
+    spending.asked_for(context, 0)
     nodegroup.forget_schedule(context.experiment, context.aws)
     _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))
     context.say(f"    {name}: 0 nodes; nothing of this run is billed by the hour now")
@@ -108,8 +108,8 @@ def _if_possible(context: Context, act: Callable[[], None]) -> bool:
 
 
 def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
-    """All steps that are left; returns what is printed of the run, with the address of its state and the quoted price of its
-    Trn2 nodes.
+    """All steps that are left; returns what is printed of the run, with the address of its state, what it cost, and the nodes that
+    were replaced.
 
     A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, when the time of grace is
     over), the line of its error is passed on.
@@ -122,14 +122,16 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
         _let_go(context, problem="interrupted")
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
-    state, experiment = context.state, context.experiment
-    hours = state.node_hours / nodes_needed(experiment)
+    state, bill = context.state, spending.cost(context)
     return {
         "id": state.id,
         "state": address,
         "results": [state.results[key] for key in sorted(state.results)],
         "node_hours": round(state.node_hours, 3),
-        "usd": round(run_price(experiment, hours=hours).usd, 2),
+        "usd": round(bill.usd, 2),
+        "cost": bill.text,
+        "bill": bill.as_json(),
+        "node_changes": [change.model_dump(mode="json") for change in state.node_changes],
     }
 
 
@@ -162,8 +164,8 @@ def _keep_for_a_look(context: Context) -> None:
     minutes = max(1.0, min(context.grace_min, allowed))
     group = nodegroup.read(context.experiment, context.aws)
     at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
-    context.asked_for(state.nodes, off_at=stamp(at))
-    usd = state.nodes * context.usd_per_hour * minutes / 60
+    spending.asked_for(context, state.nodes, off_at=stamp(at))
+    usd = state.nodes * spending.rate(context)[0] * minutes / 60
     context.say(
         f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
         "with them (--grace changes the time)"
@@ -215,7 +217,7 @@ def what_bills(context: Context) -> str:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
     until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
-    price = f"at ${nodes * context.usd_per_hour:.2f} an hour until {until}"
+    price = f"at ${nodes * spending.rate(context)[0]:.2f} an hour until {until}"
     if not answers:
         check = f"check with ./trnspec status {file}"
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"

@@ -48,9 +48,11 @@ def says(service: str, **answers: Callable[[], dict[str, Any]]) -> Iterator[None
     hooks = {f"before-call.{service}.{operation}": _instead(answer) for operation, answer in answers.items()}
     for event, hook in hooks.items():
         events.register(event, hook)
-    yield
-    for event, hook in hooks.items():
-        events.unregister(event, hook)
+    try:
+        yield
+    finally:
+        for event, hook in hooks.items():
+            events.unregister(event, hook)
 
 
 def _instead(answer: Callable[[], dict[str, Any]]) -> Callable[..., Any]:

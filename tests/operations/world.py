@@ -42,6 +42,10 @@ class World:
     exits: dict[str, int] = field(default_factory=dict)
     """Exit codes of the Jobs that fail, by the beginning of their names."""
     no_capacity: bool = False
+    taken: int = 0
+    """How often EC2 took all Trn2 nodes away."""
+    away: int = 0
+    """Ticks until others come in their place."""
     image: str = "registry.example/tools:1"
     """Of benchmark, store and quality check, as the deployment fills it in."""
     files: tuple[ManifestFile, ...] = ()
@@ -191,24 +195,39 @@ class World:
         for act in self.on_tick:
             act()
 
+    def take_nodes(self, *, ticks: int = 40) -> None:
+        """EC2 takes the Trn2 nodes away; their pods are gone, and others come after so many ticks."""
+        self.taken, self.away = self.taken + 1, ticks
+        for kind, where, name in [*self.api.objects]:
+            if kind == "nodes" or (kind == "pods" and not name.startswith(naming.BENCHMARK_NAME)):
+                del self.api.objects[kind, where, name]
+        self.ticks = dict.fromkeys(self.ticks, 0)
+
+    @property
+    def node_names(self) -> list[str]:
+        """The Trn2 nodes that are there."""
+        return [node["metadata"]["name"] for node in self.api.of("nodes")]
+
     def _set_nodes(self) -> None:
         if self.no_capacity and self.nodes:
             why = "InsufficientInstanceCapacity - We currently do not have sufficient trn2.48xlarge capacity"
             self.group.health = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": why}]}
             return
         self.group.health = {"issues": []}
-        for name in [node["metadata"]["name"] for node in self.api.of("nodes")][self.nodes :]:
+        for name in self.node_names[self.nodes :]:
             del self.api.objects[("nodes", "", name)]
-        for number in range(self.nodes):
+        self.away = max(0, self.away - 1)
+        for number in range(0 if self.away else self.nodes):
+            name = f"trn2-{number}" + (f"-{self.taken}" if self.taken else "")
             ready = {"conditions": [{"type": "Ready", "status": "True"}]}
             labels = {"labels": {naming.NODE_ROLE_LABEL: "neuron"}}
-            self.api.put("nodes", f"trn2-{number}", {"metadata": labels, "status": ready})
+            self.api.put("nodes", name, {"metadata": labels, "status": ready})
 
     def _move_job(self, job: dict[str, Any]) -> None:
         name = job["metadata"]["name"]
         if job["spec"].get("suspend") or job.get("status", {}).get("conditions") or self._unscheduled(name):
             return
-        if not name.startswith(("arguments-", "fetch-")) and not self.nodes:
+        if not name.startswith(("arguments-", "fetch-")) and not self.node_names:
             return
         self.ticks[name] = self.ticks.get(name, 0) + 1
         if self.ticks[name] < TICKS:
@@ -279,7 +298,11 @@ class World:
             return
         if wanted and self._unscheduled(name):
             return
-        deployment["status"] = {"readyReplicas": wanted if self.nodes else 0}
+        deployment["status"] = {"readyReplicas": wanted if self.node_names else 0}
+        if wanted and self.taken and self.node_names:
+            self._pod(name)
+            pod = self.api.objects["pods", self.experiment.name, f"{name}-pod"]
+            pod["spec"] = {"nodeName": self.node_names[0]}
 
     def _unscheduled(self, owner: str) -> bool:
         """Whether its pod cannot be placed."""
@@ -337,11 +360,18 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "containers": [{"name": "publish", "image": IMAGE}],
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }
-    spec = {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}}
+    measuring = {**pod, "initContainers": [{"name": "run", "image": IMAGE}]}
     profiles = map(naming.profile_cron_job, experiment.served_arms)
     cron_jobs = [
-        {"kind": "CronJob", "metadata": {"name": name, "namespace": experiment.name}, "spec": spec}
-        for name in (naming.BENCHMARK_NAME, naming.LMEVAL_NAME, *profiles)
+        {
+            "kind": "CronJob",
+            "metadata": {"name": name, "namespace": experiment.name},
+            "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": own}}}},
+        }
+        for name, own in [
+            (naming.BENCHMARK_NAME, measuring),
+            *((name, pod) for name in (naming.LMEVAL_NAME, *profiles)),
+        ]
     ]
     return (ManifestFile("all.yaml", (*jobs, *arms, plan, *cron_jobs)),)
 

@@ -19,7 +19,7 @@ from experiment.cost import run_price
 from experiment.naming import STEP, artifact_path, compile_job, weights_path
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import moment, stamp
-from operations.running import state
+from operations.running import spending, state
 from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
 from operations.running.steps import carry_out, steps
@@ -367,9 +367,9 @@ def test_eks_is_asked_again_for_0_nodes_until_it_accepts_or_several_refusals(
 
 def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
     context = driver.context()
-    context.asked_for(1, off_at=stamp(START + timedelta(hours=2)))
+    spending.asked_for(context, 1, off_at=stamp(START + timedelta(hours=2)))
     driver.clock.time += timedelta(hours=10)
-    assert context.hours_open() == pytest.approx(2.0)
-    context.asked_for(0)
+    assert spending.open_hours(context.state, driver.clock.now()) == pytest.approx(2.0)
+    spending.asked_for(context, 0)
     assert context.state.node_hours == pytest.approx(2.0)
     assert moment(context.state.renewed) == driver.clock.now()

@@ -25,7 +25,7 @@ from experiment.placement import rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
 from operations.running import context as jobs
-from operations.running import measuring
+from operations.running import measuring, node_watch
 from operations.running.context import Context, StepError
 from operations.running.measuring import provide_plan, restrict
 from operations.running.steps import carry_out, remaining, steps
@@ -294,14 +294,14 @@ def test_a_profile_that_cannot_be_made_is_a_warning(
     driver: Driver, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.world.failing = {"profile-": "no profile: the server ended with exit 1; its log says why"}
-    need_nodes = Context.need_nodes
+    need = node_watch.need
 
     def refused(context: Context) -> object:
         if taken and driver.jobs("profile-"):
             raise StepError("its schedule set it to 0 nodes")
-        return need_nodes(context)
+        return need(context)
 
-    monkeypatch.setattr(Context, "need_nodes", refused)
+    monkeypatch.setattr(node_watch, "need", refused)
     first, second = profiled(driver)
     assert "qwen-vllm has no profile: " in first
     assert taken or "the server ended with exit 1" in first

@@ -1,0 +1,230 @@
+"""Spot nodes that are taken away, and prices that end a run: in simulated time, against moto and a cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
+from core.findings import Refusal
+from experiment import load, naming
+from experiment.cost import run_price
+from experiment.naming import BENCHMARK_NAME
+from operations.cloud.aws import Aws
+from operations.cloud.spot_price import SpotPrices
+from operations.running import spending
+from operations.running.node_watch import _BOOT
+from operations.running.steps import carry_out
+from tests.operations.clients import says
+from tests.operations.clock import START
+from tests.operations.driver import Driver, driver_of
+
+SPOT = {"kind": "spot", "max_usd_per_hour": 20.0}
+
+
+@pytest.fixture
+def spot(aws: Aws, variation: Callable[..., Path], tmp_path: Path) -> Driver:
+    """Runs of the reference experiment on a spot node."""
+    return driver_of(load(variation(lambda data: data["cluster"].update(capacity=SPOT))), aws, tmp_path)
+
+
+def prices(driver: Driver, *changes: tuple[float, float]) -> AbstractContextManager[None]:
+    """EC2 knows these prices, each from so many minutes after the start on, as they come."""
+
+    def history() -> dict[str, Any]:
+        known = [(START + timedelta(minutes=at), usd) for at, usd in reversed(changes)]
+        rows = [{"SpotPrice": str(usd), "Timestamp": at} for at, usd in known if at <= driver.clock.now()]
+        return {"SpotPriceHistory": rows}
+
+    return says("ec2", DescribeSpotPriceHistory=history)
+
+
+CALM = (-1440.0, 14.0)
+
+
+@pytest.fixture
+def calm(spot: Driver) -> Iterator[None]:
+    with prices(spot, CALM):
+        yield
+
+
+def answer_of(driver: Driver) -> dict[str, Any]:
+    """What a reader has at the end."""
+    results = driver.world.stored("results")
+    kept = {key: body for key, body in results.items() if not key.endswith("run.json")}
+    files = {str(path.relative_to(driver.out)): path.read_bytes() for path in driver.out.rglob("*.json")}
+    return {"results": kept, "files": files, "artifacts": sorted(driver.artifacts())}
+
+
+def interrupted(driver: Driver, *, fails: bool = False, ticks: int = 40) -> list[str]:
+    """The nodes are taken away once while it compiles, and once in a cell; what each benchmark was told of its nodes. `fails`: the Job
+    that is cut fails of it."""
+    world, told = driver.world, list[str]()
+
+    def act() -> None:
+        at_work = [job for job in driver.compiling() if world.ticks.get(job["metadata"]["name"])]
+        if world.taken == 0 and world.node_names and at_work:
+            world.take_nodes(ticks=ticks)
+            if fails:
+                failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+                at_work[0]["status"] = {"conditions": [failed]}
+        for job in driver.jobs(BENCHMARK_NAME):
+            containers = job["spec"]["template"]["spec"]["initContainers"]
+            said = [
+                item["value"]
+                for one in containers
+                for item in one.get("env", ())
+                if item["name"] == "BENCHMARK_NODES"
+            ]
+            if said and said[0] not in told:
+                told.append(said[0])
+            if world.taken == 1 and world.node_names and world.ticks.get(job["metadata"]["name"]):
+                world.take_nodes(ticks=ticks)
+
+    world.on_tick.append(act)
+    return told
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.parametrize("fails", [False, True], ids=["its Job has another pod", "its Job fails"])
+def test_a_run_with_two_interruptions_ends_with_the_answer_of_one_without(spot: Driver, fails: bool) -> None:
+    told = interrupted(spot, fails=fails)
+    answer, world = spot.run(), spot.world
+    found = answer_of(spot)
+    assert (world.taken, world.nodes, world.rentals()) == (2, 0, [])
+    assert [(change["step"], change["gone"], change["came"]) for change in answer["node_changes"]] == [
+        ("compile", ["trn2-0"], ["trn2-0-1"]),
+        ("benchmark-1", ["trn2-0-1"], ["trn2-0-2"]),
+    ]
+    assert told == [f"qwen-vllm=trn2-0-{n} qwen-sd-vllm=trn2-0-{n}" for n in (1, 2)], (
+        "the client knows its nodes"
+    )
+    assert any("trn2-0 was taken away at 2026-04-01T12:" in line for line in spot.said)
+    assert any("was cut with its node, and is released again" in line for line in spot.said) == fails
+    away_h = 2 * (timedelta(seconds=40 * 15) - _BOOT) / timedelta(hours=1)
+    up_h = (spot.clock.now() - START) / timedelta(hours=1) - away_h
+    assert answer["node_hours"] == pytest.approx(up_h, abs=0.06), "hours without a node are not billed"
+    assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], abs=0.01)
+    assert answer["bill"]["quoted_usd"] == 0
+    assert answer["cost"].startswith(
+        f"${answer['usd']:.2f} (${answer['bill']['paid_usd']:.2f} for nodes at the spot prices"
+    )
+
+    _as_deployed(spot)
+    spot.run()
+    assert (world.taken, answer_of(spot)) == (0, found)
+
+
+def _as_deployed(driver: Driver) -> None:
+    """Before any run: the same hour, nothing compiled or measured, no Job."""
+    world = driver.world
+    for purpose in ("results", "artifacts"):
+        for key in world.stored(purpose):
+            bucket = naming.bucket(world.experiment, purpose, DEFAULT_ACCOUNT_ID)
+            world.client("s3").delete_object(Bucket=bucket, Key=key)
+    for made in [key for key in world.api.objects if key[0] in ("jobs", "pods")]:
+        del world.api.objects[made]
+    world.apply()
+    world.on_tick.clear()
+    world.taken, driver.clock.time = 0, START
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_run_whose_node_does_not_come_again_ends_with_everything_kept_and_goes_on_later(
+    spot: Driver,
+) -> None:
+    world = spot.world
+    interrupted(spot)
+    world.on_tick.append(lambda: setattr(world, "no_capacity", world.taken == 2))
+    line = spot.line()
+    assert "no nodes (AsgInstanceLaunchFailures: InsufficientInstanceCapacity" in line
+    assert "run this again with --wait 12h" in line
+    assert (world.nodes, world.rentals(), len(spot.artifacts())) == (0, [], 2)
+    assert spot.jobs(BENCHMARK_NAME) == [], "nothing asks servers that are gone"
+    assert "stopped at benchmark-1; no Trn2 node bills; run it again to go on" in spot.said[-1]
+    held = spot.store.current()
+    assert held is not None
+    assert (0.03 < held.state.node_hours < 0.3, held.state.nodes_away) == (True, 0)
+    world.on_tick.clear()
+    world.no_capacity, world.away = False, 0
+    answer = spot.run()
+    assert (answer["id"], world.nodes) == (held.state.id, 0)
+    assert (spot.out / "summary.json").exists()
+
+
+def test_a_price_above_the_most_ends_the_run_and_starts_no_node(spot: Driver) -> None:
+    with prices(spot, CALM, (2.0, 31.0)):
+        line = spot.line()
+    says_ = "spot price of trn2.48xlarge in us-east-2a: is $31.00 an hour, and cluster.capacity.max_usd_per_hour is 20; "
+    assert line.startswith(
+        says_ + "what was compiled and measured is kept; run this again with --wait 12h, or raise it"
+    )
+    assert (spot.world.nodes, spot.world.rentals()) == (0, [])
+    assert spot.clock.now() >= START + timedelta(minutes=2)
+    nodes = set[int]()
+    spot.world.on_tick.append(lambda: nodes.add(spot.world.nodes))
+    with prices(spot, (-1440.0, 31.0)):
+        assert spot.line().startswith(says_)
+    assert nodes <= {0}
+    with prices(spot, CALM):
+        spot.run()
+
+
+def test_a_price_above_the_most_is_waited_for(spot: Driver) -> None:
+    context, nodes = spot.context(), dict[int, datetime]()
+    context.wait_h = 4.0
+    spot.world.on_tick.append(lambda: nodes.update({spot.world.nodes: spot.clock.now()} | nodes))
+    with prices(spot, (-1440.0, 31.0), (45.0, 14.0)):
+        answer = carry_out(context, keep_nodes=False)
+    attempts = [line for line in spot.said if "attempt" in line]
+    assert "attempt 1: spot price of trn2.48xlarge in us-east-2a: is $31.00 an hour" in attempts[0]
+    assert nodes[1] >= START + timedelta(minutes=45)
+    assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], abs=0.01)
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_budget_ends_the_run_before_it_is_passed_and_a_larger_one_goes_on(
+    spot: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.operations.world.TICKS", 60)
+    context, world = spot.context(), spot.world
+    per_hour = run_price(world.experiment, hours=1.0).usd - context.usd_per_hour + 14.0
+    context.max_usd = 0.5 * per_hour
+    with pytest.raises(
+        Refusal,
+        match=r"has cost \$\d\.\d\d, and would pass --max-usd .* before it could end; what was compiled",
+    ):
+        carry_out(context, keep_nodes=False)
+    assert world.nodes == 0
+    spent = spending.cost(context)
+    assert 0.5 * context.max_usd < spent.usd < context.max_usd
+    assert spent.quoted_usd == 0
+    later = spot.context()
+    later.max_usd = context.max_usd
+    with pytest.raises(Refusal, match="would pass --max-usd"):
+        carry_out(later, keep_nodes=False)
+    assert spending.cost(later).usd == pytest.approx(spent.usd), "no node starts for a budget that is spent"
+    again = spot.context()
+    again.max_usd = 100.0
+    answer = carry_out(again, keep_nodes=False)
+    assert context.max_usd < answer["usd"] < 100
+
+
+def test_dollars_of_node_hours_follow_the_price_of_each_second() -> None:
+    noon = datetime(2026, 4, 1, 12, tzinfo=UTC)
+
+    def hours(number: float) -> datetime:
+        return noon + timedelta(hours=number)
+
+    known = SpotPrices(((hours(-5), 10.0), (hours(1), 20.0), (hours(2), 12.0)))
+    assert known.usd(noon, hours(1)) == pytest.approx(10.0)
+    assert known.usd(hours(0.5), hours(3)) == pytest.approx(5.0 + 20.0 + 12.0)
+    assert known.usd(hours(2.5), hours(3)) == pytest.approx(6.0)
+    assert known.usd(hours(-6), hours(1)) is None, "before the first price that is known"
+    assert SpotPrices(()).usd(noon, hours(1)) is None
+    assert (known.newest_usd, SpotPrices(()).newest_usd) == (12.0, None)
