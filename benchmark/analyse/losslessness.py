@@ -73,11 +73,7 @@ def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
 def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
     """How many of `n` pairs differ, with the interval of their share, and what is known of them."""
     low, high = wilson(len(verdicts), n)
-    ties = [
-        verdict.gap_nats
-        for verdict in verdicts
-        if verdict.name == "near-tie" and verdict.gap_nats is not None
-    ]
+    ties = [one.gap_nats for one in verdicts if one.name == "near-tie" and one.gap_nats is not None]
     return {
         "n_pairs": n,
         "equal": n - len(verdicts),
