@@ -7,16 +7,18 @@ from typing import Any
 
 from core.console import print_json, print_table, warn
 from core.findings import Finding, Refusal, State
-from core.words import count
+from core.words import count, listed
 from experiment import Experiment
 from experiment.cost import node_price
 from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
+from operations.cloud.clock import Clock
 from operations.options import experiment_of, on_aws
+from operations.running.bill import bill, block_left, known_prices
 from operations.running.state import RunStore
 
-SECTIONS = "stacks trn2 cluster artifacts alarms notices run neighbours undescribed"
+SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars neighbours undescribed"
 
 
 @on_aws
@@ -35,7 +37,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
             page[name] = getattr(look, name)()
         except Refusal as error:
             page[name] = None
-            problems += error.findings
+            problems += [finding for finding in error.findings if finding not in problems]
     problems += look.findings
     page["problems"] = [problem.as_json() for problem in problems]
     print_json(page) if as_json else _print(page)
@@ -126,6 +128,21 @@ class _StatusSections:
         held = RunStore(self.experiment, self.aws).current()
         return held.state.as_json() if held else None
 
+    def dollars(self) -> dict[str, Any]:
+        """What the unfinished run has cost, what a spot node costs now, and what is left of a capacity block."""
+        experiment, now = self.experiment, Clock().now()
+        held, left = RunStore(experiment, self.aws).current(), block_left(experiment, now=now)
+        state = held.state if held else None
+        known = known_prices(experiment, self.aws, state, now)
+        cost = bill(experiment, state, now=now, prices=known) if state else None
+        return {
+            "run": cost.as_json() if cost else None,
+            "run_text": f"{cost.node_hours:.2f} node hours, {cost.text}" if cost else None,
+            "spot_usd_per_hour": known.newest_usd if known else None,
+            "block": vars(left) if left else None,
+            "block_text": left.text if left else None,
+        }
+
     def neighbours(self) -> list[dict[str, str]]:
         """Other experiments in the cluster, and what of them is deployed."""
         others = cloudformation.neighbours(self.experiment)
@@ -179,6 +196,13 @@ def _print(page: dict[str, Any]) -> None:
     if (run := page["run"]) is not None:
         how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], how))
+        gone = run["node_changes"]
+        rows += [("run", run["id"], f"{listed(one['gone'])} was replaced at {one['at']}") for one in gone]
+    if (dollars := page["dollars"]) is not None:
+        if (usd := dollars["spot_usd_per_hour"]) is not None:
+            rows.append(("dollars", "spot node", f"${usd:.2f} an hour now"))
+        for name, text in (("this run", dollars["run_text"]), ("capacity block", dollars["block_text"])):
+            rows += [("dollars", name, text)] if text else []
     rows += [("same cluster", other["name"], other["state"]) for other in page["neighbours"] or ()]
     for stacks in (page["undescribed"] or {}).get("stacks", ()):
         bills = f"{count(len(stacks['stacks']), 'stack')} in {stacks['region']}, billed"

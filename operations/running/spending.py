@@ -1,90 +1,22 @@
-"""What a run has cost, and when that ends it: node hours, the spot prices of those hours, the most an hour, the budget."""
+"""When its dollars end a run: above the most that a node may cost an hour, and before a budget is passed."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 from core.findings import Finding
-from experiment import Experiment
-from experiment.cost import node_price, per_hour, running
+from experiment.cost import per_hour, running
 from experiment.placement import nodes_needed
-from operations.cloud.aws import Aws, AwsError
-from operations.cloud.clock import moment, stamp
-from operations.cloud.spot_price import SpotPrices, above, spot_prices
+from operations.cloud.aws import AwsError
+from operations.cloud.clock import stamp
+from operations.cloud.spot_price import SpotPrices, above
+from operations.running.bill import Bill, bill, known_prices, open_hours
 from operations.running.context import Context, StepError
-from operations.running.state import RunState
 
 _ASK_EVERY = timedelta(minutes=1)
 _ENDING_H = 0.1
 """Hours that nodes bill on once a run has decided to end: a poll, EKS, EC2. An estimate."""
 KEPT = "what was compiled and measured is kept"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bill:
-    """What a run has cost so far."""
-
-    node_hours: float
-    paid_usd: float
-    """For node hours whose spot price is known."""
-    quoted_usd: float
-    """For the other node hours, at the quoted price."""
-    beside_usd: float
-    """For everything else that bills while nodes run, at quoted prices."""
-
-    @property
-    def usd(self) -> float:
-        return self.paid_usd + self.quoted_usd + self.beside_usd
-
-    @property
-    def text(self) -> str:
-        """The dollars, with where they are from."""
-        if not self.paid_usd:
-            return f"${self.usd:.2f} at quoted prices"
-        rest = self.quoted_usd + self.beside_usd
-        return f"${self.usd:.2f} (${self.paid_usd:.2f} for nodes at the spot prices of their hours, ${rest:.2f} at quoted prices)"
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: round(value, 3) for key, value in (asdict(self) | {"usd": self.usd}).items()}
-
-
-def open_hours(state: RunState, now: datetime) -> float:
-    """Node hours since nodes last changed; no longer than their time to live."""
-    since, until = _open(state, now)
-    return max(0, state.nodes - state.nodes_away) * ((until - since) / timedelta(hours=1))
-
-
-def _open(state: RunState, now: datetime) -> tuple[datetime, datetime]:
-    if not state.nodes or not state.nodes_since:
-        return now, now
-    since, until = moment(state.nodes_since), min(now, moment(state.off_at)) if state.off_at else now
-    return since, max(since, until)
-
-
-def bill(experiment: Experiment, state: RunState, *, now: datetime, prices: SpotPrices | None) -> Bill:
-    """`prices` are those since nodes last changed; None where nodes are not bought by spot, or the prices are not known."""
-    hours, (since, until) = open_hours(state, now), _open(state, now)
-    each = prices.usd(since, until) if prices and hours else None
-    paid = 0.0 if each is None else each * max(0, state.nodes - state.nodes_away)
-    before_h = state.node_hours if state.quoted_hours is None else state.quoted_hours
-    quoted_h = before_h + (hours if each is None else 0.0)
-    nodes, usd = nodes_needed(experiment), node_price(experiment).usd_per_hour
-    in_all = state.node_hours + hours
-    return Bill(
-        node_hours=in_all,
-        paid_usd=state.paid_usd + paid,
-        quoted_usd=quoted_h * usd,
-        beside_usd=in_all / nodes * (per_hour(running(experiment)) - nodes * usd),
-    )
-
-
-def known_prices(experiment: Experiment, aws: Aws, state: RunState, now: datetime) -> SpotPrices | None:
-    """The spot prices since nodes last changed; None where nodes are not bought by spot. Raises `AwsError`."""
-    if experiment.cluster.capacity.kind != "spot":
-        return None
-    return spot_prices(experiment, aws, since=_open(state, now)[0], until=now)
 
 
 def _prices(context: Context, *, newer_than: timedelta = _ASK_EVERY) -> SpotPrices | None:

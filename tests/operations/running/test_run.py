@@ -20,6 +20,7 @@ from experiment.naming import STEP, artifact_path, compile_job, weights_path
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import moment, stamp
 from operations.running import spending, state
+from operations.running.bill import open_hours
 from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
 from operations.running.steps import carry_out, steps
@@ -369,7 +370,7 @@ def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
     context = driver.context()
     spending.asked_for(context, 1, off_at=stamp(START + timedelta(hours=2)))
     driver.clock.time += timedelta(hours=10)
-    assert spending.open_hours(context.state, driver.clock.now()) == pytest.approx(2.0)
+    assert open_hours(context.state, driver.clock.now()) == pytest.approx(2.0)
     spending.asked_for(context, 0)
     assert context.state.node_hours == pytest.approx(2.0)
     assert moment(context.state.renewed) == driver.clock.now()

@@ -15,9 +15,11 @@ from core.findings import Refusal
 from experiment import load, naming
 from experiment.cost import run_price
 from experiment.naming import BENCHMARK_NAME
+from operations import status
 from operations.cloud.aws import Aws
 from operations.cloud.spot_price import SpotPrices
 from operations.running import spending
+from operations.running.bill import block_left
 from operations.running.node_watch import _BOOT
 from operations.running.steps import carry_out
 from tests.operations.clients import says
@@ -155,6 +157,53 @@ def test_a_run_whose_node_does_not_come_again_ends_with_everything_kept_and_goes
     answer = spot.run()
     assert (answer["id"], world.nodes) == (held.state.id, 0)
     assert (spot.out / "summary.json").exists()
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_next_who_does(
+    spot: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = spot.world
+    world.taken = 1
+    monkeypatch.setattr("tests.operations.world.TICKS", 30)
+
+    def stop() -> None:
+        if any(world.ticks.get(job["metadata"]["name"]) for job in spot.jobs(BENCHMARK_NAME)):
+            raise KeyboardInterrupt
+
+    world.on_tick.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        spot.run()
+    monkeypatch.setattr(status, "Clock", lambda: spot.clock)
+    dollars = status._StatusSections(world.experiment, spot.aws).dollars()
+    assert (dollars["spot_usd_per_hour"], dollars["block"]) == (14.0, None)
+    hours = dollars["run"]["node_hours"]
+    assert dollars["run"]["paid_usd"] == pytest.approx(14.0 * hours, abs=0.02)
+    assert dollars["run_text"].startswith(f"{hours:.2f} node hours, $")
+
+    world.on_tick.clear()
+    world.take_nodes(ticks=10)
+    told = interrupted(spot)
+    answer = spot.run()
+    assert [change["step"] for change in answer["node_changes"]] == ["nodes"]
+    assert told == [f"qwen-vllm=trn2-0-{n} qwen-sd-vllm=trn2-0-{n}" for n in (1, 2)], "its Job was made again"
+    assert world.nodes == 0
+
+
+def test_what_is_left_of_a_block_is_in_hours_and_dollars(variation: Callable[..., Path]) -> None:
+    block = {"kind": "capacity-block", "reservation_id": "cr-0123456789abcdef0"}
+    block |= {"availability_zone": "us-east-2a", "ends_at": "2026-04-01T20:00:00Z"}
+    experiment = load(variation(lambda data: data["cluster"].update(capacity=block)))
+    left = block_left(experiment, now=START)
+    assert left is not None
+    assert (
+        left.text
+        == "8.0 hours left, in 7.0 of which nodes can run; $286.08 of what was paid, at the quoted rate"
+    )
+    over = block_left(experiment, now=START + timedelta(days=1))
+    assert over is not None
+    assert (over.hours, over.node_hours, over.usd) == (0, 0, 0)
+    assert block_left(load(variation(lambda _: None)), now=START) is None
 
 
 def test_a_price_above_the_most_ends_the_run_and_starts_no_node(spot: Driver) -> None:
