@@ -196,7 +196,7 @@ def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised
     found = what_was_left(joined, aws)
     assert found.state == "finding"
     assert "add amazon-cloudwatch-observability to cluster.provided" in found.remedy
-    assert "delete-log-group" not in found.said()
+    assert "delete-log-group" not in found.line()
 
 
 @pytest.mark.parametrize(

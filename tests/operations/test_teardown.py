@@ -251,7 +251,7 @@ def test_preflight_names_leftovers_with_what_removes_them(
     assert sorted(redeployed.buckets()) == sorted(BUCKETS)
     found = what_was_left(world.experiment, aws)
     assert found.state == "finding"
-    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, {BUCKETS[0]}" in found.said()
+    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, {BUCKETS[0]}" in found.why
     commands = [f"aws logs delete-log-group --log-group-name {name}" for name in groups]
     commands += [f"aws s3api delete-bucket --bucket {name}" for name in BUCKETS]
     assert sorted(found.remedy.split(" && ")) == sorted(f"{one} --region us-east-2" for one in commands)

@@ -196,7 +196,7 @@ def test_what_is_there_is_fine_and_what_is_missing_a_finding_with_what_to_do(exp
     for check, told, says, remedy in FOUND:
         found = check(experiment, stubbed(*told))
         state = State.FINDING if remedy else State.FINE
-        assert (found.state, says in found.said(), remedy in found.remedy) == (state, True, True), found
+        assert (found.state, says in found.line(), remedy in found.remedy) == (state, True, True), found
     assert SYSTEM_INSTANCE_TYPE.endswith(".xlarge"), "the four vCPUs that the quota counts"
 
 
@@ -255,9 +255,9 @@ def test_an_image_is_asked_for_as_a_kubelet_would(registry: str, monkeypatch: py
         return reach.reachable(f"{registry}/{image}", Web(scheme="http"))
 
     there = found("neuron/vllm:1.0")
-    assert (there.state, "sha256:abc" in there.said()) == (State.FINE, True)
+    assert (there.state, "sha256:abc" in there.why) == (State.FINE, True)
     for absent in ("neuron/vllm:2.0", "neuron/vllm:1.0@sha256:00", "neuron/vllm"):
-        assert "no such image" in found(absent).said(), "a digest counts for more than a tag, `latest` is one"
+        assert "no such image" in found(absent).why, "a digest counts for more than a tag, `latest` is one"
     strange = dict.fromkeys(("foreign/none:1.0", "foreign/file:1.0"), "names no http address")
     strange |= {
         "broken/vllm:1.0": "the registry answers HTTP 503",
@@ -284,7 +284,7 @@ def test_this_machine_must_be_among_the_admin_cidrs_and_a_private_endpoint_needs
     assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE
     assert judged("198.51.100.0/24").remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "session-manager-plugin is not installed" in judged().said()
+    assert "session-manager-plugin is not installed" in judged().why
     (tmp_path / "session-manager-plugin").write_text("")
     (tmp_path / "session-manager-plugin").chmod(0o755)
     assert judged().state is State.FINE
@@ -403,7 +403,7 @@ def test_without_credentials_only_what_needs_none_is_checked(
     others = [one.check for one in findings if one.check != "image"]
     assert others == ["credentials", "account", "licences", "admin_cidrs"]
     assert {one.state for one in findings[:2]} == {State.UNKNOWN}
-    assert "versions, bootstrap and stacks were not asked about" in findings[1].said()
+    assert "versions, bootstrap and stacks were not asked about" in findings[1].why
     (found,) = (one for one in findings if one.check == "licences")
     assert found.state is State.FINDING
     assert found.why.startswith("meta-llama/Llama-3.1-8B-Instruct does not exist")
