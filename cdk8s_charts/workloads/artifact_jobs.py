@@ -41,6 +41,9 @@ WRONG_CONFIGURATION = 2
 """Exit code of `store` for what no repetition fixes: a gated model without a token, a bad address."""
 DEADLINE_S = 6 * 3600
 """No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
+_WITH_ITS_NODE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+"""A pod that goes because its spot node is taken away is none of the retries
+(https://kubernetes.io/docs/tasks/job/pod-failure-policy/)."""
 _SHARD_GIB = 12
 """Room for one file and its unfinished copy: shards of these models are below 5 GB."""
 _DONE = f"{vllm_command.SCRATCH_MOUNT}/already-complete"
@@ -81,10 +84,13 @@ def suspended_job(
     pods.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
     own = naming.labels(experiment, step, "job")
     hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
+    rules: list[dict[str, Any]] = [{"action": "FailJob", "onExitCodes": hopeless}]
+    if experiment.cluster.capacity.kind == "spot":
+        rules.append(_WITH_ITS_NODE)
     spec = {
         "backoffLimit": retries,
         "activeDeadlineSeconds": deadline_s,
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": hopeless}]},
+        "podFailurePolicy": {"rules": rules},
         "template": {"metadata": {"labels": {**(pod_labels or own), naming.STEP: step}}, "spec": body},
     }
     return kubernetes_object(

@@ -167,3 +167,21 @@ def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> No
     assert told
     for arguments in told:
         _understood(arguments)
+
+
+def test_a_pod_that_goes_with_its_spot_node_is_no_retry(case: Case) -> None:
+    experiment, objects = case
+    jobs = [one for one in objects if one["kind"] == "Job" and "podFailurePolicy" in one["spec"]]
+    ignored = [
+        [
+            rule.get("onPodConditions")
+            for rule in job["spec"]["podFailurePolicy"]["rules"]
+            if rule["action"] == "Ignore"
+        ]
+        for job in jobs
+    ]
+    spot = experiment.cluster.capacity.kind == "spot"
+    assert ignored == [[[{"type": "DisruptionTarget"}]] if spot else []] * len(jobs)
+    assert all(job["spec"]["template"]["spec"]["restartPolicy"] == "Never" for job in jobs), (
+        "else it is refused"
+    )
