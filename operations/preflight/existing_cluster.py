@@ -24,9 +24,8 @@ from operations.cloud.aws import Aws
 from operations.cloud.cloudformation import TAG
 from operations.cloud.kubernetes import Object, pod_containers, pod_spec, pod_template, release_of
 from operations.options import ROOT
+from operations.preflight.unfit import Problem, problem, unfit
 
-Problem = tuple[str, str]
-"""Why, and what to do."""
 _DAEMONS: dict[Installed, str] = {
     "eks-pod-identity-agent": "eks-pod-identity-agent",
     "aws-mountpoint-s3-csi-driver": "s3-csi-node",
@@ -75,48 +74,42 @@ class ExistingCluster:
 
     def _wrong(self, there: dict[str, Any], mode: str) -> Iterator[Problem]:
         wanted, network, version = self._wanted, there["resourcesVpcConfig"], there["version"]
-        asked, newest = wanted.kubernetes, ".".join(map(str, NEWEST_KUBERNETES))
-        has, pinned = f"it has Kubernetes {version}", f"add-ons are pinned for cluster.kubernetes {asked}"
-        if _minor(version) < _minor(asked):
-            remedy = f"let its owner upgrade it to {asked}, or use another cluster"
-            yield f"{has}, older than cluster.kubernetes {asked}", remedy
+        numbers = {
+            "version": version,
+            "asked": wanted.kubernetes,
+            "newest": "{}.{}".format(*NEWEST_KUBERNETES),
+        }
+        if _minor(version) < _minor(wanted.kubernetes):
+            yield problem("cluster too-old", **numbers)
         elif _minor(version) > NEWEST_KUBERNETES:
-            yield f"{has}, newer than {newest}, the newest that kubectl here talks to", "use another cluster"
-        elif version != asked:
-            yield f"{has}, and {pinned}", f'write cluster.kubernetes: "{version}", then render'
+            yield problem("cluster too-new", **numbers)
+        elif version != wanted.kubernetes:
+            yield problem("cluster other-version", **numbers)
         for key, ours, name in (
             ("network.vpc", wanted.network.vpc, "vpcId"),
             ("security_group", wanted.security_group, "clusterSecurityGroupId"),
         ):
             if (says := network.get(name)) != ours:
-                yield f"cluster.{key} is {ours}, and EKS says {says}", f"write cluster.{key}: {says}"
+                yield problem("cluster differs", key=key, ours=ours, says=says)
         if mode not in ("API", "API_AND_CONFIG_MAP"):
-            why = f"its authentication mode is {mode}, in which access entries are not used"
-            command = f"aws eks update-cluster-config --name {there['name']} --region {self._aws.region}"
-            yield why, f"let its owner run {command} --access-config authenticationMode=API_AND_CONFIG_MAP"
+            yield problem("cluster mode", mode=mode, name=there["name"], region=self._aws.region)
         if there.get("kubernetesNetworkConfig", {}).get("ipFamily") == "ipv6":
-            why = "its pods and services have IPv6 addresses, and only IPv4 is supported here"
-            yield why, "use an IPv4 cluster: EKS does not change the family of one"
+            yield problem("cluster ipv6")
         if not network.get("endpointPrivateAccess", False):
-            why = "its endpoint cannot be reached from inside the VPC, where the functions of this deployment run"
-            yield why, "let its owner enable private access of the endpoint"
+            yield problem("cluster endpoint")
         eks, name = self._aws.client("eks"), naming.neuron_nodegroup(self._experiment)
         if wanted.nodes_of is not None:
             groups = list(eks.every("list_nodegroups", "nodegroups", clusterName=wanted.existing))
             if name not in groups:
-                other = "if its zone, purchase or node image is another, remove cluster.nodes_of"
-                why = f"it has no node group {name}, only {', '.join(groups) or 'none'}"
-                yield why, f"deploy {wanted.nodes_of} first; {other}"
+                shown = ", ".join(groups) or "none"
+                yield problem("cluster node-group", name=name, groups=shown, owner=wanted.nodes_of)
         # EKS keeps one access entry a principal; ours has the tag that all resources of our stacks have.
         if (role := read_deployment(DEPLOYMENT).pipeline_role) is not None:
             about, own = {"clusterName": wanted.existing, "principalArn": role}, self._experiment.name
             entry = eks.find("describe_access_entry", "ResourceNotFoundException", **about)
             if entry is not None and entry["accessEntry"].get("tags", {}).get(TAG) != own:
                 group = naming.watchers_group(self._experiment)
-                rights = f"AmazonEKSEditPolicy in namespace {own} and the group {group}"
-                why = f"pipeline_role {role} has an access entry there already, and EKS allows one for each principal"
-                other = "name another role in deployment.yaml, or none"
-                yield why, f"{other}, and let its owner give this one {rights}"
+                yield problem("cluster access-entry", role=role, own=own, group=group)
 
     def software(self) -> Finding:
         """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
@@ -149,19 +142,18 @@ class ExistingCluster:
         running = [device for device in devices if pod_spec(device)]
         if "neuron" not in installs and running and not any(map(self._comes_to_ours, running)):
             ((key, value),) = naming.driver_label(self._allocation).items()
-            why = f"neuron is there, and {running[0]['metadata']['name']} does not run on our Trn2 nodes"
-            problems.append((why, f"let its owner admit nodes with the label {key}: {value}"))
+            name = running[0]["metadata"]["name"]
+            problems.append(problem("software driver-elsewhere", name=name, key=key, value=value))
         if _MOUNTS not in installs:
             problems += _cannot_mount(daemons)
         return _joined(found, [*problems, *self._unwatched(operators)])
 
     def _without_network(self, daemons: Sequence[Object]) -> Iterator[Problem]:
         plugins = [daemon for daemon in daemons if daemon["metadata"]["name"] in _NETWORK_PLUGINS]
-        if not any(self._comes_to_ours(plugin) for plugin in plugins):
+        if not any(map(self._comes_to_ours, plugins)):
             auto = described(self._experiment, self._aws).get("computeConfig", {}).get("enabled")
             reason = ": EKS Auto Mode installs one on its own nodes only" if auto else ""
-            why = f"no network plugin ({', '.join(_NETWORK_PLUGINS)}) runs on our nodes, which never become ready"
-            yield f"{why}{reason}", "let its owner install the add-ons vpc-cni, kube-proxy and coredns"
+            yield problem("software network", plugins=", ".join(_NETWORK_PLUGINS), auto=reason)
 
     def _undeclared(
         self,
@@ -183,18 +175,15 @@ class ExistingCluster:
             if name in installs and name in there and not ours and name != "system-nodes":
                 release = f" ({', '.join(foreign)})" if name == "neuron" else ""
                 before = earlier if release and "workloads" in self._deployed else ""
-                why = f"{name} is there, and a deployment would install it again{release}"
-                yield why, f"add {name} to cluster.provided{before}"
+                yield problem("software again", name=name, release=release, before=before)
             elif name == "neuron" and name in provided and name in there and not foreign:
-                why = "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
-                yield why, "remove it there"
+                yield problem("software alone")
             elif name in provided and name not in there and name != _WATCHES:
-                why = f"{name} is not there, although cluster.provided lists it"
-                yield why, "remove it there, or let the cluster's owner install it"
+                yield problem("software absent", name=name)
             elif name not in installs and name not in there and name not in provided:
                 came = f", or add {name} to cluster.provided where {owner} has it there"
-                remedy = f"deploy {owner} first{came if name == 'system-nodes' else ''}"
-                yield f"{name} is not there, although {owner} installs it", remedy
+                more = came if name == "system-nodes" else ""
+                yield problem("software not-yet", name=name, owner=owner, more=more)
 
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[Problem]:
         """KEDA watches the namespaces that its variable lists, with commas between them, or all of them."""
@@ -203,21 +192,16 @@ class ExistingCluster:
             env = [each for container in pod_containers(operator) for each in container.get("env", ())]
             value = next((each.get("value", "") for each in env if each["name"] == "WATCH_NAMESPACE"), "")
             if value and own not in (name.strip() for name in value.split(",")):
-                where = f"{operator['metadata']['namespace']}/{operator['metadata']['name']}"
-                why = f"{where} watches {value}, and replicas in namespace {own} would not scale"
-                yield why, f"let its owner add {own} to WATCH_NAMESPACE (watchNamespace of KEDA's chart)"
+                yield problem("software unwatched", where=_name(operator), value=value, own=own)
 
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[Problem]:
         """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
         other, instead = (_PLUGIN, "device-plugin") if self._claims else (_DRIVER, "dra")
+        label = f"{naming.NODE_ROLE_LABEL}: {naming.role_label(self._experiment, 'neuron')}"
+        known = {"allocation": self._allocation, "instead": instead, "label": label}
         for daemon in daemons:
             if _runs(daemon, other) and self._comes_to_ours(daemon):
-                name = f"{daemon['metadata']['namespace']}/{daemon['metadata']['name']}"
-                beside = f"beside serving.allocation {self._allocation}, and both hand out the same devices"
-                keep = f"{naming.NODE_ROLE_LABEL}: {naming.role_label(self._experiment, 'neuron')}"
-                use = f"set serving.allocation: {instead} and add neuron to cluster.provided"
-                why = f"{name} would run on our nodes {beside}"
-                yield why, f"{use}, or let its owner keep it off nodes with {keep}"
+                yield problem("software two-ways", name=_name(daemon), **known)
 
     def _comes_to_ours(self, daemon: Object) -> bool:
         """Whether selector and required node affinity of its pods admit our Trn2 nodes, by the labels that are known of them."""
@@ -249,15 +233,13 @@ class ExistingCluster:
         with cluster_of(self._experiment, self._aws) as kubernetes:
             exists = kubernetes.get("namespace", own) is not None
             if exists and "workloads" not in self._deployed:
-                why = f"namespace {own} exists, and no stack of this experiment made it"
-                return finding(why, "give the experiment another name, or let its owner remove the namespace")
+                return unfit("admission namespace", own=own)
             place = own if exists else "default"
             objects = self._objects(place)
             objects += _pods(objects)
             refused, answer = kubernetes.refusals(objects, namespace=place)
         if refused:
-            why = f"the server does not take {', '.join(refused)}: {answer}"
-            return finding(why, "let the cluster's owner admit it, or change what it names")
+            return unfit("admission refused", names=", ".join(refused), answer=answer)
         where = "" if exists else f", asked in namespace default because {own} does not exist yet"
         return fine(f"the server would take all {count(len(objects), 'object')}, pods included{where}")
 
@@ -292,20 +274,22 @@ def _runs(daemon: Object, image: str) -> bool:
     return any(image in str(container.get("image")) for container in pod_containers(daemon))
 
 
+def _name(item: Object) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
 def _cannot_mount(daemons: Sequence[Object]) -> Iterator[Problem]:
     """Volumes need version 2 of the driver, which mounts with the identity of the pod that asks, on tainted nodes too."""
     for one in (daemon for daemon in daemons if daemon["metadata"]["name"] == _DAEMONS[_MOUNTS]):
         images = " ".join(str(container.get("image")) for container in pod_containers(one))
         versions = [int(number) for number in re.findall(r"s3-csi-driver:v?(\d+)\.", images)]
         if versions and max(versions) < 2:
-            why = f"{_MOUNTS} has version {max(versions)}, whose volumes do not take the identity of a pod"
-            yield why, "let its owner install version 2"
+            yield problem("software mounts-version", name=_MOUNTS, version=max(versions))
         if not any(
             taint.get("operator") == "Exists" and taint.get("key") in (None, "", naming.NEURON_TAINT_KEY)
             for taint in pod_spec(one).get("tolerations", ())
         ):
-            why = f"{_MOUNTS} does not tolerate {naming.NEURON_TAINT_KEY}, so nothing is mounted on our Trn2 nodes"
-            yield why, "let its owner set node.tolerateAllTaints: true"
+            yield problem("software mounts-taint", name=_MOUNTS, taint=naming.NEURON_TAINT_KEY)
 
 
 def _cached_names(daemons: Sequence[Object]) -> Iterator[Problem]:
@@ -313,8 +297,7 @@ def _cached_names(daemons: Sequence[Object]) -> Iterator[Problem]:
     for daemon in daemons:
         arguments = [str(word) for container in pod_containers(daemon) for word in container.get("args", ())]
         if _runs(daemon, "k8s-dns-node-cache") and not any(LOCAL_DNS in word for word in arguments):
-            why = f"{daemon['metadata']['name']} (NodeLocal DNS) does not answer at {LOCAL_DNS}, the one address of it that our network policies admit"
-            yield why, f"let its owner add {LOCAL_DNS} to -localip"
+            yield problem("software local-dns", name=daemon["metadata"]["name"], address=LOCAL_DNS)
 
 
 def _minor(version: str) -> tuple[int, ...]:

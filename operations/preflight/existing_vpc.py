@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from ipaddress import IPv4Network
 from typing import Any
 
-from core.findings import Finding, Refusal, finding, fine
+from core.findings import Finding, Refusal, fine
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SERVICES, SYSTEM_NODES
@@ -18,6 +18,7 @@ from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls
 from operations.cloud.nodegroup import read
+from operations.preflight.unfit import unfit
 
 CONTROL_PLANE_ADDRESSES = 16
 """What EKS recommends for its own interfaces in a subnet; functions and the bastion take a few of them."""
@@ -61,50 +62,41 @@ class ExistingVpc:
 
     def vpc(self) -> Finding:
         """It exists, has both kinds of DNS, and the control plane is in no other network."""
-        vpc, aws = self._vpc, self._aws
+        vpc, aws, own = self._vpc, self._aws, stack_name(self._experiment, "network")
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
-            why = f"{vpc}: no such VPC in account {aws.account}, {aws.region}"
-            return finding(why, "check cluster.network.vpc, cluster.region and AWS_PROFILE")
-        own = stack_name(self._experiment, "network")
+            return unfit("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
         if cloudformation.one(own, aws).made:
-            why = f"{own} is deployed, and a cluster does not move from its network to {vpc}"
-            return finding(why, "run ./trnspec teardown first; buckets stay")
+            return unfit("vpc moved", stack=own, vpc=vpc)
         for name, option in _DNS.items():
             value = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
             if not value[name]["Value"]:
-                remedy = f"aws ec2 modify-vpc-attribute --vpc-id {vpc} {option} --region {aws.region}"
-                return finding(f"{vpc} has {name} off, and nodes cannot register without", remedy)
+                return unfit("vpc dns", vpc=vpc, name=name, option=option, region=aws.region)
         return fine(f"{vpc} has DNS resolution and DNS host names enabled")
 
     def subnet(self, zone: str) -> Finding:
         """It is in this VPC and zone, and where the load balancer is looked for if there is one."""
-        found, key = self._subnet(zone), f"cluster.network.private_subnets.{zone}"
-        name, serve, there = self._ids[zone], self._experiment.serve, found["AvailabilityZone"]
-        if found["VpcId"] != self._vpc:
-            return finding(f"{name} is in {found['VpcId']}, not in {self._vpc}", f"change {key}")
+        subnet, serve = self._subnet(zone), self._experiment.serve
+        name, region, there = self._ids[zone], self._aws.region, subnet["AvailabilityZone"]
+        if subnet["VpcId"] != self._vpc:
+            return unfit("subnet of-another-vpc", name=name, there=subnet["VpcId"], vpc=self._vpc, zone=zone)
         if there != zone:
-            return finding(f"{name} is in {there}, not in {zone}", f"name a subnet of {zone} in {key}")
+            return unfit("subnet in-another-zone", name=name, there=there, zone=zone)
         if serve is not None and serve.certificate_arn:
-            tags, unusable = found.get("Tags", ()), "so the load balancer of serve cannot use it"
-            tagging = f"aws ec2 create-tags --resources {name} --region {self._aws.region} --tags"
+            tags, own = subnet.get("Tags", ()), f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
             if {"Key": BALANCER_TAG, "Value": "1"} not in tags:
-                why = f"{name} has no tag {BALANCER_TAG}: 1, {unusable}"
-                return finding(why, f"{tagging} Key={BALANCER_TAG},Value=1")
+                return unfit("subnet untagged", name=name, tag=BALANCER_TAG, region=region)
             clusters = [tag["Key"] for tag in tags if tag["Key"].startswith(CLUSTER_TAG)]
-            own = f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
             if clusters and own not in clusters:
-                why = f"{name} has the tag {', '.join(clusters)} and not {own}, {unusable}"
-                return finding(why, f"{tagging} Key={own},Value=shared")
-        return fine(f"{name}, {found['CidrBlock']}")
+                shown = ", ".join(clusters)
+                return unfit("subnet of-other-clusters", name=name, tags=shown, tag=own, region=region)
+        return fine(f"{name}, {subnet['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:
         """Free addresses for what may still start: EC2 says how many a node's interfaces take."""
         free, parts = int(self._subnet(zone)["AvailableIpAddressCount"]), self._needed(zone)
-        need, by = sum(parts.values()), ", ".join(f"{count} {what}" for what, count in parts.items())
+        need, by = sum(parts.values()), ", ".join(f"{number} {what}" for what, number in parts.items())
         why = f"{self._ids[zone]} has {free} free addresses; needed: {need}{by and f' ({by})'}"
-        if free >= need:
-            return fine(why)
-        return finding(why, f"name a larger subnet of {zone}, or free addresses in this one")
+        return fine(why) if free >= need else unfit("subnet full", why=why, zone=zone)
 
     def _needed(self, zone: str) -> dict[str, int]:
         """Addresses that are not taken yet, by what takes them. System nodes spread over the zones."""
@@ -129,47 +121,32 @@ class ExistingVpc:
     def way_out(self, zone: str) -> Finding:
         """A route to the internet that works without a public address."""
         self._subnet(zone)
-        table, route = self._table(zone), self._default_route(zone)
-        name = table.get("RouteTableId", "no route table")
-        create = f"aws ec2 create-route --route-table-id {name} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
-        replace = create.replace("create", "replace")
+        table, route = self._table(zone).get("RouteTableId", "no route table"), self._default_route(zone)
+        command = f"--route-table-id {table} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
         if route is None:
-            sources = "charts, images and weights come from public.ecr.aws and Hugging Face too"
-            return finding(f"{name} has no route to {_EVERYWHERE}; {sources}", create)
+            return unfit("way-out none", table=table, everywhere=_EVERYWHERE, route=command)
         keys = [key for key in route if key.endswith("Id") and not key.startswith("Destination")]
         ids = [str(route[key]) for key in keys if "-" in str(route[key])]
         target = ids[0] if ids else "something without an id"  # a NAT or transit gateway, an interface ...
-        why = f"{name} sends {_EVERYWHERE} to {target}"
-        if route.get("State") == "blackhole":
-            return finding(f"{why}, which is gone", replace)
-        if target.startswith("igw-"):
-            private = f"name a private subnet of {zone}, whose route leads to a NAT gateway"
-            return finding(f"{why}, which serves public addresses only, and nodes have none", private)
-        if target.startswith("pcx-"):
-            peer = "a peering connection, which leads to addresses of the other VPC and not to the internet"
-            return finding(f"{why}, {peer}", replace)
+        way = f"{table} sends {_EVERYWHERE} to {target}"
+        kind = "gone" if route.get("State") == "blackhole" else target.partition("-")[0]
+        if kind in ("gone", "igw", "pcx"):
+            return unfit(f"way-out {kind}", way=way, zone=zone, route=command)
         s3 = "; S3 goes that way too: a gateway endpoint costs nothing"
-        return fine(why if self._reaches_s3(zone) else f"{why}{s3}")
+        return fine(way if self._reaches_s3(zone) else f"{way}{s3}")
 
     def endpoints(self) -> Finding:
         """Without a way out every service is needed here; and one that is here is used, so it must let nodes in."""
-        shut = [
-            f"{endpoint['VpcEndpointId']} ({service})"
-            for service, endpoint in self._interfaces.items()
-            if not self._admits(endpoint)
-        ]
+        interfaces = self._interfaces.items()
+        shut = [f"{one['VpcEndpointId']} ({service})" for service, one in interfaces if not self._admits(one)]
         if shut:
-            why = f"{', '.join(shut)}: no security group admits port 443 from all of these subnets"
-            return finding(why, "let a group of each admit TCP 443 from the networks of the subnets")
+            return unfit("endpoints shut", shut=", ".join(shut))
         cut_off = [zone for zone in self._subnets if self._default_route(zone) is None]
         missing = [service for service in SERVICES if service not in self._interfaces] if cut_off else []
         missing += ["s3"] if any(not self._reaches_s3(zone) for zone in cut_off) else []
         if missing:
-            why = f"subnets in {', '.join(cut_off)} have no way out, and the VPC no endpoint with private DNS for"
-            names = (
-                f"com.amazonaws.{self._aws.region}.ecr.api ...; s3 as a gateway endpoint of the route tables"
-            )
-            return finding(f"{why} {', '.join(missing)}", f"create them ({names}), or add a way out")
+            region, zones = self._aws.region, ", ".join(cut_off)
+            return unfit("endpoints missing", zones=zones, missing=", ".join(missing), region=region)
         return fine(f"inside the VPC: {', '.join(self._interfaces) or 'none'}; the others by the way out")
 
     def _asked(self, operation: str, key: str, name: str, *values: str) -> list[_Described]:
@@ -185,9 +162,9 @@ class ExistingVpc:
     def _subnet(self, zone: str) -> _Described:
         if zone in self._subnets:
             return self._subnets[zone]
-        why = f"{self._ids[zone]}: no such subnet in account {self._aws.account}, {self._aws.region}"
-        remedy = f"check cluster.network.private_subnets.{zone}, cluster.region and AWS_PROFILE"
-        raise Refusal(finding(why, remedy))
+        account, region = self._aws.account, self._aws.region
+        known = {"name": self._ids[zone], "zone": zone, "account": account, "region": region}
+        raise Refusal(unfit("subnet absent", **known))
 
     @cached_property
     def _tables(self) -> list[_Described]:

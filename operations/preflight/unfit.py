@@ -1,0 +1,26 @@
+"""Why an existing cluster or VPC does not fit: the sentences of `unfit.yaml`, filled in. The table is read when something is found."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from core.findings import Finding, finding
+from experiment.catalogue.models import table_beside
+
+Problem = tuple[str, str]
+"""Why, and what to do."""
+
+
+@cache
+def _sentences() -> dict[str, dict[str, str]]:
+    return dict(table_beside(__file__))
+
+
+def problem(name: str, /, **words: object) -> Problem:
+    text = _sentences()[name]
+    return text["why"].format(**words), text["remedy"].format(**words)
+
+
+def unfit(name: str, /, **words: object) -> Finding:
+    """The finding of that name."""
+    return finding(*problem(name, **words))
