@@ -56,7 +56,12 @@ def command(path: Path, run: Path, write: bool, as_json: bool) -> int:
     It has no prompts, answers, account ids, buckets or host names. A row of it is a published result like any other.
     """
     experiment = experiment_of(path, verb="contribute")
-    content = contribution(experiment, _summary(run), commit=_commit())
+    summary = summary_of(run)
+    if (provenance := summary["run"]["provenance"]) != "measured":
+        raise Misuse(
+            f"{run}: is {provenance}, and only what was measured on Trainium2 is contributed; give a run of ./trnspec run"
+        )
+    content = contribution(experiment, summary, commit=_commit())
     text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
     target = published.CONTRIBUTED / f"{experiment.name}-{content['run']['id'].lower()}.yaml"
     if write:
@@ -74,24 +79,20 @@ def command(path: Path, run: Path, write: bool, as_json: bool) -> int:
     return 0
 
 
-def _summary(run: Path) -> Mapping[str, Any]:
-    """Raises `Misuse` for a folder that is not a complete run that measured something."""
+def summary_of(run: Path) -> dict[str, Any]:
+    """Raises `Misuse` for a folder without the summary of a complete run."""
     file = run / "summary.json"
     try:
         summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         about = summary["run"]
-        complete, provenance = about["complete"], about["provenance"]
+        complete = about["complete"]
     except (OSError, ValueError, KeyError, TypeError):
         raise Misuse(
             f"{file}: is not the summary of a run; give the folder of one, or make it: ./trnspec benchmark report {run}"
         ) from None
-    if provenance != "measured":
-        raise Misuse(
-            f"{run}: is {provenance}, and only what was measured on Trainium2 is contributed; give a run of ./trnspec run"
-        )
     if not complete:
         done = f"{about['requests_recorded']} of {about['requests_planned']} requests"
-        raise Misuse(f"{run}: has {done}; finish the run (./trnspec run), then contribute it")
+        raise Misuse(f"{run}: has {done}; finish the run (./trnspec run) first")
     return summary
 
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from ruamel.yaml import YAML
@@ -20,6 +20,13 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from core.findings import InvalidExperiment, Misuse
 from experiment import Experiment, load
+
+
+class Remarked(NamedTuple):
+    """A value with a comment behind it."""
+
+    value: Any
+    remark: str
 
 
 @contextmanager
@@ -100,6 +107,8 @@ def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
             made.pop(key, None)
         elif isinstance(value, Mapping):
             made[key] = _changed(values.get(key) or {}, value)
+        elif isinstance(value, Remarked):
+            made[key] = value.value
     return made
 
 
@@ -111,6 +120,9 @@ def _write(values: Any, changes: Mapping[str, Any]) -> None:
             if values.get(key) is None:
                 values[key] = CommentedMap()
             _write(values[key], value)
+        elif isinstance(value, Remarked):
+            values[key] = _scalar(value.value)
+            values.yaml_add_eol_comment(value.remark, key)
         else:
             values[key] = _scalar(value)
 

@@ -1,4 +1,5 @@
-"""`promote ARM`: the winner becomes a service, in the experiment file and in the manifests that are reviewed."""
+"""`promote ARM`, or `promote --from RUN`: the winner, or a policy of routes, becomes a service, in the experiment file and in the
+manifests that are reviewed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from jinja2 import Template
 
 from cdk8s_charts.manifests import stale, texts, write
 from core.console import print_json, progress, warn
-from core.findings import Refusal
+from core.findings import Misuse, Refusal
 from core.words import count
 from experiment.cost import node_price
 from infra.deployment_file import NAME, read_deployment
@@ -20,20 +21,60 @@ from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.editing import beside, difference, edited, judged
-from operations.options import ROOT, dry_run_option, experiment_of, manifests_option, on_aws
+from operations.contribution import summary_of
+from operations.editing import Remarked, beside, difference, edited, judged
+from operations.options import FILE, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
+from operations.policy import Policy, proposed, with_routes
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
-    from experiment import Arm, Experiment
+    from experiment import Experiment
     from experiment.model import Serve
     from operations.cloud.aws import Aws
 
 _TEXT = Path(__file__).with_name("promotion.txt.jinja")
 
 
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.rpartition("=")
+    if not sign or not key or not value:
+        raise click.BadParameter(f"{text!r} is not written like json=qwen-sd-vllm")
+    return key, value
+
+
+_PAIR: Any = click.types.FuncParamType(_pair)
+
+
 @on_aws
-@click.argument("arm", metavar="ARM")
+@click.argument("arm", metavar="[ARM]", required=False)
+@click.option(
+    "--from",
+    "run",
+    type=FILE,
+    metavar="RUN",
+    help="Instead of ARM: the routes that this folder of results supports.",
+)
+@click.option(
+    "--route",
+    "routes",
+    type=_PAIR,
+    multiple=True,
+    metavar="CLASS=ARM",
+    help="With --from: another route; * is the default.",
+)
+@click.option(
+    "--most-at-once",
+    "limits",
+    type=_PAIR,
+    multiple=True,
+    metavar="ARM=N",
+    help="With --from: another limit of an arm.",
+)
+@click.option(
+    "--against-evidence",
+    is_flag=True,
+    help="Write routes that the run speaks against; the file then says so.",
+)
 @click.option("--replicas", type=click.IntRange(0), metavar="N", help="So many at least (default 1).")
 @click.option(
     "--max-replicas",
@@ -69,7 +110,11 @@ _TEXT = Path(__file__).with_name("promotion.txt.jinja")
 @dry_run_option
 def command(
     path: Path,
-    arm: str,
+    arm: str | None,
+    run: Path | None,
+    routes: tuple[tuple[str, str], ...],
+    limits: tuple[tuple[str, str], ...],
+    against_evidence: bool,
     manifests: Path,
     now: bool,
     dry_run: bool,
@@ -77,33 +122,53 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Make ARM, which won, a service: edit `serve` of the experiment and render it again; the other arms get 0 replicas.
+    """Make ARM, which won, a service, or several arms by the routes that a run supports: edit `serve` of the experiment and render it
+    again; the other arms get 0 replicas.
 
     It says what to deploy and what it costs. What is not given stays as `serve` has it. Everything is judged before the
     first file is written.
     """
-    experiment_of(path, verb="promote")
+    if arm is not None and arm.endswith(
+        (".yaml", ".yml")
+    ):  # the only word of the command line is the experiment
+        path, arm = Path(arm), None
+    if (arm is None) == (run is None):
+        raise click.UsageError("give one of ARM and --from RUN")
+    if run is None and (routes or limits or against_evidence):
+        raise click.UsageError("--route, --most-at-once and --against-evidence need --from RUN")
+    served = experiment_of(path, verb="promote").serve
+    policy = _policy(run, dict(routes), dict(limits), against_evidence) if run else None
     asked["client_cidrs"] = [*asked["client_cidrs"]] or None
+    given = {key: value for key, value in asked.items() if value is not None}
     before = path.read_text(encoding="utf-8")
-    after = edited(before, "serve", {"arm": arm, **{k: v for k, v in asked.items() if v is not None}})
+    after = edited(before, "serve", {**_chosen(arm, policy, served), **given})
     with beside(path.resolve(), after) as draft:
         experiment = judged(path, draft)
         service = experiment.serve
         assert service is not None, "the draft has one"
 
         from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
+        from cdk8s_charts.workloads.gateway import REPLICAS, connections
 
         with progress(f"rendering {experiment.name}"):
             rendered = texts(experiment, render(experiment), manifests)
         aws = aws_of(experiment, account) if now else None
         plan: dict[str, Any] = {
             "experiment": experiment.name,
-            "arm": service.arm,
+            "arm": service.default_arm,
+            "routes": service.routes,
+            "most_at_once": service.most_at_once,
+            "gateway_at_once": {
+                name: REPLICAS * connections(most, service.replicas)
+                for name, most in service.most_at_once.items()
+            },
+            "reasons": policy.reasons if policy else {},
+            "against": policy.against if policy else {},
             "replicas": service.replicas,
             "max_replicas": service.max_replicas,
             "load_balancer": service.certificate_arn is not None,
             "answer_limit": experiment.answer_limit,
-            "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
+            "at_zero": [one.name for one in experiment.served_arms if one.name not in service.arms],
             "diff": difference(path.name, before, after),
             "files": [str(file) for file in stale(rendered)],
             **bill(experiment, service),
@@ -117,7 +182,7 @@ def command(
             # Argo CD does not change replicas; and the losers must let go of their devices first.
             plan["next"] += [
                 f"./trnspec render {path} --resolved --out <DIR>",
-                f"./trnspec promote {path} {arm} --now",
+                f"./trnspec promote {path} {f'--from {run}' if run else arm} --now",
             ]
         if plan["trn2_nodes_now"] is None or plan["trn2_nodes_now"] < plan["nodes"]:
             plan["next"].append(f"./trnspec scale {path} {plan['nodes']} --hours <H>")
@@ -131,15 +196,63 @@ def command(
     return 0
 
 
-def _arm(experiment: Experiment, serve: Serve) -> Arm:
-    return next(arm for arm in experiment.arms if arm.name == serve.arm)
+def _policy(run: Path, routes: Mapping[str, str], limits: Mapping[str, str], despite: bool) -> Policy:
+    """The policy of a run's decision, with what was asked for instead.
+
+    Raises `Misuse` for a folder without a summary, and `Refusal` where the run speaks against a route, unless `despite`.
+    """
+    summary = summary_of(run)
+    try:
+        numbers = {arm: int(most) for arm, most in limits.items()}
+    except ValueError:
+        raise Misuse(
+            f"--most-at-once {', '.join(map('='.join, limits.items()))}: must be whole numbers"
+        ) from None
+    policy = with_routes(proposed(summary), summary, routes, numbers)
+    if (emulated := summary["run"]["provenance"] != "measured") or policy.against:
+        reasons = [f"{name}: {why}" for name, why in policy.against.items()]
+        reasons += [f"run {policy.run} is {summary['run']['provenance']}"] if emulated else []
+        if not despite:
+            raise Refusal(
+                f"{run}: speaks against this ({'; '.join(reasons)}); take the route back, or add --against-evidence, and the file says so"
+            )
+        warn(f"against the evidence: {'; '.join(reasons)}")
+    return policy
+
+
+def _chosen(arm: str | None, policy: Policy | None, served: Serve | None) -> dict[str, Any]:
+    """What changes in `serve`: one arm, or routes and limits, each route with the figure that it rests on behind it."""
+    if policy is None:
+        return {"arm": arm, "routes": None, "most_at_once": None}
+    remarks = {
+        class_: f"AGAINST THE EVIDENCE of run {policy.run}: {policy.against[class_]}"
+        if class_ in policy.against
+        else f"{policy.reasons[class_]}, run {policy.run}"
+        for class_ in policy.routes
+    }
+    earlier = dict.fromkeys(served.routes if served else ())
+    gone = dict.fromkeys(served.most_at_once if served else ())
+    routes = {class_: Remarked(name, remarks[class_]) for class_, name in policy.routes.items()}
+    limits: dict[str, Any] = {
+        name: Remarked(most, f"AGAINST THE EVIDENCE of run {policy.run}: {policy.against[name]}")
+        if name in policy.against
+        else most
+        for name, most in policy.most_at_once.items()
+    }
+    return {
+        "arm": None,
+        "routes": {**earlier, **routes},
+        "most_at_once": {**gone, **limits} if limits else None,
+    }
 
 
 def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     """Trn2 nodes for the least and the most replicas, which bill whole whatever part of them is used, at the quoted price."""
-    on_a_node = experiment.instance.devices // _arm(experiment, serve).serving.devices
+    on_a_node = experiment.instance.devices // experiment.baseline.serving.devices
     price = node_price(experiment).usd_per_hour
-    nodes, most = (math.ceil(number / on_a_node) for number in (serve.replicas, serve.max_replicas))
+    nodes, most = (
+        math.ceil(number * len(serve.arms) / on_a_node) for number in (serve.replicas, serve.max_replicas)
+    )
     return {
         "nodes": nodes,
         "most_nodes": most,
@@ -164,12 +277,12 @@ def _nodes_of_the_ready(experiment: Experiment, aws: Aws) -> int:
 def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[str, Any]]:
     """`--now`: replicas of each arm before and after. Losers first, since the winner may need their devices; the winner
     stays within its bounds where it scaled up while requests waited. Safe to repeat."""
-    losers = [arm.name for arm in experiment.served_arms if arm.name != serve.arm]
+    losers = [arm.name for arm in experiment.served_arms if arm.name not in serve.arms]
     changes: list[dict[str, Any]] = []
     with cluster_of(experiment, aws) as cluster:
-        for name in (*losers, serve.arm):
+        for name in (*losers, *serve.arms):
             before, _ = replicas(cluster.get("deployment", name))
-            after = min(max(before, serve.replicas), serve.max_replicas) if name == serve.arm else 0
+            after = min(max(before, serve.replicas), serve.max_replicas) if name in serve.arms else 0
             if before != after:
                 cluster.scale(name, after)
             changes.append({"arm": name, "before": before, "after": after})
@@ -180,16 +293,20 @@ def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[st
 
 def _text(experiment: Experiment, serve: Serve, plan: Mapping[str, Any]) -> str:
     """The plan for people."""
-    arm, limit = _arm(experiment, serve), experiment.answer_limit
+    from cdk8s_charts.workloads.gateway import longest_body
+
+    longest = [
+        arm.serving.max_model_len - (experiment.answer_limit or 0) - arm.step_room
+        for arm in experiment.promoted_arms
+    ]
     template = Template(_TEXT.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True)
     text: str = template.render(
         **plan,
         serve=serve,
         size=(f"{serve.replicas} to " if serve.scales else "") + count(serve.max_replicas, "replica"),
-        longest_prompt=arm.serving.max_model_len
-        - (limit or 0)
-        - arm.step_room,  # its server fails at the end
-        step_room=arm.step_room,
+        longest_prompt=min(longest),  # a server fails at the end
+        step_room=max(arm.step_room for arm in experiment.promoted_arms),
+        longest_body=longest_body(experiment),
         billed=billed(plan),
         off_when=experiment.cluster.off_when,
     )

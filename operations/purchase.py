@@ -101,7 +101,7 @@ def _also(path: Path, before: Experiment, after: Experiment, aws: Aws) -> Iterat
         copy = path.with_name(f"{path.stem}.{old.region}.yaml")
         yield (
             f"{count(stacks, 'stack')} in {old.region} bill about ${per_hour(idle(before)):.2f} an hour until they are taken down: "
-            f"git show HEAD:./{path} > {copy}, then ./trnspec teardown {copy}"
+            f"git -C {path.parent} show HEAD:./{path.name} > {copy}, then ./trnspec teardown {copy}"
         )
 
 

@@ -94,7 +94,7 @@ def test_the_first_answer_on_aws_costs_what_is_predicted() -> None:
     assert " ".join(shown_as("first").split()) == shown
     asked = shown.removeprefix("by spot ").split(" in ")[0]
     assert f"**An answer on AWS costs** {asked} by spot" in README
-    assert f"at ${per_hour(idle(small)):.2f} an hour" in README
+    assert f"you pay ${per_hour(idle(small)):.2f} an hour" in README
 
 
 def test_only_what_differs_from_run_to_run_is_masked() -> None:

@@ -216,7 +216,12 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
     every = [_in_class(summary, row, mixes) for row in comparisons if row["metric"] == TPOT.name]
     over_mix = [_of_mix(summary, row, every) for row in mixes]
     gains = [gain for gain in every if gain.baseline == baseline]
-    winners = {row["class"]: _winner(row) for row in best}
+    winners = {}
+    for row in best:
+        alike = tuple(other["arm"] for other in row["over"] if other["verdict"] != "faster")
+        second = row["over"][0]
+        ends = second["ratio"], second["ci_low"], second["ci_high"]
+        winners[row["class"]] = Winner(row["class"], row["arm"], second["arm"], *ends, alike)
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
     def rank(gain: Gain) -> tuple[bool, bool, float]:
@@ -256,18 +261,15 @@ def _in_class(summary: Mapping[str, Any], row: Mapping[str, Any], mixes: Sequenc
 
 def _of_mix(summary: Mapping[str, Any], row: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
     """Dollars are the mean of the classes', as their shares of the tokens are equal."""
-    inside = [class_["class"] for class_ in row["classes"] if class_["share"]]
-    pair = row["baseline"], row["treatment"]
-    members = [gain for gain in gains if (gain.baseline, gain.arm) == pair and gain.class_ in inside]
+    inside = {(row["baseline"], row["treatment"], own["class"]) for own in row["classes"] if own["share"]}
+    members = [gain for gain in gains if (gain.baseline, gain.arm, gain.class_) in inside]
     fewest = min((gain.prompts for gain in members), default=0)
     return _gain(summary, {**row, "n_prompts": fewest}, [average(members, side) for side in USD])
 
 
 def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
     arm, code, prompts = known["treatment"], known["verdict_holm"] or known["verdict"], known["n_prompts"]
-    window = next(
-        planned["speculative_tokens"] for planned in summary["run"]["arms"] if planned["name"] == arm
-    )
+    windows = {planned["name"]: planned["speculative_tokens"] for planned in summary["run"]["arms"]}
     to_tell = MIN_PROMPTS if code == "too few" else None
     if code == "not shown" and known["detectable_ratio"] and known["p_value"] is not None:
         log_ratio, (low, high) = math.log(known["ratio"]), BAND
@@ -279,8 +281,8 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
         class_=known["class"],
         baseline=known["baseline"],
         arm=arm,
-        family=re.sub(rf"-k{window}(?=(-b\d+)?$)", "", arm),
-        window=window,
+        family=re.sub(rf"-k{windows[arm]}(?=(-b\d+)?$)", "", arm),
+        window=windows[arm],
         verdict=VERDICT_WORDS[code],
         one_start=bool(known.get("one_start")) and code in ("faster", "slower"),
         ratio=known["ratio"],
@@ -301,13 +303,6 @@ def average(gains: Sequence[Gain], number: str) -> float | None:
     """The mean of one number over gains; None where one is not known."""
     values = [getattr(gain, number) for gain in gains]
     return math.fsum(values) / len(values) if values and None not in values else None
-
-
-def _winner(row: Mapping[str, Any]) -> Winner:
-    second, *_ = row["over"]
-    alike = tuple(other["arm"] for other in row["over"] if other["verdict"] != "faster")
-    ends = second["ratio"], second["ci_low"], second["ci_high"]
-    return Winner(row["class"], row["arm"], second["arm"], *ends, alike)
 
 
 def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:

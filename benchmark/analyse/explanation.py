@@ -184,14 +184,13 @@ def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator
 def _crossover(rows: Sequence[Mapping[str, Any]], price: float, *, priced: bool) -> dict[str, Any]:
     """`shown`: whether the interval excludes equal cost where plain decoding becomes cheaper, or anywhere if it never
     does; `price` is the arm's over the baseline's."""
-    index, levels = len(rows), [row["concurrency"] for row in rows]
-    while index and rows[index - 1]["ratio"] < price:
-        index -= 1
-    if index == len(rows):
+    levels = [row["concurrency"] for row in rows]
+    index = 1 + max((place for place, row in enumerate(rows) if row["ratio"] >= price), default=-1)
+    level, before = next(iter(levels[index:]), None), levels[index - 1]
+    if level is None:
         shown = all(row["ci_low"] is not None and row["ci_low"] > price for row in rows)
     else:
         shown = (high := rows[index]["ci_high"]) is not None and high < price
-    level, before = next(iter(levels[index:]), None), levels[index - 1]
     known = {"levels": levels, "level": level, "before": before, "shown": shown, "priced": priced}
     text = rendered("explanation", kind="cheaper", **known)
     return {"concurrency_from_which_plain_is_cheaper": level, "shown": shown, "text": text}

@@ -32,6 +32,7 @@ from core.files import text_of
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")
+_IDENTITY = ("run", "provenance", "started_unix_s", "client")
 _Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
@@ -218,8 +219,8 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
         adjust(rows)
     return {
         "schema": 1,
-        "old": _identity(old),
-        "new": _identity(new),
+        "old": {name: getattr(old.sittings[0], name) for name in _IDENTITY},
+        "new": {name: getattr(new.sittings[0], name) for name in _IDENTITY},
         "warnings": _warnings(old, new),
         "arms": of_arms,
         "speed_ups": speed_ups,
@@ -295,21 +296,12 @@ def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
     return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
 
 
-def _identity(raw: RawRun) -> dict[str, Any]:
-    first, names = raw.sittings[0], ("run", "provenance", "started_unix_s", "client")
-    return {name: getattr(first, name) for name in names}
-
-
 def _warnings(old: RawRun, new: RawRun) -> list[str]:
-    return _lines(
-        "warnings",
-        old=old.sittings[0],
-        new=new.sittings[0],
-        senseless_runs=_senseless(old, new),
-        clients=[list(dict.fromkeys(sitting.client for sitting in raw.sittings)) for raw in (old, new)],
-        baselines=[raw.plan.baseline for raw in (old, new)],
-        settings=[(name, getattr(old.plan, name), getattr(new.plan, name)) for name in _MAY_DIFFER],
-    )
+    clients = [list(dict.fromkeys(sitting.client for sitting in raw.sittings)) for raw in (old, new)]
+    settings = [(name, getattr(old.plan, name), getattr(new.plan, name)) for name in _MAY_DIFFER]
+    plans = {"clients": clients, "settings": settings, "baselines": [old.plan.baseline, new.plan.baseline]}
+    runs = {"old": old.sittings[0], "new": new.sittings[0], "senseless_runs": _senseless(old, new)}
+    return _lines("warnings", **runs, **plans)
 
 
 def _senseless(*runs: RawRun) -> list[tuple[str, str]]:

@@ -121,7 +121,12 @@ def _cheapest(summary: SummaryRow) -> Iterator[str]:
         return
     if known["objective"] and not able:
         # Of two that are equally sure, the one whose percentile is nearer to its limit is nearer.
-        closest = max(rows, key=lambda row: min(map(_nearness, row["limits"])))
+        closest = max(
+            rows,
+            key=lambda row: min(
+                (of["low"], -(of["percentile_s"] or math.inf) / of["limit_s"]) for of in row["limits"]
+            ),
+        )
         yield rendered("loads", kind="none meets", row=closest, surely=bool(cannot_tell), **known)
     if not able:
         return
@@ -139,7 +144,11 @@ def _cheapest(summary: SummaryRow) -> Iterator[str]:
         kind="cheapest",
         priced=priced,
         arms=[
-            (arm["arm"], arm["cheapest"]["load"], [_digits(n) for n in own if n is not None])
+            (
+                arm["arm"],
+                arm["cheapest"]["load"],
+                [f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in own if n is not None],
+            )
             for arm, own in zip(ordered, numbers, strict=True)
         ],
         alike=alike,
@@ -148,20 +157,12 @@ def _cheapest(summary: SummaryRow) -> Iterator[str]:
     )
 
 
-def _nearness(limit: SummaryRow) -> tuple[float, float]:
-    return limit["low"], -(limit["percentile_s"] or math.inf) / limit["limit_s"]
-
-
 def _long(seconds: float) -> str:
     """A time in words, in the largest unit that it has one of."""
     for unit_s, unit in ((3600, "hours"), (60, "minutes")):
         if seconds >= unit_s:
             return f"{seconds / unit_s:.1f} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def _digits(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _at(by: str, load: float) -> str:

@@ -147,18 +147,16 @@ class Drafts:
 
 def total(parts: Sequence[Drafts]) -> Drafts:
     """The sum over requests, prompts or blocks."""
-    by_position = all(part.tried is not None for part in parts)
-
-    def sums(columns: Iterable[Sequence[float] | None]) -> tuple[float, ...] | None:
-        rows = zip_longest(*(column or () for column in columns), fillvalue=0.0)
-        return tuple(map(sum, rows)) if by_position else None
-
-    return Drafts(
-        steps=sum(part.steps for part in parts),
-        accepted=sum(part.accepted for part in parts),
-        tried=sums(part.tried for part in parts),
-        passed=sums(part.passed for part in parts),
+    steps, accepted = sum(part.steps for part in parts), sum(part.accepted for part in parts)
+    columns = [
+        (part.tried, part.passed) for part in parts if part.tried is not None and part.passed is not None
+    ]
+    if len(columns) < len(parts):
+        return Drafts(steps=steps, accepted=accepted)
+    tried, passed = (
+        tuple(map(sum, zip_longest(*side, fillvalue=0.0))) for side in zip(*columns, strict=True)
     )
+    return Drafts(steps=steps, accepted=accepted, tried=tried, passed=passed)
 
 
 def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from benchmark.measure.progress import Progress
     from benchmark.plan import Plan
 
-_DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
-"""What a run without a plan has."""
-
 
 def _by_percentile(text: str) -> dict[str, dict[str, str]]:
     """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
@@ -63,10 +60,7 @@ def _search_budget(text: str) -> dict[str, float]:
     out={"read": Path, "required": True},
     timeout={"read": cli.seconds, "default": 300.0},
     max_error_rate={"read": cli.share, "default": 1.0},
-    closer_look={
-        "read": lambda text: 0.0 if text.strip() == "0" else cli.seconds(text),
-        "default": 600.0,
-    },
+    closer_look={"read": lambda text: 0.0 if text.strip() == "0" else cli.seconds(text), "default": 600.0},
     nodes={"envvar": NODES_VARIABLE},
     also_changes=lambda text: [text],
     concurrency=cli.listed,
@@ -207,32 +201,23 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
     baseline = given["baseline"] or given["url"][0][0]
     drafted = {baseline: 0} | dict(given["speculative_tokens"])  # unless told, the baseline decodes plainly
-    load: dict[str, Any] = {}
-    if any(one.keys() & {"at_s", "conversation"} for one in prompts):
-        load["requests"] = len(prompts)
-    if any("at_s" in one for one in prompts):
-        load["concurrency"] = []
-    arms = []
-    for name, url in given["url"]:
+    timed = any("at_s" in prompt for prompt in prompts)
+    replayed = timed or any("conversation" in prompt for prompt in prompts)
+    arms = [
         # Without a declaration a step may yield anything, so that chunks never stand for tokens.
-        most = drafted[name] + 1 if name in drafted else max_tokens
-        arm = {
+        {
             "name": name,
             "url": url,
-            "speculative_tokens": drafted.get(name, 0),
-            "max_tokens_per_step": most,
+            "max_tokens_per_step": drafted[name] + 1 if name in drafted else max_tokens,
         }
-        arms.append(arm)
+        | {"speculative_tokens": drafted.get(name, 0)}
+        for name, url in given["url"]
+    ]
     return {
-        "schema": 1,
-        "experiment": given["experiment"] or "unnamed",
-        "model": given["model"],
-        "baseline": baseline,
-        "arms": arms,
-        **_DEFAULTS,
-        **load,
-        "max_tokens": max_tokens,
-        "prompts": prompts,
+        **{"schema": 1, "experiment": given["experiment"] or "unnamed", "model": given["model"]},
+        **{"baseline": baseline, "arms": arms, "max_tokens": max_tokens, "prompts": prompts},
+        **{"concurrency": [] if timed else [4], "requests": len(prompts) if replayed else 32},
+        **{"warmup": 4, "seed": 1},
     }
 
 

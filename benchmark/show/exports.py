@@ -104,10 +104,9 @@ def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    for row in rows:
-        values = [row.get(column) for column in columns]
-        dangerous = [isinstance(value, str) and value[:1] in (*"=+-@\t\r",) for value in values]
-        writer.writerow([f"'{v}" if quoted else v for v, quoted in zip(values, dangerous, strict=True)])
+    for values in ([row.get(column) for column in columns] for row in rows):
+        formulas = [isinstance(value, str) and value.startswith((*"=+-@\t\r",)) for value in values]
+        writer.writerow([f"'{value}" if bad else value for value, bad in zip(values, formulas, strict=True)])
     return out.getvalue()
 
 

@@ -106,6 +106,9 @@ def test_another_region_says_what_else_must_change(small: Recorded, tmp_path: Pa
     other = "ap-southeast-4"
     assert experiment.cluster.region != other
     small.says(other, "get_parameter", "ParameterNotFound: no", service="ssm")
+    small.says(
+        other, "get_caller_identity", {"Account": "1" * 12, "Arn": "arn:aws:iam::1:user/me"}, service="sts"
+    )
     small.says(other, "describe_images", {"Images": []})
     small.says(other, "describe_addon_versions", "AccessDeniedException: no", service="eks")
     stack = {
@@ -120,12 +123,12 @@ def test_another_region_says_what_else_must_change(small: Recorded, tmp_path: Pa
     assert (after.region, after.trn2_zone, after.capacity.kind) == (other, f"{other}c", "spot")
     text = " ".join(out.split())
     for words in (
-        f"also: bootstrap in {other}: ",
+        f"also: bootstrap in {other}: {other} of account 111111111111 is not bootstrapped",
         f"also: node images in {other}: {other} has no amazon-eks-node",
         f"also: add-ons in {other}: ",
         f"the first run in {other} fetches and compiles again",
         f"1 stack in {experiment.cluster.region} bill about $",
-        "git show HEAD:./",
+        f"git -C {tmp_path} show HEAD:./llama.yaml > {tmp_path}/llama.sa-east-1.yaml",
         "no answer: on-demand prices: pricing:GetProducts in us-east-1: not allowed",
         "ap-south-2: capacity blocks: ec2:DescribeCapacityBlockOfferings in ap-south-2: Unsupported",
     ):
@@ -178,6 +181,17 @@ NOWHERE = market.RegionOffers(
     problems=(),
 )
 MARKET = market.Market(asked_at=ASKED, asked=1, places=(NOWHERE,))
+
+
+def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Path, say: Say) -> None:
+    regions(recorded, "us-east-2", home="us-east-2", off=("ap-south-2",))
+    recorded.place("us-east-2", instance="trn2.48xlarge", spot={}, blocks=[])
+    recorded.says("us-east-1", "get_products", {"PriceList": []}, service="pricing")
+    code, out, _ = say("capacity", str(file))
+    assert (code, "offered in no region" in out) == (1, True)
+    assert "has not enabled them: ap-south-2; ap-south-2 offered it when others looked" in " ".join(
+        out.split()
+    )
 
 
 def test_blocks_are_asked_for_in_what_aws_sells() -> None:

@@ -213,17 +213,17 @@ def _in_other_shapes(
     largest, timed = options.k_max or subject.largest_k, subject.timed
     if all(k in timed for k in range(1, largest + 1)):
         return []
-    alike = all(tuple(sample.times.timed) == timed for sample in subject.samples)
-    predicted: dict[PriceShape, Sequence[Window]] = {}
-    keys = []
-    for shape in shapes:
+    if all(tuple(sample.times.timed) == timed for sample in subject.samples):
         # With one timed window powers below 1 are not used, and what is fixed matters only below the smallest.
-        fixed = 0.0 if len(timed) > 1 and timed[0] == 1 else shape.fixed
-        power = max(shape.power or 1.0, 1.0) if len(timed) == 1 else shape.power
-        keys.append(PriceShape(fixed, power) if alike else shape)
-    for key in dict.fromkeys(keys):
-        predicted[key] = _windows(subject.shaped(key), options.k_max)
-    return [predicted[key] for key in keys]
+        shapes = [
+            PriceShape(
+                fixed=0.0 if len(timed) > 1 and timed[0] == 1 else shape.fixed,
+                power=max(shape.power or 1.0, 1.0) if len(timed) == 1 else shape.power,
+            )
+            for shape in shapes
+        ]
+    predicted = {shape: _windows(subject.shaped(shape), options.k_max) for shape in dict.fromkeys(shapes)}
+    return [predicted[shape] for shape in shapes]
 
 
 def _cell(

@@ -50,7 +50,6 @@ class PriceShape(NamedTuple):
     below 1 less (concave). None is what the timed windows themselves say: a line, unless the two smallest show a convex price."""
 
 
-_AS_TIMED = PriceShape()
 _STEEPEST = 2.0
 SHAPES = (
     *(PriceShape(part / 10, 1.0) for part in range(11)),
@@ -68,7 +67,7 @@ class StepTimes:
     plain_s: float
     timed: Mapping[int, float]
     """The times of the measured windows, at least one; they never fall (`step_times`)."""
-    shape: PriceShape = _AS_TIMED
+    shape: PriceShape = PriceShape()  # noqa: RUF009 # a tuple
 
     def step_s(self, k: int) -> float:
         """The step of a window of `k`; 0 is plain decoding."""

@@ -1,0 +1,196 @@
+"""From decisions to routes: what a run supports, what it speaks against, and what the file then says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmark.analyse.decision import decide
+from benchmark.analyse.summary import summarise
+from core.findings import Refusal
+from experiment import load
+from operations.__main__ import main
+from operations.policy import proposed, with_routes
+from tests.benchmark.records import recorded_run
+from tests.conftest import REFERENCE
+
+PLAIN, DRAFTED, SMALL = "qwen-vllm", "qwen-sd-vllm", "qwen-sd-small"
+Speeds = Mapping[tuple[str, str], Mapping[int, float]]
+
+
+def summary(
+    speeds: Speeds, *, dearer: tuple[str, ...] = (), crossing: float | None = None, **run: Any
+) -> dict[str, Any]:
+    """A summary's part that a policy reads: speed-ups by class and arm, at each load."""
+    loads = sorted({load for by_load in speeds.values() for load in by_load})
+
+    def gain(class_: str, arm: str, ratio: float) -> dict[str, Any]:
+        verdict = "faster" if ratio > 1.05 else "slower" if ratio < 0.95 else "no clear difference"
+        usd = {"usd_before": 10.0, "usd_after": 12.0 if arm in dearer else 10.0 / ratio}
+        return {
+            "class": class_,
+            "arm": arm,
+            "verdict": verdict,
+            "ratio": ratio,
+            "low": ratio - 0.04,
+            "high": ratio + 0.04,
+            **usd,
+        }
+
+    edge = {"found": "crossing", "class": None, "by": "concurrency", "treatment": DRAFTED, "low": crossing}
+    return {
+        "run": {"id": "R", "baseline": PLAIN, "provenance": "measured", "complete": True, **run},
+        "sense": None,
+        "crossovers": [edge] if crossing else [],
+        "decision": {
+            "loads": [
+                {
+                    "load": {"concurrency": at},
+                    "by_window": [
+                        gain(*key, by_load[at]) for key, by_load in speeds.items() if at in by_load
+                    ],
+                }
+                for at in loads
+            ]
+        },
+    }
+
+
+MIXED: Speeds = {
+    ("json", DRAFTED): {1: 2.7, 8: 1.6, 16: 0.8},
+    ("code", DRAFTED): {1: 2.0, 8: 1.3, 16: 0.7},
+    ("chat", DRAFTED): {1: 0.9, 8: 0.7, 16: 0.5},
+}
+
+
+def test_drafting_serves_the_classes_that_it_pays_for_up_to_the_load_at_which_it_was_seen_to_pay() -> None:
+    policy = proposed(summary(MIXED))
+    assert policy.routes == {"json": DRAFTED, "code": DRAFTED, "*": PLAIN}
+    assert policy.most_at_once == {DRAFTED: 8}
+    assert policy.reasons["json"] == "1.60 [1.56, 1.64] times as fast at 8 at once"
+    assert policy.reasons["*"] == "the baseline; no arm pays for chat"
+    assert proposed(summary(MIXED, crossing=5.7)).most_at_once == {DRAFTED: 5}, (
+        "the lower end of a crossover counts too"
+    )
+
+
+def test_one_arm_is_served_where_it_wins_everywhere_and_the_baseline_where_nothing_pays() -> None:
+    wins = proposed(summary({("json", DRAFTED): {1: 2.0, 8: 1.5}, ("chat", DRAFTED): {1: 1.4, 8: 1.2}}))
+    assert (wins.routes, wins.most_at_once) == ({"*": DRAFTED}, {})
+    assert "the least chat: 1.20" in wins.reasons["*"]
+    assert proposed(summary({("json", DRAFTED): {4: 0.8}})).routes == {"*": PLAIN}
+    assert proposed(summary({("json", DRAFTED): {4: 2.0}}, dearer=(DRAFTED,))).routes == {"*": PLAIN}, (
+        "faster but dearer"
+    )
+
+
+def test_each_class_gets_the_arm_that_pays_furthest() -> None:
+    policy = proposed(
+        summary(
+            {
+                ("json", DRAFTED): {1: 2.0, 8: 1.5},
+                ("json", SMALL): {1: 2.5, 8: 0.9},
+                ("code", SMALL): {1: 1.5, 8: 0.9},
+                ("code", DRAFTED): {1: 0.9, 8: 0.9},
+                ("chat", DRAFTED): {1: 1.0, 8: 0.9},
+            }
+        )
+    )
+    assert policy.routes == {"json": DRAFTED, "code": SMALL, "*": PLAIN}
+    assert policy.most_at_once == {DRAFTED: 8, SMALL: 2}
+
+
+@pytest.mark.parametrize(
+    ("routes", "limits", "against"),
+    [
+        ({"chat": DRAFTED}, {}, {"chat": "chat is slower, 0.90 [0.86, 0.94] times as fast at 1 at once"}),
+        ({"poems": DRAFTED}, {}, {"poems": "poems was not measured"}),
+        ({"*": DRAFTED}, {}, {"*": "chat is slower, 0.90 [0.86, 0.94] times as fast at 1 at once"}),
+        ({"json": PLAIN}, {}, {}),
+        ({}, {DRAFTED: 8}, {}),
+        ({}, {DRAFTED: 12}, {DRAFTED: "was seen to pay up to 8 at once"}),
+    ],
+)
+def test_what_is_asked_for_instead_is_held_against_the_run(
+    routes: dict[str, str], limits: dict[str, int], against: dict[str, str]
+) -> None:
+    run = summary(MIXED)
+    policy = with_routes(proposed(run), run, routes, limits)
+    assert policy.against == against
+    assert set(policy.most_at_once) <= set(policy.routes.values()) - {policy.routes["*"]}
+
+
+def test_a_real_run_without_a_clear_difference_supports_the_baseline_alone(tmp_path: Path) -> None:
+    recorded = summarise(recorded_run("e3k1-list", tmp_path))
+    recorded = {**recorded, "decision": decide(recorded).as_json()}
+    assert proposed(recorded).routes == {"*": "plain"}
+    with pytest.raises(Refusal, match="compares no arms"):
+        proposed(summary({}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    run.mkdir()
+    named = {"repetition": "json", "open-ended": "chat"}
+    speeds = {(class_, arm): MIXED[name, arm] for class_, name in named.items() for arm in [DRAFTED]}
+    (run / "summary.json").write_text(json.dumps(summary(speeds)), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(REFERENCE.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "prompts").symlink_to(REFERENCE.parent / "prompts")
+    return tmp_path
+
+
+def _promote(folder: Path, *words: str) -> int:
+    return main(["promote", str(folder / "mine.yaml"), *words, "--manifests", str(folder / "manifests")])
+
+
+def test_the_file_says_what_each_route_rests_on_and_one_command_leads_back_to_one_arm(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _promote(folder, "--from", str(folder / "run")) == 0
+    out, text = capsys.readouterr().out, (folder / "mine.yaml").read_text()
+    assert "repetition: qwen-sd-vllm  # 1.60 [1.56, 1.64] times as fast at 8 at once, run R" in text
+    assert "qwen-sd-vllm gets at most 8 requests at once" in out
+    serve = load(folder / "mine.yaml").serve
+    assert serve is not None
+    assert (serve.arms, serve.most_at_once) == ((PLAIN, DRAFTED), {DRAFTED: 8})
+    assert (folder / "manifests" / "qwen3-32b" / "58-gateway.yaml").exists()
+    assert _promote(folder, DRAFTED) == 0
+    assert yaml.safe_load((folder / "mine.yaml").read_text())["serve"] == {"arm": DRAFTED}
+    assert not (folder / "manifests" / "qwen3-32b" / "58-gateway.yaml").exists()
+
+
+def test_a_route_against_the_evidence_is_written_only_on_demand_and_marked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "mine.yaml").read_text()
+    words = ("--from", str(folder / "run"), "--route", "open-ended=qwen-sd-vllm")
+    assert _promote(folder, *words) == 1
+    assert (
+        "open-ended is slower, 0.90 [0.86, 0.94] times as fast at 1 at once); take the route back"
+        in capsys.readouterr().err
+    )
+    assert (folder / "mine.yaml").read_text() == before
+    assert _promote(folder, *words, "--against-evidence") == 0
+    assert "open-ended: qwen-sd-vllm # AGAINST THE EVIDENCE of run R" in (folder / "mine.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give one of ARM and --from RUN"),
+        (("--from", "nowhere"), "nowhere/summary.json: is not the summary of a run"),
+        ((DRAFTED, "--route", "json=qwen-vllm"), "need --from RUN"),
+        (("--from", "nowhere", "--route", "json"), "is not written like json=qwen-sd-vllm"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert _promote(folder, *words) == 2
+    assert said in capsys.readouterr().err
