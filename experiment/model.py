@@ -236,6 +236,9 @@ class Serve(FileSection):
     most_at_once: dict[str, Annotated[int, Field(ge=2, le=4096)]] = Field(default={})
     """The most requests that one replica of an arm gets at once; further ones go to the arm of `"*"`. The gateway's two replicas share them
     equally, so an odd number is rounded down."""
+    break_even: dict[str, Annotated[float, Field(ge=1, le=1000)]] = Field(default={})
+    """Tokens of a decode step, by arm, below which drafting does not pay for its classes, as the promoted run measured it: an alarm
+    watches them."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
     """Replicas at least, of each arm that is served."""
     max_replicas: Annotated[int, Field(ge=1, le=256), BeforeValidator(_as_replicas)] = Field(

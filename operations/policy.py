@@ -184,6 +184,28 @@ def with_routes(
     )
 
 
+def break_evens(policy: Policy, summary: Mapping[str, Any]) -> dict[str, float]:
+    """Tokens of a step below which drafting does not pay, for each drafting arm that serves: the mean over its classes at the largest load
+    within its limit. It is the time of a drafted step over a plain one, which grows with the load."""
+    drafting = {arm["name"] for arm in summary["run"]["arms"] if arm["speculative_tokens"]}
+    found = {}
+    for arm in dict.fromkeys(policy.routes.values()):
+        most = policy.most_at_once.get(arm, math.inf)
+        rows = [
+            row
+            for row in summary["explanations"]
+            if row["treatment"] == arm
+            and row["break_even_tokens_per_step"]
+            and policy.routes.get(row["class"], policy.routes[DEFAULT]) == arm
+            and (row["concurrency"] or 0) <= most
+        ]
+        if arm in drafting and rows:
+            load = max(row["concurrency"] or 0 for row in rows)
+            own = [row["break_even_tokens_per_step"] for row in rows if (row["concurrency"] or 0) == load]
+            found[arm] = round(math.fsum(own) / len(own), 2)
+    return found
+
+
 def _objections(rows: Mapping[str, Sequence[Evidence]]) -> Iterator[str]:
     for class_, known in rows.items():
         if not known:

@@ -24,7 +24,7 @@ from operations.cloud.kubernetes import replicas
 from operations.contribution import summary_of
 from operations.editing import Remarked, beside, difference, edited, judged
 from operations.options import FILE, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
-from operations.policy import Policy, proposed, with_routes
+from operations.policy import Policy, break_evens, proposed, with_routes
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
@@ -137,11 +137,11 @@ def command(
     if run is None and (routes or limits or against_evidence):
         raise click.UsageError("--route, --most-at-once and --against-evidence need --from RUN")
     served = experiment_of(path, verb="promote").serve
-    policy = _policy(run, dict(routes), dict(limits), against_evidence) if run else None
+    policy, levels = _policy(run, dict(routes), dict(limits), against_evidence) if run else (None, {})
     asked["client_cidrs"] = [*asked["client_cidrs"]] or None
     given = {key: value for key, value in asked.items() if value is not None}
     before = path.read_text(encoding="utf-8")
-    after = edited(before, "serve", {**_chosen(arm, policy, served), **given})
+    after = edited(before, "serve", {**_chosen(arm, policy, levels, served), **given})
     with beside(path.resolve(), after) as draft:
         experiment = judged(path, draft)
         service = experiment.serve
@@ -196,8 +196,10 @@ def command(
     return 0
 
 
-def _policy(run: Path, routes: Mapping[str, str], limits: Mapping[str, str], despite: bool) -> Policy:
-    """The policy of a run's decision, with what was asked for instead.
+def _policy(
+    run: Path, routes: Mapping[str, str], limits: Mapping[str, str], despite: bool
+) -> tuple[Policy, dict[str, float]]:
+    """The policy of a run's decision, with what was asked for instead, and the break-evens of its drafting arms.
 
     Raises `Misuse` for a folder without a summary, and `Refusal` where the run speaks against a route, unless `despite`.
     """
@@ -217,13 +219,15 @@ def _policy(run: Path, routes: Mapping[str, str], limits: Mapping[str, str], des
                 f"{run}: speaks against this ({'; '.join(reasons)}); take the route back, or add --against-evidence, and the file says so"
             )
         warn(f"against the evidence: {'; '.join(reasons)}")
-    return policy
+    return policy, break_evens(policy, summary)
 
 
-def _chosen(arm: str | None, policy: Policy | None, served: Serve | None) -> dict[str, Any]:
+def _chosen(
+    arm: str | None, policy: Policy | None, levels: Mapping[str, float], served: Serve | None
+) -> dict[str, Any]:
     """What changes in `serve`: one arm, or routes and limits, each route with the figure that it rests on behind it."""
     if policy is None:
-        return {"arm": arm, "routes": None, "most_at_once": None}
+        return {"arm": arm, "routes": None, "most_at_once": None, "break_even": None}
     remarks = {
         class_: f"AGAINST THE EVIDENCE of run {policy.run}: {policy.against[class_]}"
         if class_ in policy.against
@@ -232,6 +236,7 @@ def _chosen(arm: str | None, policy: Policy | None, served: Serve | None) -> dic
     }
     earlier = dict.fromkeys(served.routes if served else ())
     gone = dict.fromkeys(served.most_at_once if served else ())
+    watched = dict.fromkeys(served.break_even if served else ())
     routes = {class_: Remarked(name, remarks[class_]) for class_, name in policy.routes.items()}
     limits: dict[str, Any] = {
         name: Remarked(most, f"AGAINST THE EVIDENCE of run {policy.run}: {policy.against[name]}")
@@ -243,6 +248,7 @@ def _chosen(arm: str | None, policy: Policy | None, served: Serve | None) -> dic
         "arm": None,
         "routes": {**earlier, **routes},
         "most_at_once": {**gone, **limits} if limits else None,
+        "break_even": {**watched, **levels} if levels else None,
     }
 
 

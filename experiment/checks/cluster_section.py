@@ -312,6 +312,14 @@ def routes(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
         )
 
 
+def break_even(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
+    """It is watched for arms that serve."""
+    for arm in serve.break_even.keys() - {*serve.arms}:
+        yield refused(
+            "serve.break_even of-another", arm, at=f"serve.break_even.{arm}", arms=", ".join(serve.arms)
+        )
+
+
 def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """The promoted arms are up, the others at 0, and must fit all the same: with all the replicas they may get."""
     instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
@@ -365,5 +373,5 @@ RULES = (
     *(kubernetes_version, node_driver, zones, admin_access, purchase, end, counts),
     *(own_network, existing_vpc, existing_cluster, shared_nodes),
 )
-SERVICE_RULES = (served_arm, routes, replicas, bounds, autoscaler, certificate, callers)
+SERVICE_RULES = (served_arm, routes, break_even, replicas, bounds, autoscaler, certificate, callers)
 """They judge a file with the section `serve`."""

@@ -22,6 +22,7 @@ from experiment.cost import arm_usd_per_hour
 from experiment.model import Serve
 from infra.monitoring import panels
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
+from infra.monitoring.production import StillPays, log_group, watched
 
 MOST_CHARACTERS = 900_000
 """The most of all pages together: they are in one template, and CloudFormation takes 1 MB of it
@@ -350,20 +351,25 @@ def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
 
 def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
     """Is it up, is it busy, what does it cost? Not run on AWS."""
-    price = arm_usd_per_hour(experiment, next(arm for arm in experiment.arms if arm.name == serve.arm))
+    price = sum(arm_usd_per_hour(experiment, arm) for arm in experiment.promoted_arms)
     service = naming.promoted_service(experiment.name)
     replicas = count(serve.replicas, "replica")
     if serve.scales:
         replicas = f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
     words = (
-        f"# {service}\n**{serve.arm}** of {experiment.name}, {replicas} at "
-        f"${price:.2f} an hour each (its share of a Trn2 node, quoted price; the node bills whole).\n\n"
+        f"# {service}\n**{', '.join(serve.arms)}** of {experiment.name}, {replicas}{' of each' if serve.arms[1:] else ''} at "
+        f"${price:.2f} an hour (the share of a Trn2 node, quoted price; the node bills whole).\n\n"
         "Requests are read from the server's log. The load balancer is made by Kubernetes and has a name of its own, so "
         "its graphs show every Network Load Balancer of the region. The Trn2 nodes are turned off "
         f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec scale` starts nodes again."
     )
     yield _text(words, _WORDS_HEIGHT)
-    yield _requests_row(experiment, serve)
+    for arm in serve.arms:
+        yield _requests_row(experiment, serve, arm)
+    if graphs := [_still_pays(experiment, one) for one in watched(experiment)]:
+        yield _graphs(experiment, *graphs)
+    if serve.routes:
+        yield _gateway_row(experiment)
     pods, title = panels.SERVICE_PODS, "USD an hour of the running replicas, quoted price"
     running = _insights(experiment, pods, Service=service)
     cost = [{"label": "USD an hour", "expression": f"{price:.6g}*replicas"}]
@@ -383,22 +389,47 @@ def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
     yield from _node_rows(experiment)
 
 
-def _requests_row(experiment: Experiment, serve: Serve) -> Row:
+def _requests_row(experiment: Experiment, serve: Serve, arm: str) -> Row:
     """From the lines that vLLM logs every ten seconds, so that no other data is collected; both of its engines: one says Waiting,
     the older one Swapped and Pending."""
-    groups = naming.container_insights_log_groups(experiment)
-    (group,) = (name for name in groups if name.endswith("/application"))
     query = (
-        f"SOURCE '{group}' | fields @timestamp"
+        f"SOURCE '{log_group(experiment)}' | fields @timestamp"
         f" | filter kubernetes.namespace_name = '{naming.namespace(experiment)}'"
-        f" and kubernetes.pod_name like /^{serve.arm}-[0-9a-f]+-/"
+        f" and kubernetes.pod_name like /^{arm}-[0-9a-f]+-/"
         " | parse log /Running: (?<running>\\d+) reqs?, (?:Swapped: \\d+ reqs?, )?(?:Waiting|Pending): (?<waiting>\\d+) reqs?/"
         " | filter ispresent(running)"
         f" | stats max(running) as running_most, max(waiting) as waiting_most by bin({PERIOD_S}s)"
     )
     title = (
-        f"Requests in one replica of {serve.arm}, most in {PERIOD_S // 60} minutes (scales above "
+        f"Requests in one replica of {arm}, most in {PERIOD_S // 60} minutes (scales above "
         f"{serve.waiting_per_replica} waiting)"
     )
+    shown = {"view": "timeSeries", "title": title, "region": experiment.cluster.region, "query": query}
+    return [_widget("log", _COLUMNS, _HEIGHT, {**shown, "stacked": False})]
+
+
+def _still_pays(experiment: Experiment, one: StillPays) -> Graph:
+    """Tokens of a step of an arm in production, and the break-even of its classes."""
+    accepted, drafted = one.sources(experiment)
+    k = one.arm.num_speculative_tokens
+    lines: Lines = [
+        [{"label": "tokens of a step", "expression": f"1 + {k} * accepted / drafted"}],
+        [accepted.namespace, accepted.name, {"id": "accepted", "visible": False}],
+        [drafted.namespace, drafted.name, {"id": "drafted", "visible": False}],
+    ]
+    level = f"break-even {one.break_even:g}", one.break_even
+    return Graph(f"Does drafting still pay? Tokens of a step of {one.arm.name}", "Sum", lines, level)
+
+
+def _gateway_row(experiment: Experiment) -> Row:
+    """What the gateways did, from their logs: requests by arm, those that another arm took, and those for which an arm had failed before."""
+    query = (
+        f"SOURCE '{log_group(experiment)}' | fields @timestamp"
+        f" | filter kubernetes.pod_name like /^{naming.gateway(experiment)}-/"
+        ' | parse log /"arm":"(?<arm>[^"]*)","second_choice":(?<second>\\d),"failed_over":(?<failed>\\d)/'
+        " | filter ispresent(arm)"
+        f" | stats count(*) as requests, sum(second) as by_another_arm, sum(failed) as after_a_failure by bin({PERIOD_S}s)"
+    )
+    title = "Gateway: requests, those that another arm took, and those after a failure of their arm"
     shown = {"view": "timeSeries", "title": title, "region": experiment.cluster.region, "query": query}
     return [_widget("log", _COLUMNS, _HEIGHT, {**shown, "stacked": False})]

@@ -23,6 +23,7 @@ from experiment.cost import arm_usd_per_hour, node_price
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import panels
 from infra.monitoring.panels import DETAILS, baselines, series, value
+from infra.monitoring.production import COUNTED_ACCEPTED, COUNTED_DRAFTS, watched
 
 ALL = ".*"
 """What a variable stands for while nothing is chosen."""
@@ -35,7 +36,6 @@ _REQUESTS, _TOKENS, _USD, _SHARE = "suffix: requests", "suffix: tokens", "curren
 _UNITS = {"s": "s", "tokens": _TOKENS, "tokens/s": "suffix: tokens/s", "USD": _USD}
 """Grafana's by the registry's."""
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
-_DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
 
 
 class Panel(NamedTuple):
@@ -175,9 +175,10 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
     def rate(name: str, by: str = "arm") -> str:
         return f"sum by ({by}) (rate({series(experiment, name, chosen=['arm'])}[{PERIOD_S}s]))"
 
-    if _DRAFTS in names:
-        steps = {"{{arm}}": f"1 + {rate(_ACCEPTED)} / {rate(_DRAFTS)}"}
-        yield Panel("Tokens of a step as the server counts them", steps, _TOKENS)
+    if COUNTED_DRAFTS in names:
+        steps = {"{{arm}}": f"1 + {rate(COUNTED_ACCEPTED)} / {rate(COUNTED_DRAFTS)}"}
+        levels = {f"break-even of {one.arm.name}": f"{one.break_even:g}" for one in watched(experiment)}
+        yield Panel("Tokens of a step as the server counts them", {**steps, **levels}, _TOKENS)
     for name in names:
         title, unit = panels.OF_SERVERS[name]
         if name.endswith("_per_pos_total"):

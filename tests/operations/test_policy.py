@@ -15,7 +15,7 @@ from benchmark.analyse.summary import summarise
 from core.findings import Refusal
 from experiment import load
 from operations.__main__ import main
-from operations.policy import proposed, with_routes
+from operations.policy import break_evens, proposed, with_routes
 from tests.benchmark.records import recorded_run
 from tests.conftest import REFERENCE
 
@@ -44,8 +44,28 @@ def summary(
 
     edge = {"found": "crossing", "class": None, "by": "concurrency", "treatment": DRAFTED, "low": crossing}
     return {
-        "run": {"id": "R", "baseline": PLAIN, "provenance": "measured", "complete": True, **run},
+        "run": {
+            "id": "R",
+            "baseline": PLAIN,
+            "provenance": "measured",
+            "complete": True,
+            "arms": [
+                {"name": name, "speculative_tokens": 0 if name == PLAIN else 7}
+                for name in (PLAIN, DRAFTED, SMALL)
+            ],
+            **run,
+        },
         "sense": None,
+        "explanations": [
+            {
+                "treatment": arm,
+                "class": class_,
+                "concurrency": at,
+                "break_even_tokens_per_step": 2.0 + at / 10,
+            }
+            for (class_, arm), by_load in speeds.items()
+            for at in by_load
+        ],
         "crossovers": [edge] if crossing else [],
         "decision": {
             "loads": [
@@ -77,6 +97,12 @@ def test_drafting_serves_the_classes_that_it_pays_for_up_to_the_load_at_which_it
     assert proposed(summary(MIXED, crossing=5.7)).most_at_once == {DRAFTED: 5}, (
         "the lower end of a crossover counts too"
     )
+
+
+def test_the_break_even_is_that_of_the_routed_classes_at_the_largest_load_within_the_limit() -> None:
+    run = summary(MIXED)
+    assert break_evens(proposed(run), run) == {DRAFTED: 2.8}
+    assert break_evens(with_routes(proposed(run), run, {}, {DRAFTED: 2}), run) == {DRAFTED: 2.1}
 
 
 def test_one_arm_is_served_where_it_wins_everywhere_and_the_baseline_where_nothing_pays() -> None:
@@ -158,6 +184,7 @@ def test_the_file_says_what_each_route_rests_on_and_one_command_leads_back_to_on
     assert "qwen-sd-vllm gets at most 8 requests at once" in out
     serve = load(folder / "mine.yaml").serve
     assert serve is not None
+    assert serve.break_even == {DRAFTED: 2.8}
     assert (serve.arms, serve.most_at_once) == ((PLAIN, DRAFTED), {DRAFTED: 8})
     assert (folder / "manifests" / "qwen3-32b" / "58-gateway.yaml").exists()
     assert _promote(folder, DRAFTED) == 0
