@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
 from experiment import load
+from experiment.catalogue.instances import INSTANCES
 from operations import capacity, market
 from operations.cloud.aws import Aws
 from tests.conftest import ROOT
+from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.recorded import ASKED, FIT, ZONE_IDS, Recorded, history, product, regions
 
@@ -192,6 +194,23 @@ def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Pat
     assert "has not enabled them: ap-south-2; ap-south-2 offered it when others looked" in " ".join(
         out.split()
     )
+
+
+def test_every_region_of_an_account_is_asked_and_what_it_cannot_answer_is_a_line(
+    account: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """moto's account, with what moto models: regions, offerings, zones, quotas and one spot price."""
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
+    found = market.ask(Aws("us-east-2"), instance="trn2.48xlarge", nodes=1, hours=2, now=datetime.now(UTC))
+    assert found.asked > 20
+    assert "ap-south-2" in found.not_enabled
+    (place,) = found.places
+    assert (place.region, place.zones) == ("us-east-2", INSTANCES["trn2.48xlarge"].zones["us-east-2"])
+    assert place.zone_ids["use2-az3"] == "us-east-2c"
+    assert place.vcpus == {"on-demand": 0, "spot": 0}
+    assert {quote.rate.kind for quote in place.quotes} == {"spot"}
+    assert [line.split(":")[0] for line in place.problems] == ["capacity blocks"]
+    assert [line.split(":")[0] for line in found.silent] == ["on-demand prices", "placement scores"]
 
 
 def test_blocks_are_asked_for_in_what_aws_sells() -> None:
