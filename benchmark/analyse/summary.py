@@ -86,6 +86,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 - `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
+- `bill`: {usd, node_hours, text: what the run cost, with where the dollars are from} | null
 """
 
 from __future__ import annotations

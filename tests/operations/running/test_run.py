@@ -201,7 +201,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
                 assert words in driver.said[-1]
     driver.run()
     assert driver.world.nodes == 0
-    names = ["a.json", "expected.json", "questions.json", "qwen-sd-vllm.json", "summary.json"]
+    names = ["a.json", "bill.json", "expected.json", "questions.json", "qwen-sd-vllm.json", "summary.json"]
     assert sorted(path.name for path in driver.out.rglob("*.json")) == names
     measured = [key for key in driver.world.stored("results") if key.endswith("summary.json")]
     assert len(measured) == 1  # no round was measured twice

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
+from benchmark.analyse.beside import BILL
 from core.findings import Refusal
 from experiment import load, naming
 from experiment.cost import run_price
@@ -59,7 +62,8 @@ def answer_of(driver: Driver) -> dict[str, Any]:
     """What a reader has at the end."""
     results = driver.world.stored("results")
     kept = {key: body for key, body in results.items() if not key.endswith("run.json")}
-    files = {str(path.relative_to(driver.out)): path.read_bytes() for path in driver.out.rglob("*.json")}
+    found = [path for path in driver.out.rglob("*.json") if path.name != BILL]
+    files = {str(path.relative_to(driver.out)): path.read_bytes() for path in found}
     return {"results": kept, "files": files, "artifacts": sorted(driver.artifacts())}
 
 
@@ -97,7 +101,10 @@ def interrupted(driver: Driver, *, fails: bool = False, ticks: int = 40) -> list
 def test_a_run_with_two_interruptions_ends_with_the_answer_of_one_without(spot: Driver, fails: bool) -> None:
     told = interrupted(spot, fails=fails)
     answer, world = spot.run(), spot.world
-    found = answer_of(spot)
+    found, bill = answer_of(spot), json.loads((spot.out / BILL).read_text())
+    assert bill["usd"] == answer["usd"]
+    replaced = r"; trn2-0 was replaced by trn2-0-1 at \S+Z \(compile\); trn2-0-1 was replaced by trn2-0-2 at "
+    assert re.match(rf"{bill['node_hours']:.2f} Trn2 node hours, \$.*{replaced}", bill["text"])
     assert (world.taken, world.nodes, world.rentals()) == (2, 0, [])
     assert [(change["step"], change["gone"], change["came"]) for change in answer["node_changes"]] == [
         ("compile", ["trn2-0"], ["trn2-0-1"]),
