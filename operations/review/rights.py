@@ -2,8 +2,9 @@
 difference.
 
 `cdk diff --security-only` compares two templates offline as well, but as a drawn table, a second for each stack, and without
-Pod Identity, access entries and the cluster's endpoint. What a pod may do to its node is in the diff of its manifest, and
-`scripts/policy` refuses what is not hardened.
+Pod Identity, access entries and the cluster's endpoint. Of a pod only what goes beyond a hardened one is a right, so a lost
+restriction shows as a new right. The servers of all arms are one subject, and so are their profiles: another arm with the same
+rights opens nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiment.naming import NAME, STEP
+from experiment.naming import NAME, PROFILE, ROLE, STEP
+from operations.cloud.kubernetes import pod_containers, pod_spec
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
@@ -35,6 +37,18 @@ _RULES = {
     "RoleBinding": "subjects",
     "ClusterRoleBinding": "subjects",
 }
+
+
+_HARDENED: Mapping[str, Any] = {
+    "privileged": False,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "readOnlyRootFilesystem": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What a hardened container's security context says
+(https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
 
 
 def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
@@ -85,12 +99,20 @@ def _list(value: Any) -> list[Any]:
 
 
 def object_grants(objects: Mapping[Key, Object]) -> set[str]:
-    """One line for each thing that roles and network policies let through in the cluster, or that a pod gets a token for."""
+    """One line for each thing that roles and network policies let through in the cluster, or that pods may do to their node."""
     return {
-        f"{key[1] or 'cluster'}: {key[0]} {lasting_name(key, item)} {right}"
+        f"{key[1] or 'cluster'}: {_subject(key, item)} {right}"
         for key, item in objects.items()
-        for right in _rules(item)
+        for right in (*_rules(item), *_pod_rights(item))
     }
+
+
+def _subject(key: Key, item: Object) -> str:
+    if key[0] == "Deployment" and item["metadata"].get("labels", {}).get(ROLE) == "server":
+        return "servers"
+    if key[0] == "CronJob" and item["metadata"]["name"].startswith(PROFILE):
+        return "profiles"
+    return f"{key[0]} {lasting_name(key, item)}"
 
 
 def _rules(item: Object) -> Iterator[str]:
@@ -104,6 +126,25 @@ def _rules(item: Object) -> Iterator[str]:
             yield from (f"allows {direction}: {_short(rule)}" for rule in spec.get(direction) or ())
     elif kind == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
         yield "gives its token to its pods"
+
+
+def _pod_rights(item: Object) -> Iterator[str]:
+    if not (spec := pod_spec(item)):
+        return
+    yield f"run as service account {spec.get('serviceAccountName', 'default')}"
+    yield from (f"have {flag}" for flag in ("hostNetwork", "hostPID", "hostIPC") if spec.get(flag))
+    if spec.get("automountServiceAccountToken") is not False:
+        yield "hold a token of the API server"
+    for volume in spec.get("volumes", ()):
+        if "hostPath" in volume:
+            yield f"mount {volume['hostPath'].get('path')} of their node"
+    for container in pod_containers(item):
+        security = (
+            {"privileged": False} | spec.get("securityContext", {}) | container.get("securityContext", {})
+        )
+        for field, hardened in _HARDENED.items():
+            if (value := security.get(field)) != hardened:
+                yield f"have securityContext.{field} {_short(value)} (container {container['name']})"
 
 
 def lasting_name(key: Key, item: Object) -> str:

@@ -71,10 +71,12 @@ def test_every_grant_of_a_resource_is_told_by_itself(
 
 
 def granted(item: dict[str, Any]) -> set[str]:
-    """Of one object in namespace n."""
+    """Of one object in namespace n, without the account that every pod has."""
     whole = {**item, "metadata": {"name": "x", "namespace": "n"}}
     found = object_grants({(item["kind"], "n", "x"): whole})
-    return {grant.removeprefix(f"n: {item['kind']} x ") for grant in found}
+    return {grant.removeprefix(f"n: {item['kind']} x ") for grant in found} - {
+        "run as service account default"
+    }
 
 
 def test_every_rule_in_the_cluster_is_a_right_of_its_own() -> None:
@@ -90,3 +92,56 @@ def test_every_rule_in_the_cluster_is_a_right_of_its_own() -> None:
         'allows egress: {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}',
         'allows egress: {"ports": [{"port": 53}]}',
     }
+
+
+HARDENED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def pod(security: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "securityContext": security}]
+    return {"automountServiceAccountToken": False, "containers": containers, **spec}
+
+
+@pytest.mark.parametrize(
+    ("change", "rights"),
+    [
+        ({}, set()),
+        ({"privileged": True}, {"privileged true"}),
+        ({"allowPrivilegeEscalation": None}, {"allowPrivilegeEscalation null"}),
+        ({"capabilities": {}}, {"capabilities {}"}),
+        ({"capabilities": {"drop": []}}, {'capabilities {"drop": []}'}),
+        (
+            {"capabilities": {"drop": ["ALL"], "add": ["X"]}},
+            {'capabilities {"add": ["X"], "drop": ["ALL"]}'},
+        ),
+        ({"runAsNonRoot": False}, {"runAsNonRoot false"}),
+        ({"readOnlyRootFilesystem": False}, {"readOnlyRootFilesystem false"}),
+        ({"seccompProfile": {"type": "Unconfined"}}, {'seccompProfile {"type": "Unconfined"}'}),
+    ],
+)
+def test_a_restriction_that_is_lost_is_a_right(change: dict[str, Any], rights: set[str]) -> None:
+    spec = pod({**HARDENED, **change})
+    assert granted({"kind": "Pod", "spec": spec}) == {
+        f"have securityContext.{right} (container c)" for right in rights
+    }
+
+
+def test_what_a_pod_may_do_to_its_node_is_a_right_whatever_makes_the_pod() -> None:
+    volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
+    spec = pod(HARDENED, hostNetwork=True, volumes=volumes, automountServiceAccountToken=True)
+    job = {"template": {"spec": spec}}
+    for kind, made in (
+        *(("Pod", spec), ("Job", job), ("Deployment", job)),
+        ("CronJob", {"jobTemplate": {"spec": job}}),
+    ):
+        assert granted({"kind": kind, "spec": made}) == {
+            "have hostNetwork",
+            "mount /dev of their node",
+            "hold a token of the API server",
+        }
