@@ -126,7 +126,8 @@ async def hop(direct: str, through: str, process: subprocess.Popen[bytes], pairs
         "stream": True,
     }
     first: dict[str, list[float]] = {direct: [], through: []}
-    merged = events = 0
+    merged = dict.fromkeys((direct, through), 0)
+    events = 0
     async with aiohttp.ClientSession() as session:
         began = cpu_s(process)
         for _ in range(pairs):
@@ -139,9 +140,9 @@ async def hop(direct: str, through: str, process: subprocess.Popen[bytes], pairs
                             first[url].append(perf_counter() - sent)
                         packets += 1
                         text += packet
-                if url == through:
-                    events += text.count(b"data: ") - 1
-                    merged += max(text.count(b"data: ") - 1 - packets, 0)
+                sent_events = text.count(b"data: ") - 1
+                merged[url] += max(sent_events - packets, 0)
+                events += sent_events if url == through else 0
         used = cpu_s(process) - began
     ratios = [b / a for a, b in zip(first[direct], first[through], strict=True)]
     return {
@@ -150,7 +151,8 @@ async def hop(direct: str, through: str, process: subprocess.Popen[bytes], pairs
         "ttft_ratio": median(ratios),
         "ttft_added_ms": 1000 * median(b - a for a, b in zip(first[direct], first[through], strict=True)),
         "nginx_cpu_ms_per_1000_events": 1e6 * used / events,
-        "merged_events": merged,
+        "merged_events": merged[through],
+        "merged_events_direct": merged[direct],
         "events": events,
     }
 
