@@ -43,14 +43,10 @@ class Progress:
         self.left_s: float | None = None
         """How long what is left will take, where that is known."""
 
-    def expect(self, blocks: int | None, *, rounds: bool = False) -> None:
-        """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
-        self._blocks, self._rounds = blocks, rounds
-
-    def expect_more(self, blocks: int) -> None:
-        """Say that there will be so many more."""
-        if self._blocks is not None:
-            self._blocks += blocks
+    def expect(self, blocks: int | None, *, rounds: bool | None = None) -> None:
+        """Say how many blocks there will be beside those known, None for as many as fit, and whether rounds are worth naming."""
+        self._blocks = None if blocks is None or self._blocks is None else self._blocks + blocks
+        self._rounds = self._rounds if rounds is None else rounds
 
     def begin(self, block: Block) -> None:
         """A block starts."""

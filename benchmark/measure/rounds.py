@@ -266,7 +266,7 @@ class _Sitting:
         for _ in range(_WARMUPS):
             turns = list(warmup_turns(loader.plan, self.number, start=start, at_once=at_once))
             if at_once:
-                loader.progress.expect_more(len(turns))
+                loader.progress.expect(len(turns))
             await self._carry_out(turns, ())
             slowest_s = max(standing.answers_s.get(MIXED, 0.0) for standing in loader.standings.values())
             reached = max((block.load.concurrency or 0 for turn in turns for block in turn), default=0)

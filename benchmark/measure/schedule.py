@@ -129,14 +129,13 @@ class Supply:
 
 def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
     """The prompts of a class again and again, each time in another order; of several classes one of each in turn."""
-    names = plan.classes if class_ == MIXED else (class_,)
-    yield from chain.from_iterable(zip(*(_of_class(plan, name) for name in names), strict=True))
 
+    def of(name: str) -> Iterator[PlannedPrompt]:
+        prompts = [prompt for prompt in plan.prompts if prompt.class_ == name]
+        for turn in count():
+            yield from random.Random(f"{plan.seed}/{name}/{turn}").sample(prompts, len(prompts))
 
-def _of_class(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
-    prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
-    for turn in count():
-        yield from random.Random(f"{plan.seed}/{class_}/{turn}").sample(prompts, len(prompts))
+    yield from chain.from_iterable(zip(*map(of, plan.classes if class_ == MIXED else (class_,)), strict=True))
 
 
 def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
@@ -148,7 +147,7 @@ def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
         yield from (mean_s * gap for gap in drawn)
 
 
-_Any = TypeVar("_Any")
+_Arm = TypeVar("_Arm")
 Turn = tuple[Block, ...]
 """Blocks that run at the same time: one, unless the plan loads its arms simultaneously."""
 
@@ -304,7 +303,7 @@ def more_warmup(plan: Plan, at_once: int, answer_s: float) -> int | None:
     return needed if plan.held and needed > at_once else None
 
 
-def arm_order(arms: list[_Any], set_index: int) -> list[_Any]:
+def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
     """The order of the arms in one set: every second set reversed, every second pair of sets rotated."""
     turn = set_index // 2 % len(arms)
     order = arms[turn:] + arms[:turn]

@@ -251,15 +251,6 @@ def _packets(*packets: bytes, pause_s: float = 0.0) -> Answer:
     return answer
 
 
-def _hanging(*packets: bytes) -> Answer:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await _raw(request, *packets) if packets else web.Response()
-        await asyncio.sleep(30)
-        return response
-
-    return answer
-
-
 async def _reset(request: web.Request) -> web.StreamResponse:
     response = await _raw(request, WORD, WORD, pause_s=0.01)
     assert request.transport is not None
@@ -274,11 +265,9 @@ TOTAL = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2
 DONE = b"data: [DONE]\n\n"
 
 FAULTS: dict[str, Answer] = {
-    "401": _status(401),
     "429": _status(429, **{"Retry-After": "7"}),
     "500": _status(500),
-    "hang-before": _hanging(),
-    "hang-after": _hanging(WORD),
+    "hang-after": _packets(WORD, pause_s=30),
     "reset": _reset,
 }
 ODDITIES: dict[str, Answer] = {
