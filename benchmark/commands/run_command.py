@@ -180,7 +180,8 @@ def _plan(given: Mapping[str, Any]) -> Plan:
 
 def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
     """What a search changes about the plan: its own loads go. Raises PlanError for what does not go with it."""
-    between, budget = given["search"] or given["search_rate"], given["search_budget"] or {}
+    searched, budget = given["search"], given["search_budget"] or {}
+    between = searched.to_dict(exclude_unset=True) if searched else given["search_rate"]
     if between is None:
         if budget and asked.search is None:
             raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
