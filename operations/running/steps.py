@@ -16,9 +16,9 @@ from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.running import measuring, preparing, spending
-from operations.running.context import Context, UnprovenError
+from operations.running.context import Context, UnprovenError, predicted_h
 from operations.running.state import NotOursError
-from operations.running.waiting import no_nodes
+from operations.running.waiting import NoCapacityError, give_back, no_nodes
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,24 @@ def _all_steps(context: Context) -> str:
             continue
         context.say(f"==> {everything.index(step) + 1}/{len(everything)} {step.title}")
         context.save(step=step.name, problem="")
-        step.act(context)
+        try:
+            step.act(context)
+        except NoCapacityError as error:
+            if not context.wait_h or step.name == "nodes":
+                raise
+            return _again(context, everything, error)
         if step.name not in context.state.done and not (context.left_out and step.name in LAST):
             context.save(done=(*context.state.done, step.name))
     return stay_open(context) if context.left_out else finish(context)
+
+
+def _again(context: Context, everything: tuple[Step, ...], error: NoCapacityError) -> str:
+    """The steps that are left, on nodes that are waited for: those of before were taken away, and none came in their place."""
+    context.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes, and they are asked for again")
+    give_back(context)
+    left = remaining(everything, context.state.done)
+    context.needs_h = min(context.needs_h, sum(predicted_h(context.experiment, step.name) for step in left))
+    return _all_steps(context)
 
 
 def stay_open(context: Context) -> str:

@@ -1,4 +1,4 @@
-"""Waiting for nodes: they are asked for again with growing pauses, in which nothing bills and nobody holds the run, or once a
+"""Waiting for nodes: they are asked for again with growing pauses, in which no Trn2 node bills and nobody holds the run, or once a
 capacity block begins."""
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from core.console import progress
 from core.findings import Finding, Refusal
 from experiment import Experiment
 from infra.off_schedules import AGAIN_AFTER
-from operations.cloud import nodegroup
+from operations.cloud import kubernetes, nodegroup
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import stamp
+from operations.running import spending
 from operations.running.context import POLL_S, Context, StepError
 from operations.running.state import NotOursError, claimed, unfinished
 
@@ -60,7 +61,7 @@ def until_there(context: Context, attempt: Callable[[], None]) -> None:
         try:
             attempt()
         except NoCapacityError as error:
-            _give_back(context)
+            give_back(context)
             again = context.clock.now() + timedelta(seconds=min(FIRST_S * 2 ** (number - 1), LONGEST_S))
             if again > end:
                 raise
@@ -68,7 +69,7 @@ def until_there(context: Context, attempt: Callable[[], None]) -> None:
             context.say(f"    attempt {number}: {why}; 0 nodes, the next attempt is at {stamp(again)}")
             _pause(context, again)
         except KeyboardInterrupt:
-            _give_back(context)
+            give_back(context)
             raise
         else:
             waited_h = (context.clock.now() - begun) / timedelta(hours=1)
@@ -121,14 +122,27 @@ def _pause(context: Context, until: datetime) -> None:
         raise NotOursError(str(error)) from None
 
 
-def _give_back(context: Context) -> None:
-    """0 nodes after an attempt that brought none: nothing was billed."""
+def give_back(context: Context) -> None:
+    """0 nodes after an attempt; its hours count only where a node was there."""
     if not context.state.nodes:
         return
+    came = bool(context.state.node_names) or _any_there(context)
     no_nodes(context)
-    context.save(nodes=0, nodes_since="", off_at="")
+    if came:
+        spending.asked_for(context, 0)
+    else:
+        context.save(nodes=0, nodes_since="", off_at="")
     with suppress(Refusal):  # at 0 nodes it does nothing
         nodegroup.forget_schedule(context.experiment, context.aws)
+
+
+def _any_there(context: Context) -> bool:
+    """Whether a node of the group is in the cluster, as one of two may be; also where the cluster does not say."""
+    try:
+        found = kubernetes.own_nodes(context.experiment, context.cluster.list("nodes"))
+    except Refusal:
+        return True
+    return any(kubernetes.role(node) == "neuron" for node in found)
 
 
 def no_nodes(context: Context) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from core.findings import Refusal
 from experiment import load
+from experiment.naming import BENCHMARK_NAME
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment
 from operations.editing import edited
@@ -120,6 +121,34 @@ def test_an_interruption_ends_the_waiting_with_no_node_and_the_run_can_be_gone_o
     assert held.state.owner == ""
     world.on_tick.clear()
     assert driver.run()["id"] == context.state.id
+
+
+def test_nodes_that_are_taken_away_in_the_middle_are_waited_for_as_at_the_start(driver: Driver) -> None:
+    """EC2 takes the node from a benchmark, has no other for half an hour, and then the run goes on to its answer."""
+    world, pauses = driver.world, list[int]()
+
+    def taken() -> None:
+        if not world.taken and driver.jobs(BENCHMARK_NAME):
+            world.take_nodes(ticks=0)
+            world.no_capacity = True
+
+    def pause() -> None:
+        pauses.append(world.nodes)
+        world.no_capacity = len(pauses) < 3
+
+    world.on_tick.append(taken)
+    context = driver.context()
+    at_pauses(driver, lambda: pause() if world.taken else None)
+    context.wait_h = 4.0
+    answer = carry_out(context, keep_nodes=False)
+    said = " ".join(driver.said)
+    assert pauses[:3] == [0, 0, 0], said
+    assert "0 nodes, and they are asked for again" in said
+    assert [title for title in driver.said if "start Trn2 nodes" in title] == [
+        "==> 3/10 start Trn2 nodes"
+    ] * 2
+    assert (world.nodes, world.rentals(), len(driver.reports)) == (0, [], 1)
+    assert answer["id"] == context.state.id
 
 
 def test_who_goes_on_with_the_run_in_a_pause_keeps_it(
