@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, StrictUndefined, Template
 
 from cdk8s_charts import pods
-from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import GATEWAY_IMAGE, config_map, content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment import naming
 from experiment.forms import ROUTE
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from experiment.arms import Experiment
     from experiment.model import Serve
 
-IMAGE = (
-    "public.ecr.aws/nginx/nginx-unprivileged:1.30.5-alpine-slim"
-    "@sha256:3af0c10d960cc2502427fe1219c52989d309e7d65596869c60a34fd2fa2406f0"
-)
-"""Made by nginx's own makers, runs as user 101. The digest is the index's as two public repositories pin it, one for this registry and one
-for ghcr.io; not pulled by us."""
 USER = 101
 REPLICAS = 2
 """One can be replaced while the other answers."""
@@ -153,7 +147,7 @@ def gateway_objects(experiment: Experiment, serve: Serve, *, grace_s: int) -> li
     file = config_map(experiment, f"{name}-{content_suffix(data)}", data, own)
     server = pods.container(
         "nginx",
-        IMAGE,
+        GATEWAY_IMAGE,
         ["nginx", "-c", "/etc/gateway/nginx.conf", "-g", "daemon off;"],
         resources=pods.amounts(cpu="500m", memory="256Mi", ephemeral="1Gi"),
         security=pods.container_security(writable_root=False),

@@ -15,6 +15,7 @@ from http.client import HTTPException
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlencode
 
+from cdk8s_charts.manifests import GATEWAY_IMAGE
 from core.findings import Finding, Outside, finding, fine
 from experiment import Experiment
 from experiment.arms import Weights
@@ -83,7 +84,8 @@ def images(experiment: Experiment) -> tuple[str, ...]:
     """Images that the experiment names, and charts in OCI registries, which are asked for as images are; the image of the
     benchmark is built at deploy time."""
     named = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
-    return (*named, f"{NEURON_CHART.repository.removeprefix('oci://')}:{NEURON_CHART.version}")
+    gateway = (GATEWAY_IMAGE,) if experiment.serve and experiment.serve.routes else ()
+    return (*named, *gateway, f"{NEURON_CHART.repository.removeprefix('oci://')}:{NEURON_CHART.version}")
 
 
 def reachable(image: str, web: Web) -> Finding:
