@@ -8,6 +8,7 @@ import asyncio
 import json
 import random
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import accumulate, cycle
@@ -17,12 +18,13 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
+from benchmark.analyse.cells import sort_out
 from benchmark.errors import PlanError
 from benchmark.measure import journal
 from benchmark.measure.client import Failure
 from benchmark.measure.records import REPEATED
 from benchmark.measure.stream import Output
-from benchmark.plan import from_dict
+from benchmark.plan import Load, from_dict
 from tests.benchmark.analyse.searches import DRAFTING, PLAIN
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import Endpoint
@@ -148,6 +150,35 @@ def test_a_search_ends_with_its_budget_and_goes_on(address: str, search: Search,
     lines = (tmp_path / journal.FILE_NAME).read_bytes()
     search(content, "--search", "4:64")
     assert (tmp_path / journal.FILE_NAME).read_bytes() == lines, "nothing was left to do"
+
+
+@pytest.mark.slow
+def test_a_search_whose_node_is_replaced_measures_the_cut_cell_again_and_pools_nothing(
+    address: str, search: Search, tmp_path: Path
+) -> None:
+    content = plan(address, ("plain", "crosses"), 16, warmup=0)
+    on = [("--node", f"plain={node}", "--node", f"crosses={node}") for node in ("n1", "n2")]
+    search(content, "--search", "4:64", "--search-budget", "cells=3", *on[0])
+    path = tmp_path / journal.FILE_NAME
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    first = next(number for number, row in enumerate(rows) if row.get("round") == REPEATED)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:first]))
+    lose(tmp_path, 5)
+    kept = journal.read(tmp_path)
+    cut = kept.searched[-1]
+    time.sleep(0.6)  # a node does not come within a second
+    found, _ = search(content, "--search", "4:64", *on[1])
+    raw = journal.read(tmp_path)
+    assert (found["run"]["complete"], found["search"]["drift"]) == (True, [])
+    starts = defaultdict[Load, set[int]](set)
+    for (_, place), records in sort_out(raw).requests.items():
+        starts[place.load] |= {record.start for record in records}
+    assert {load: of for load, of in starts.items() if load in kept.searched} == {
+        load: {2 if load == cut else 1} for load in kept.searched
+    }
+    again = [block for block in raw.blocks if block.load == cut and block.sitting == 2]
+    assert len(again) == 2 * 4
+    assert of_all_classes(found)["load"] == pytest.approx(CROSSING, abs=1.6)
 
 
 def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address: str, search: Search) -> None:
