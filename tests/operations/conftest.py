@@ -180,18 +180,19 @@ def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
 
 
 @pytest.fixture
-def recorded(credentials: None, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """The account of the question, on its day, in the home region of the reference."""
+def recorded(credentials: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    """The account of the question, on its day; one region does not answer."""
     made = Recorded()
-
-    def client(self: Aws, service: str) -> Any:
-        if self.region == "me-south-1":
-            raise ConnectTimeoutError(endpoint_url="https://ec2.me-south-1.amazonaws.com/")
-        return made.client(service, self.region)[0]
-
-    monkeypatch.setattr(Aws, "_boto_client", client)
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: made.client(service, self.region)[0])
     monkeypatch.setattr("operations.cloud.clock.Clock.now", lambda _: ASKED)
-    return made
+
+    def silent(**_: object) -> None:
+        raise ConnectTimeoutError(endpoint_url="https://ec2.me-south-1.amazonaws.com/")
+
+    events = made.client("ec2", "me-south-1")[0].meta.events
+    events.register_first("provide-client-params.ec2", silent)
+    yield made
+    events.unregister("provide-client-params.ec2", silent)
 
 
 @pytest.fixture
@@ -232,7 +233,6 @@ def large(recorded: Recorded) -> Recorded:
         instance=name,
         spot={"SpotPriceHistory": []},
         blocks=[(24, {"CapacityBlockOfferings": offered})],
-        quotas=(256, 0),
     )
     recorded.place("sa-east-1", instance=name, spot={}, blocks=[])
     me = {"Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/me"}
