@@ -102,7 +102,7 @@ def _remedy(experiment: Experiment, issue: str) -> str:
             f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else there is "
             f"(./trnspec capacity experiments/{experiment.name}.yaml)"
         )
-    if "LimitExceeded" in issue:
+    if "LimitExceeded" in issue or "MaxSpotInstanceCountExceeded" in issue:
         return "the quota is too small: ./trnspec preflight prints the command that asks for more"
     return "fix what it names, then run this again"
 
