@@ -45,6 +45,8 @@ def masked(text: str) -> list[str]:
     blocks = [block for block in text.split("\n\n") if not block.lstrip("\n").startswith(left_out)]
     lines = re.sub(r"\n (?=\S)", " ", "\n\n".join(blocks)).splitlines()  # a paragraph may break elsewhere
     stages = [re.sub(r" +\d+ s$", "", line) for line in lines if re.search(r" \d+ s$", line)]
+    # How many are in flight while a set of the run begins and ends depends on the machine.
+    stages = [re.sub(r"^sent \d+ ", "sent N ", line) for line in stages]
     rest = [re.sub(r"\d[\d.,]*", "N", line) for line in lines if not re.search(r" \d+ s$", line)]
     # Of the sentence only arms and classes: open-ended prompts are near the edge of what counts as slower.
     classes = "|".join(load(REFERENCE).classes)
