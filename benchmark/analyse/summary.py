@@ -91,7 +91,7 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
@@ -175,7 +175,9 @@ def _run(raw: RawRun) -> dict[str, Any]:
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     counted = [record for record in measured if record.round != REPEATED]
-    starts = len({record.start for record in counted})
+    starts = defaultdict[str, set[int]](set)
+    for record in raw.by_nodes.measured:
+        starts[record.class_].add(record.start)
     rounds = 1 if plan.search else max((record.round for record in counted), default=0)
     return {
         "id": first.run,
@@ -207,7 +209,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "interval": f"95 % interval: Student t over prompts and {'starts' if starts > 1 else 'blocks'}, mapped back from log ratios",
+        "interval": f"95 % interval: Student t over prompts and {'starts' if any(len(own) > 1 for own in starts.values()) else 'blocks'}, mapped back from log ratios",
     }
 
 

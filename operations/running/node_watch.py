@@ -14,7 +14,7 @@ from experiment import Experiment
 from experiment.placement import nodes_needed
 from infra.off_schedules import block_over
 from operations.cloud import kubernetes, nodegroup
-from operations.cloud.clock import stamp
+from operations.cloud.clock import moment, stamp
 from operations.running import spending, waiting
 from operations.running.context import Context, StepError, job_progress, release
 from operations.running.state import NodesReplaced
@@ -85,8 +85,8 @@ def _remember(context: Context, names: tuple[str, ...], gone: list[str]) -> None
         return
     changes: dict[str, object] = {"node_names": names}
     if state.nodes_away:
-        since = max(now - _BOOT, context.away_since or now)
-        changes |= {"nodes_away": 0, "nodes_since": stamp(since)}
+        launched = max(now - _BOOT, moment(state.nodes_since))
+        changes |= {**spending.settled(context, launched), "nodes_away": 0, "nodes_since": stamp(launched)}
     if gone:
         came = tuple(sorted({*names} - {*state.node_names}))
         event = NodesReplaced(at=stamp(now), step=state.step, gone=tuple(gone), came=came)

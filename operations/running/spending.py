@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from core.findings import Finding
 from experiment.cost import per_hour, running
@@ -55,9 +55,9 @@ def asked_for(context: Context, nodes: int, *, off_at: str = "") -> None:
     context.away_since = None
 
 
-def settled(context: Context) -> dict[str, float]:
-    """The state's sums with the hours since nodes last changed, which are over."""
-    state, now = context.state, context.clock.now()
+def settled(context: Context, until: datetime | None = None) -> dict[str, float]:
+    """The state's sums with the hours since nodes last changed, until then or now, which are over."""
+    state, now = context.state, until or context.clock.now()
     if not open_hours(state, now):
         return {}
     known = bill(context.experiment, state, now=now, prices=_prices(context, newer_than=timedelta(0)))

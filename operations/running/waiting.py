@@ -131,7 +131,7 @@ def give_back(context: Context) -> None:
     if came:
         spending.asked_for(context, 0)
     else:
-        context.save(nodes=0, nodes_since="", off_at="")
+        context.save(nodes=0, nodes_since="", nodes_away=0, off_at="")
     with suppress(Refusal):  # at 0 nodes it does nothing
         nodegroup.forget_schedule(context.experiment, context.aws)
 

@@ -114,6 +114,9 @@ def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: S
     plan = json.loads(run("--dry-run", "--json")[1])
     assert plan["off_at"] == "2026-04-01T22:00:00Z"
     assert plan["most_usd"] == pytest.approx(36.31, abs=1), "for an hour"
+    cheap = run("--dry-run", "--max-usd", "20")[1]
+    assert "at most $20.00, because nodes are set to 0 at 2026-04-01T22:00:00Z" in cheap
+    assert "; --max-usd 20 is predicted to end the run before its answer, and a later one goes on" in cheap
     for given in ([], ["--hours", "8"]):
         code, _, err = run(*given)
         assert (code, "begun for" in err, "set to 0 at 2026-04-01T22:00:00Z" in err) == (1, False, True)

@@ -20,8 +20,9 @@ from experiment.cost import run_price
 from experiment.naming import BENCHMARK_NAME
 from operations import status
 from operations.cloud.aws import Aws
+from operations.cloud.clock import stamp
 from operations.cloud.spot_price import SpotPrices
-from operations.running import spending
+from operations.running import node_watch, spending
 from operations.running.bill import block_left
 from operations.running.node_watch import _BOOT
 from operations.running.steps import carry_out
@@ -195,6 +196,39 @@ def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_n
     assert [change["step"] for change in answer["node_changes"]] == ["nodes"]
     assert told == [f"qwen-vllm=trn2-0-{n} qwen-sd-vllm=trn2-0-{n}" for n in (1, 2)], "its Job was made again"
     assert world.nodes == 0
+
+
+@pytest.mark.usefixtures("calm")
+def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(
+    spot: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, context = spot.world, spot.context()
+    monkeypatch.setattr(node_watch, "nodes_needed", lambda _: 2)
+    world.group.scaling_config.update(desiredSize=2, maxSize=2)
+    world.tick()
+    spending.asked_for(context, 2, off_at=stamp(START + timedelta(hours=9)))
+    assert (node_watch.missing(context), context.state.node_names) == (None, ("trn2-0", "trn2-1"))
+    same = node_watch.on_same_nodes(context)
+    assert same()
+    spot.clock.time += timedelta(hours=1)
+    drained = world.api.objects["nodes", "", "trn2-1"]
+    drained["spec"] = {"unschedulable": True}
+    assert "1 of 2 nodes are ready" in str(node_watch.missing(context)), "it goes after its notice"
+    assert (same(), context.state.nodes_away) == (False, 0)
+    del world.api.objects["nodes", "", "trn2-1"]
+    node_watch.missing(context)
+    assert context.state.nodes_away == 1
+    assert context.state.node_hours == pytest.approx(2.0)
+    spot.clock.time += timedelta(minutes=30)
+    world.api.put("nodes", "trn2-9", {**drained, "spec": {}})
+    assert (node_watch.missing(context), context.state.node_names) == (None, ("trn2-0", "trn2-9"))
+    assert not same()
+    (change,) = context.state.node_changes
+    assert (change.gone, change.came) == (("trn2-1",), ("trn2-9",))
+    bill = spending.cost(context)
+    boot_h = _BOOT / timedelta(hours=1)
+    assert bill.node_hours == pytest.approx(2.0 + 0.5 + boot_h)
+    assert bill.paid_usd == pytest.approx(14.0 * bill.node_hours)
 
 
 def test_what_is_left_of_a_block_is_in_hours_and_dollars(variation: Callable[..., Path]) -> None:
