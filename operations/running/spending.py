@@ -27,7 +27,8 @@ def _prices(context: Context, *, newer_than: timedelta = _ASK_EVERY) -> SpotPric
     try:
         prices = known_prices(context.experiment, context.aws, context.state, now)
     except AwsError as error:
-        context.say(f"    the spot price is not known: {error}")
+        if asked is None or prices is not None:  # said once, not every minute
+            context.say(f"    the spot price is not known: {error}")
         prices = None
     context.spot = now, context.state.nodes_since, prices
     return prices

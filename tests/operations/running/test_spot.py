@@ -19,7 +19,7 @@ from experiment import load, naming
 from experiment.cost import run_price
 from experiment.naming import BENCHMARK_NAME
 from operations import status
-from operations.cloud.aws import Aws
+from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import stamp
 from operations.cloud.spot_price import SpotPrices
 from operations.running import node_watch, spending
@@ -303,6 +303,17 @@ def test_a_budget_ends_the_run_before_it_is_passed_and_a_larger_one_goes_on(
     again.max_usd = 100.0
     answer = carry_out(again, keep_nodes=False)
     assert context.max_usd < answer["usd"] < 100
+
+
+def test_where_the_price_is_not_told_the_run_says_so_once_and_counts_the_quoted_one(spot: Driver) -> None:
+    def refused(*_: object, **__: object) -> object:
+        raise AwsError("ec2:DescribeSpotPriceHistory: not allowed", "UnauthorizedOperation")
+
+    spot.aws.client("ec2").__dict__["every"] = refused
+    answer = spot.run()
+    assert sum("the spot price is not known: " in line for line in spot.said) == 1
+    assert (answer["bill"]["paid_usd"], answer["bill"]["quoted_usd"] > 0) == (0, True)
+    assert answer["cost"] == f"${answer['usd']:.2f} at quoted prices"
 
 
 def test_dollars_of_node_hours_follow_the_price_of_each_second() -> None:
