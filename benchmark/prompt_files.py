@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from core.edge import shortened
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding
+from core.safe_output import shortened
 from core.words import WANTED, count, is_label
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from core.edge import Unwritable, guarded
+from core.safe_output import Unwritable, guarded
 from core.screen import width
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 import click
 
-from core.edge import Escaping, printable, shortened
 from core.json_text import json_text
+from core.safe_output import Escaping, printable, shortened
 from core.screen import folded, table
 
 _COLOURS = {"fine": "green", "finding": "red", "warning": "yellow", "unknown": "yellow"}

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from core.edge import printable, shortened
+from core.safe_output import printable, shortened
 
 MOST_FINDINGS = 100
 """As many as a person reads."""

@@ -16,9 +16,9 @@ from typing import Any
 
 from benchmark.cell_size import cell_requests
 from benchmark.objectives import counted, planned
-from core.edge import shortened
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
+from core.safe_output import shortened
 from core.words import WANTED, count, is_label
 from experiment.catalogue.models import table_beside
 from experiment.measurement import Benchmark

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from core.console import progress
-from core.edge import printable
+from core.safe_output import printable
 from core.screen import width, wrapped
 
 ROOT = Path(__file__).resolve().parent.parent

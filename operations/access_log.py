@@ -19,9 +19,9 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationE
 
 from benchmark import prompt_files
 from benchmark.prompt_files import Unusable
-from core.edge import shortened
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
+from core.safe_output import shortened
 from core.words import count, is_label
 from experiment.__main__ import print_lines, print_prompts
 from operations.options import FILE

@@ -17,7 +17,7 @@ from core.console import print_json
 from core.findings import Finding, Refusal
 from core.words import count
 from experiment.naming import BENCHMARK_NAME
-from operations.cloud import cloudformation, markers
+from operations.cloud import cloudformation, experiment_resources
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
@@ -237,7 +237,7 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
         store = RunStore(experiment, aws)
         held = unfinished(experiment, store, now=Clock().now(), take_over=False)
         with opened(experiment, aws, store, held, files=files, hours=hours) as context:
-            missing = markers.uncompiled(experiment, aws)
+            missing = experiment_resources.uncompiled(experiment, aws)
             predicted = sum(predicted_h(experiment, name, to_compile=missing) for name in PREPARING)
             context.needs_h = min(hours, predicted)
             compile_artifacts(context, fresh=held is None)
@@ -249,9 +249,9 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
 
 def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
     """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
-    if markers.uncompiled(experiment, aws):
+    if experiment_resources.uncompiled(experiment, aws):
         return False
-    for key in markers.free(experiment, aws):
+    for key in experiment_resources.free(experiment, aws):
         say(f"    artifact {key}: is used again by an arm: kept")
     return True
 

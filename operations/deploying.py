@@ -14,7 +14,7 @@ from experiment import Experiment
 from experiment.naming import bucket
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
-from operations.cloud import cloudformation, markers
+from operations.cloud import cloudformation, experiment_resources
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import Clock
 from operations.options import (
@@ -76,7 +76,7 @@ def command(
 
 def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
     """`Refusal` while somebody drives a run: the manifests have every arm at 0 replicas and every Job suspended."""
-    if bucket(experiment, "results", aws.account) not in markers.buckets(experiment, aws):
+    if bucket(experiment, "results", aws.account) not in experiment_resources.buckets(experiment, aws):
         return
     if (held := RunStore(experiment, aws).current()) is not None:
         remedy = (

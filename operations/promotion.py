@@ -17,7 +17,7 @@ from core.findings import Misuse, Refusal
 from core.words import count
 from experiment.cost import node_price
 from infra.deployment_file import NAME, read_deployment
-from operations.cloud import markers, nodegroup
+from operations.cloud import experiment_resources, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
@@ -276,7 +276,7 @@ def _nodes_of_the_ready(experiment: Experiment, aws: Aws) -> int:
         raise Refusal(
             f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with ./trnspec run, then promote"
         )
-    markers.refuse_uncompiled(experiment, aws)
+    experiment_resources.refuse_uncompiled(experiment, aws)
     return nodegroup.read(experiment, aws).desired
 
 

@@ -38,7 +38,7 @@ from core.findings import Misuse, Refusal
 from core.words import count
 from experiment import Experiment
 from experiment.naming import stack_name
-from operations.cloud import cloudformation, markers
+from operations.cloud import cloudformation, experiment_resources
 from operations.cloud.aws import aws_of
 from operations.options import FILE, experiment_of, manifests_option, on_aws
 from operations.review.reviewing import git
@@ -171,7 +171,7 @@ def _resolved(
     repository, place = place_in_repository(out) if out else ("", "")
     if out:
         values |= _deployed_images(experiment, aws, sorted(needed - values.keys() - {"AWS_ACCOUNT"}))
-        markers.refuse_uncompiled(experiment, aws)
+        experiment_resources.refuse_uncompiled(experiment, aws)
     if "AWS_ACCOUNT" not in values:
         values["AWS_ACCOUNT"] = account or aws.account
     for name in sorted(needed - values.keys()):

@@ -10,7 +10,7 @@ from core.findings import Finding, Refusal, State
 from core.words import count, listed
 from experiment import Experiment
 from experiment.cost import node_price
-from operations.cloud import cloudformation, kubernetes, markers, nodegroup
+from operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import Clock
@@ -103,8 +103,12 @@ class _StatusSections:
     def artifacts(self) -> dict[str, Any]:
         experiment, aws = self.experiment, self.aws
         models = [(weights.model.name, weights) for weights in experiment.weights]
-        fetched = {name: markers.has_weights(experiment, aws, weights) for name, weights in models}
-        compiled = {arm.name: markers.has_artifact(experiment, aws, arm) for arm in experiment.arms}
+        fetched = {
+            name: experiment_resources.has_weights(experiment, aws, weights) for name, weights in models
+        }
+        compiled = {
+            arm.name: experiment_resources.has_artifact(experiment, aws, arm) for arm in experiment.arms
+        }
         return {"weights": fetched, "compiled": compiled}
 
     def alarms(self) -> list[dict[str, str]]:
@@ -120,8 +124,8 @@ class _StatusSections:
 
     def notices(self) -> list[dict[str, str]] | None:
         """Who receives the alarms; None where their topic is not deployed."""
-        found = markers.subscribers(self.experiment, self.aws)
-        states = {True: "receives alarms", False: markers.UNCONFIRMED}
+        found = experiment_resources.subscribers(self.experiment, self.aws)
+        states = {True: "receives alarms", False: experiment_resources.UNCONFIRMED}
         return None if found is None else [{"name": name, "state": states[ok]} for name, ok in found.items()]
 
     def run(self) -> dict[str, Any] | None:
@@ -191,7 +195,9 @@ def _print(page: dict[str, Any]) -> None:
         rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
-        receiving = page["notices"] or [{"name": "nobody", "state": markers.nobody(page["experiment"])}]
+        receiving = page["notices"] or [
+            {"name": "nobody", "state": experiment_resources.nobody(page["experiment"])}
+        ]
         rows += [("notices", person["name"], person["state"]) for person in receiving]
     if (run := page["run"]) is not None:
         how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"

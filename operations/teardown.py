@@ -15,7 +15,7 @@ from core.findings import Misuse, Refusal
 from core.words import count
 from experiment import Experiment
 from experiment.naming import cluster_name, namespace, stack_name
-from operations.cloud import cloudformation, markers, nodegroup
+from operations.cloud import cloudformation, experiment_resources, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
@@ -159,7 +159,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
                 _remove_entries(experiment, roles, aws)
             advance(steps=1)
     if not kept and not existing:  # last: EKS and the agents make them again as long as they live
-        for name in markers.log_groups(experiment, aws):
+        for name in experiment_resources.log_groups(experiment, aws):
             aws.client("logs").delete_log_group(logGroupName=name)
             print(f"    log group {name}: deleted", file=sys.stderr)
     return kept

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import benchmark
-from core.edge import printable
+from core.safe_output import printable
 from operations.__main__ import VERBS
 from tests.benchmark.endpoint import MODEL, served
 from tests.conftest import REFERENCE, ROOT

@@ -10,7 +10,7 @@ from typing import TextIO
 from benchmark.measure.records import LATE_S, REPEATED
 from benchmark.measure.schedule import Block
 from benchmark.plan import MIXED
-from core.edge import printable, shortened
+from core.safe_output import printable, shortened
 from core.screen import width
 
 _BACK = "\r\x1b[K"

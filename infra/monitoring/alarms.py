@@ -19,8 +19,8 @@ from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
+from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, remedy_of
 from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
-from infra.monitoring.production import StillPays, watched, what_to_do
 
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
@@ -96,7 +96,7 @@ def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
         *(_error_rate(experiment, arm) for arm in experiment.served_arms),
         *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
         *_no_data(experiment),
-        *(_no_longer_pays(experiment, one) for one in watched(experiment)),
+        *(_no_longer_pays(experiment, one) for one in draft_alarms(experiment)),
         # Container Insights counts the nodes of a whole cluster, so in a shared one the count says nothing of ours.
         *(() if experiment.cluster.existing else _idle_node(experiment)),
         *(() if experiment.cluster.nodes_of else (_failed_switch_off(experiment),)),
@@ -172,12 +172,12 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     return active, silence, CompositeAlarm(name=f"{experiment.name}-no-data", message=message, parts=parts)
 
 
-def _no_longer_pays(experiment: Experiment, one: StillPays) -> MetricAlarm:
+def _no_longer_pays(experiment: Experiment, one: DraftAlarm) -> MetricAlarm:
     """Production accepts fewer drafts than the promoted run did, for an hour."""
     return MetricAlarm(
         name=f"{experiment.name}-drafting-no-longer-pays-{one.arm.name}",
         message=f"A step of {one.arm.name} has given fewer than {one.break_even:g} tokens for an hour, where plain decoding is faster: "
-        f"the prompts differ from those that were measured. {what_to_do(experiment, one.arm)}",
+        f"the prompts differ from those that were measured. {remedy_of(experiment, one.arm)}",
         sources=one.sources(experiment),
         statistic="Sum",
         expression=one.expression("m0", "m1"),

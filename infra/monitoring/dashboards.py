@@ -21,8 +21,8 @@ from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
 from experiment.model import Serve
 from infra.monitoring import panels
+from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, log_group
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
-from infra.monitoring.production import StillPays, log_group, watched
 
 MOST_CHARACTERS = 900_000
 """The most of all pages together: they are in one template, and CloudFormation takes 1 MB of it
@@ -366,7 +366,7 @@ def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
     yield _text(words, _WORDS_HEIGHT)
     for arm in serve.arms:
         yield _requests_row(experiment, serve, arm)
-    if graphs := [_still_pays(experiment, one) for one in watched(experiment)]:
+    if graphs := [_still_pays(experiment, one) for one in draft_alarms(experiment)]:
         yield _graphs(experiment, *graphs)
     if serve.routes:
         yield _gateway_row(experiment)
@@ -408,7 +408,7 @@ def _requests_row(experiment: Experiment, serve: Serve, arm: str) -> Row:
     return [_widget("log", _COLUMNS, _HEIGHT, {**shown, "stacked": False})]
 
 
-def _still_pays(experiment: Experiment, one: StillPays) -> Graph:
+def _still_pays(experiment: Experiment, one: DraftAlarm) -> Graph:
     """Tokens of a step of an arm in production, and the break-even of its classes."""
     accepted, drafted = one.sources(experiment)
     k = one.arm.num_speculative_tokens

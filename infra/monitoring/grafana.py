@@ -22,8 +22,8 @@ from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour, node_price
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import panels
+from infra.monitoring.draft_alarm import COUNTED_ACCEPTED, COUNTED_DRAFTS, draft_alarms
 from infra.monitoring.panels import DETAILS, baselines, series, value
-from infra.monitoring.production import COUNTED_ACCEPTED, COUNTED_DRAFTS, watched
 
 ALL = ".*"
 """What a variable stands for while nothing is chosen."""
@@ -177,7 +177,7 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
 
     if COUNTED_DRAFTS in names:
         steps = {"{{arm}}": f"1 + {rate(COUNTED_ACCEPTED)} / {rate(COUNTED_DRAFTS)}"}
-        levels = {f"break-even of {one.arm.name}": f"{one.break_even:g}" for one in watched(experiment)}
+        levels = {f"break-even of {one.arm.name}": f"{one.break_even:g}" for one in draft_alarms(experiment)}
         yield Panel("Tokens of a step as the server counts them", {**steps, **levels}, _TOKENS)
     for name in names:
         title, unit = panels.OF_SERVERS[name]

@@ -15,7 +15,7 @@ from constructs import Construct
 
 from experiment import Experiment, naming
 from experiment.forms import INSTALLABLE
-from infra.monitoring import production
+from infra.monitoring import draft_alarm
 from infra.pins import ADDON_VERSIONS, AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
 
@@ -88,12 +88,12 @@ class ManagedAddons(Construct):
             for name in naming.container_insights_log_groups(experiment)
             if OBSERVABILITY in wanted
         ]
-        if groups and (filters := production.metric_filters(experiment)):
+        if groups and (filters := draft_alarm.metric_filters(experiment)):
             made = cdk.CfnResource(
                 self,
                 "CountsOfDrafts",
                 type="AWS::Logs::Transformer",
-                properties=production.transformer(experiment),
+                properties=draft_alarm.transformer(experiment),
             )
             made.node.add_dependency(*groups)
             for name, properties in filters.items():

@@ -73,7 +73,7 @@ class ModelStore(Construct):
         )
         cooling = s3.LifecycleRule(transitions=[cooler])
         # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes, which every
-        # run does (operations/cloud/markers.py).
+        # run does (operations/cloud/experiment_resources.py).
         stale = s3.LifecycleRule(tag_filters=dict([STALE_TAG]), expiration=days(_STALE_ARTIFACT_DAYS))
         self.checkpoints = self._store("checkpoints", [uploads, versions, cooling])
         """Model weights as downloaded."""

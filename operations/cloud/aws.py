@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from botocore import exceptions as faults
 
-from core.edge import shortened
 from core.findings import Finding, Outside, Refusal
+from core.safe_output import shortened
 from experiment import Experiment
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT

@@ -23,11 +23,11 @@ from infra.deployment_file import Lasting, read_deployment
 from infra.off_schedules import BEFORE_BLOCK_ENDS
 from infra.pins import ADDON_VERSIONS
 from infra.synthesis import DEPLOYMENT
-from operations.cloud import cloudformation, markers, spot_price
+from operations.cloud import cloudformation, experiment_resources, spot_price
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import moment, stamp
 from operations.options import experiment_of, on_aws
-from operations.preflight import reach
+from operations.preflight import external_services
 from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 
@@ -56,7 +56,12 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     Exit 0 if everything is fine, 1 with findings, 3 without findings if something could not be asked.
     """
     experiment = experiment_of(path, verb="check")
-    aws, now, web, findings = aws_of(experiment, account), datetime.now(UTC), reach.Web(), list[Finding]()
+    aws, now, web, findings = (
+        aws_of(experiment, account),
+        datetime.now(UTC),
+        external_services.Web(),
+        list[Finding](),
+    )
     total = 1 + len(_of_account(experiment, aws, now)) + len([*_beyond(experiment, web)])
     with progress(f"preflight {experiment.name}", total) as advance:
         for check in judge(experiment, aws, web, now=now):
@@ -72,7 +77,9 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 
 
-def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) -> Iterator[Finding]:
+def judge(
+    experiment: Experiment, aws: Aws, web: external_services.Web, *, now: datetime
+) -> Iterator[Finding]:
     """Findings in the order in which they are made; without credentials one stands for all that need them."""
     first = made("credentials", partial(credentials, aws))
     yield first
@@ -110,14 +117,16 @@ def _of_others(experiment: Experiment, aws: Aws) -> Checks:
     return {**ExistingCluster(experiment, aws).checks(), **ExistingVpc(experiment, aws).checks()}
 
 
-def _beyond(experiment: Experiment, web: reach.Web) -> Iterator[tuple[str, Callable[[], Finding]]]:
+def _beyond(
+    experiment: Experiment, web: external_services.Web
+) -> Iterator[tuple[str, Callable[[], Finding]]]:
     """Every check that needs no credentials of AWS."""
-    for image in reach.images(experiment):
-        yield "image", lambda image=image: reach.reachable(image, web)  # type: ignore[misc]
-    if reach.guarded(experiment):
-        yield "licences", lambda: reach.licences(experiment, endpoint=web.hub)
+    for image in external_services.images(experiment):
+        yield "image", lambda image=image: external_services.image_exists(image, web)  # type: ignore[misc]
+    if external_services.models_with_token(experiment):
+        yield "licences", lambda: external_services.licences(experiment, endpoint=web.hub)
     if experiment.cluster.existing is None:
-        yield "admin_cidrs", lambda: reach.admin_cidrs(experiment, web)
+        yield "admin_cidrs", lambda: external_services.admin_cidrs(experiment, web)
 
 
 def refuse_unfit(experiment: Experiment, aws: Aws) -> None:
@@ -378,8 +387,10 @@ def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
     """Whether something exists under a name that a stack which is not there will use."""
     there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
     part = "nodes" if experiment.cluster.existing else "cluster"
-    groups = [] if stack_name(experiment, part) in there else markers.log_groups(experiment, aws)
-    stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
+    groups = [] if stack_name(experiment, part) in there else experiment_resources.log_groups(experiment, aws)
+    stores = (
+        [] if stack_name(experiment, "storage") in there else experiment_resources.buckets(experiment, aws)
+    )
     if not (groups or stores):
         return fine("nothing is left of an earlier deployment")
     if groups and experiment.cluster.existing:  # an agent of the cluster's owner may be writing to them

@@ -24,7 +24,7 @@ from operations.cloud.aws import Aws
 from operations.cloud.cloudformation import TAG
 from operations.cloud.kubernetes import Object, pod_containers, pod_spec, pod_template, release_of
 from operations.options import ROOT
-from operations.preflight.unfit import Problem, problem, unfit
+from operations.preflight.existing_problems import Problem, problem, problem_finding
 
 _DAEMONS: dict[Installed, str] = {
     "eks-pod-identity-agent": "eks-pod-identity-agent",
@@ -233,13 +233,13 @@ class ExistingCluster:
         with cluster_of(self._experiment, self._aws) as kubernetes:
             exists = kubernetes.get("namespace", own) is not None
             if exists and "workloads" not in self._deployed:
-                return unfit("admission namespace", own=own)
+                return problem_finding("admission namespace", own=own)
             place = own if exists else "default"
             objects = self._objects(place)
             objects += _pods(objects)
             refused, answer = kubernetes.refusals(objects, namespace=place)
         if refused:
-            return unfit("admission refused", names=", ".join(refused), answer=answer)
+            return problem_finding("admission refused", names=", ".join(refused), answer=answer)
         where = "" if exists else f", asked in namespace default because {own} does not exist yet"
         return fine(f"the server would take all {count(len(objects), 'object')}, pods included{where}")
 

@@ -18,7 +18,7 @@ from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls
 from operations.cloud.nodegroup import read
-from operations.preflight.unfit import unfit
+from operations.preflight.existing_problems import problem_finding
 
 CONTROL_PLANE_ADDRESSES = 16
 """What EKS recommends for its own interfaces in a subnet; functions and the bastion take a few of them."""
@@ -64,13 +64,13 @@ class ExistingVpc:
         """It exists, has both kinds of DNS, and the control plane is in no other network."""
         vpc, aws, own = self._vpc, self._aws, stack_name(self._experiment, "network")
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
-            return unfit("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
+            return problem_finding("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
         if cloudformation.one(own, aws).made:
-            return unfit("vpc moved", stack=own, vpc=vpc)
+            return problem_finding("vpc moved", stack=own, vpc=vpc)
         for name, option in _DNS.items():
             value = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
             if not value[name]["Value"]:
-                return unfit("vpc dns", vpc=vpc, name=name, option=option, region=aws.region)
+                return problem_finding("vpc dns", vpc=vpc, name=name, option=option, region=aws.region)
         return fine(f"{vpc} has DNS resolution and DNS host names enabled")
 
     def subnet(self, zone: str) -> Finding:
@@ -78,17 +78,21 @@ class ExistingVpc:
         subnet, serve = self._subnet(zone), self._experiment.serve
         name, region, there = self._ids[zone], self._aws.region, subnet["AvailabilityZone"]
         if subnet["VpcId"] != self._vpc:
-            return unfit("subnet of-another-vpc", name=name, there=subnet["VpcId"], vpc=self._vpc, zone=zone)
+            return problem_finding(
+                "subnet of-another-vpc", name=name, there=subnet["VpcId"], vpc=self._vpc, zone=zone
+            )
         if there != zone:
-            return unfit("subnet in-another-zone", name=name, there=there, zone=zone)
+            return problem_finding("subnet in-another-zone", name=name, there=there, zone=zone)
         if serve is not None and serve.certificate_arn:
             tags, own = subnet.get("Tags", ()), f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
             if {"Key": BALANCER_TAG, "Value": "1"} not in tags:
-                return unfit("subnet untagged", name=name, tag=BALANCER_TAG, region=region)
+                return problem_finding("subnet untagged", name=name, tag=BALANCER_TAG, region=region)
             clusters = [tag["Key"] for tag in tags if tag["Key"].startswith(CLUSTER_TAG)]
             if clusters and own not in clusters:
                 shown = ", ".join(clusters)
-                return unfit("subnet of-other-clusters", name=name, tags=shown, tag=own, region=region)
+                return problem_finding(
+                    "subnet of-other-clusters", name=name, tags=shown, tag=own, region=region
+                )
         return fine(f"{name}, {subnet['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:
@@ -96,7 +100,7 @@ class ExistingVpc:
         free, parts = int(self._subnet(zone)["AvailableIpAddressCount"]), self._needed(zone)
         need, by = sum(parts.values()), ", ".join(f"{number} {what}" for what, number in parts.items())
         why = f"{self._ids[zone]} has {free} free addresses; needed: {need}{by and f' ({by})'}"
-        return fine(why) if free >= need else unfit("subnet full", why=why, zone=zone)
+        return fine(why) if free >= need else problem_finding("subnet full", why=why, zone=zone)
 
     def _needed(self, zone: str) -> dict[str, int]:
         """Addresses that are not taken yet, by what takes them. System nodes spread over the zones."""
@@ -124,14 +128,14 @@ class ExistingVpc:
         table, route = self._table(zone).get("RouteTableId", "no route table"), self._default_route(zone)
         command = f"--route-table-id {table} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
         if route is None:
-            return unfit("way-out none", table=table, everywhere=_EVERYWHERE, route=command)
+            return problem_finding("way-out none", table=table, everywhere=_EVERYWHERE, route=command)
         keys = [key for key in route if key.endswith("Id") and not key.startswith("Destination")]
         ids = [str(route[key]) for key in keys if "-" in str(route[key])]
         target = ids[0] if ids else "something without an id"  # a NAT or transit gateway, an interface ...
         way = f"{table} sends {_EVERYWHERE} to {target}"
         kind = "gone" if route.get("State") == "blackhole" else target.partition("-")[0]
         if kind in ("gone", "igw", "pcx"):
-            return unfit(f"way-out {kind}", way=way, zone=zone, route=command)
+            return problem_finding(f"way-out {kind}", way=way, zone=zone, route=command)
         s3 = "; S3 goes that way too: a gateway endpoint costs nothing"
         return fine(way if self._reaches_s3(zone) else f"{way}{s3}")
 
@@ -140,13 +144,15 @@ class ExistingVpc:
         interfaces = self._interfaces.items()
         shut = [f"{one['VpcEndpointId']} ({service})" for service, one in interfaces if not self._admits(one)]
         if shut:
-            return unfit("endpoints shut", shut=", ".join(shut))
+            return problem_finding("endpoints shut", shut=", ".join(shut))
         cut_off = [zone for zone in self._subnets if self._default_route(zone) is None]
         missing = [service for service in SERVICES if service not in self._interfaces] if cut_off else []
         missing += ["s3"] if any(not self._reaches_s3(zone) for zone in cut_off) else []
         if missing:
             region, zones = self._aws.region, ", ".join(cut_off)
-            return unfit("endpoints missing", zones=zones, missing=", ".join(missing), region=region)
+            return problem_finding(
+                "endpoints missing", zones=zones, missing=", ".join(missing), region=region
+            )
         return fine(f"inside the VPC: {', '.join(self._interfaces) or 'none'}; the others by the way out")
 
     def _asked(self, operation: str, key: str, name: str, *values: str) -> list[_Described]:
@@ -164,7 +170,7 @@ class ExistingVpc:
             return self._subnets[zone]
         account, region = self._aws.account, self._aws.region
         known = {"name": self._ids[zone], "zone": zone, "account": account, "region": region}
-        raise Refusal(unfit("subnet absent", **known))
+        raise Refusal(problem_finding("subnet absent", **known))
 
     @cached_property
     def _tables(self) -> list[_Described]:

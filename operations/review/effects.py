@@ -12,7 +12,7 @@ from typing import Any, Literal
 from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.parity import as_read
 from core.differences import ABSENT, Difference, differences
-from core.edge import shortened
+from core.safe_output import shortened
 from core.words import count
 from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal

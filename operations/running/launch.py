@@ -23,7 +23,7 @@ from experiment import Experiment
 from experiment.cost import per_hour, run_price, running
 from experiment.placement import nodes_needed
 from infra.off_schedules import AGAIN_AFTER
-from operations.cloud import markers, nodegroup
+from operations.cloud import experiment_resources, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, stamp
@@ -192,13 +192,17 @@ def _refuse_out(folder: Path) -> None:
 def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
     """Where nobody receives the alarms; one of them says that a schedule could not set the nodes to 0."""
     try:
-        found = markers.subscribers(experiment, aws)
+        found = experiment_resources.subscribers(experiment, aws)
     except AwsError as error:
         warn(f"it is not known whether anyone receives the alarms ({error})")
         return
     if not any((found or {}).values()):
         names = ", ".join(found or ())
-        why = f"{names} {markers.UNCONFIRMED}" if names else f"nobody {markers.nobody(experiment.name)}"
+        why = (
+            f"{names} {experiment_resources.UNCONFIRMED}"
+            if names
+            else f"nobody {experiment_resources.nobody(experiment.name)}"
+        )
         warn(f"no alarm of {experiment.name} reaches anyone, not even one about a schedule that fails: {why}")
 
 
@@ -229,7 +233,10 @@ def _ahead(
     now = Clock().now()
     held = unfinished(experiment, store, now=now, take_over=take_over)
     left = remaining(everything, held.state.done if held else ())
-    missing, starts = markers.uncompiled(experiment, aws), any(step.name == "nodes" for step in left)
+    missing, starts = (
+        experiment_resources.uncompiled(experiment, aws),
+        any(step.name == "nodes" for step in left),
+    )
     off = nodegroup.off_next(experiment, aws, now=now) if starts else None
     block = waiting.begins(experiment, aws) if starts else None
     return _Ahead(now=now, left=left, to_compile=missing, held=held, off=off, block=block)

@@ -14,7 +14,7 @@ from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
-from operations.cloud import kubernetes, markers, nodegroup
+from operations.cloud import experiment_resources, kubernetes, nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp
 from operations.running import node_watch, spending, waiting
@@ -94,13 +94,17 @@ def fetch_weights(context: Context) -> None:
     """Every model into the bucket of checkpoints, while no Trn2 node bills."""
     experiment, aws = context.experiment, context.aws
     jobs = take_up(context, "fetch")
-    missing = [weights for weights in experiment.weights if not markers.has_weights(experiment, aws, weights)]
+    missing = [
+        weights
+        for weights in experiment.weights
+        if not experiment_resources.has_weights(experiment, aws, weights)
+    ]
     released = [release(context, fetching(jobs, weights)) for weights in missing]
     for name in dict.fromkeys(released):
         remedy = "read its log (./trnspec kubectl logs), then run this again: it goes on where it stopped"
         wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
-        if not markers.has_weights(experiment, aws, weights):
+        if not experiment_resources.has_weights(experiment, aws, weights):
             raise StepError(
                 f"weights {weights.model.name}: the Job is complete and the bucket has no marker for {weights_path(weights)}; "
                 "run this again, or look into the bucket of checkpoints"
@@ -158,9 +162,11 @@ def compile_arms(context: Context) -> None:
     ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
     all failures are reported together."""
     experiment, aws = context.experiment, context.aws
-    _tags(context, markers.free, "is used again by an arm: kept")
+    _tags(context, experiment_resources.free, "is used again by an arm: kept")
     jobs = take_up(context, "compile")
-    missing = [arm for arm in experiment.served_arms if not markers.has_artifact(experiment, aws, arm)]
+    missing = [
+        arm for arm in experiment.served_arms if not experiment_resources.has_artifact(experiment, aws, arm)
+    ]
     chosen = [compiling(jobs, arm) for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
@@ -175,7 +181,7 @@ def compile_arms(context: Context) -> None:
         more = f" ({len(failures)} failed, {kept} artifacts are kept)" if len(failures) > 1 else ""
         raise StepError(f"{first}{more}")
     for arm in missing:
-        if not markers.has_artifact(experiment, aws, arm):
+        if not experiment_resources.has_artifact(experiment, aws, arm):
             raise StepError(
                 f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
                 "run this again, or look into the bucket of artifacts"
@@ -185,7 +191,9 @@ def compile_arms(context: Context) -> None:
             _compare(context, arm)
         except Refusal as error:  # no run ends because a comparison could not be written
             context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
-    _tags(context, markers.mark, "is not used by any arm: the bucket's lifecycle rule deletes it")
+    _tags(
+        context, experiment_resources.mark, "is not used by any arm: the bucket's lifecycle rule deletes it"
+    )
 
 
 def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: str) -> None:
@@ -255,7 +263,7 @@ def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
 
 
 def _saved(context: Context, key: str) -> dict[str, Any] | None:
-    return markers.marker(context.aws, context.bucket("artifacts"), key)
+    return experiment_resources.marker(context.aws, context.bucket("artifacts"), key)
 
 
 def _treated(context: Context, arms: Sequence[Arm]) -> list[Arm]:

@@ -23,7 +23,7 @@ from experiment.arms import digest
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import moment, stamp
-from operations.cloud.markers import missing_bucket, stored
+from operations.cloud.experiment_resources import missing_bucket, stored
 
 MOST_BYTES = 2**23
 LEASE = timedelta(minutes=10)

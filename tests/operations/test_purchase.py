@@ -26,7 +26,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         typed = StringIO(f"{text}\n")
         monkeypatch.setattr(typed, "isatty", lambda: True)
         monkeypatch.setattr("sys.stdin", typed)
-        monkeypatch.setattr("core.edge.Escaping.isatty", lambda _: True, raising=False)
+        monkeypatch.setattr("core.safe_output.Escaping.isatty", lambda _: True, raising=False)
 
     return typing
 

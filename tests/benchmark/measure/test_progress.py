@@ -15,7 +15,7 @@ import sys
 from benchmark.measure.progress import Progress
 from benchmark.measure.schedule import Block
 from benchmark.plan import Load
-from core.edge import guarded
+from core.safe_output import guarded
 
 def act():
     told = Progress(sys.stderr)

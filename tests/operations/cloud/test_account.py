@@ -16,7 +16,7 @@ from experiment import Experiment
 from experiment.model import Network
 from experiment.naming import artifact_path, bucket
 from infra.deployment_file import KEYS
-from operations.cloud import cloudformation, markers
+from operations.cloud import cloudformation, experiment_resources
 from operations.cloud.aws import Aws, AwsError, translate
 from operations.cloud.cloudformation import deploy_command
 from tests.conftest import ROOT
@@ -250,21 +250,21 @@ def tagged(compiled: World, aws: Aws) -> Tagged:
 
 def test_what_no_arm_has_is_tagged_wholly_and_freed_again(compiled: World, aws: Aws, tagged: Tagged) -> None:
     for _ in range(2):
-        assert markers.mark(compiled.experiment, aws) == ["0ld"]
+        assert experiment_resources.mark(compiled.experiment, aws) == ["0ld"]
         assert tagged() == {"0ld/COMPLETE", "0ld/model.pt", "0ld/weights/tp0.safetensors"}
     treatment = artifact_path(compiled.experiment.arms[1])
     without = replace(compiled.experiment, arms=compiled.experiment.arms[:1])
-    assert treatment in markers.mark(without, aws)
-    assert markers.free(compiled.experiment, aws) == [treatment]
+    assert treatment in experiment_resources.mark(without, aws)
+    assert experiment_resources.free(compiled.experiment, aws) == [treatment]
     assert {key.split("/")[0] for key in tagged()} == {"0ld"}
-    assert markers.free(compiled.experiment, aws) == []
+    assert experiment_resources.free(compiled.experiment, aws) == []
 
 
 def test_a_folder_that_was_freed_half_is_freed_wholly_the_next_time(
     compiled: World, aws: Aws, tagged: Tagged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     treatment = artifact_path(compiled.experiment.arms[1])
-    markers.mark(replace(compiled.experiment, arms=compiled.experiment.arms[:1]), aws)
+    experiment_resources.mark(replace(compiled.experiment, arms=compiled.experiment.arms[:1]), aws)
     client, calls = aws.client("s3"), []
     free = client.delete_object_tagging
 
@@ -277,7 +277,7 @@ def test_a_folder_that_was_freed_half_is_freed_wholly_the_next_time(
     with monkeypatch.context() as patch:
         patch.setitem(client.__dict__, "delete_object_tagging", killed)
         with pytest.raises(KeyboardInterrupt):
-            markers.free(compiled.experiment, aws)
+            experiment_resources.free(compiled.experiment, aws)
     assert f"{treatment}/COMPLETE" in tagged()
-    markers.free(compiled.experiment, aws)
+    experiment_resources.free(compiled.experiment, aws)
     assert {key.split("/")[0] for key in tagged()} == {"0ld"}

@@ -29,9 +29,9 @@ from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp
 from operations.preflight import checklist as checks
-from operations.preflight import reach
+from operations.preflight import external_services
 from operations.preflight.checklist import judge
-from operations.preflight.reach import Web, guarded, licences
+from operations.preflight.external_services import Web, licences, models_with_token
 from tests.conftest import ROOT
 from tests.operations import clients
 from tests.operations.clients import shared_client
@@ -252,7 +252,7 @@ def registry() -> Iterator[str]:
 
 def test_an_image_is_asked_for_as_a_kubelet_would(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(image: str) -> Finding:
-        return reach.reachable(f"{registry}/{image}", Web(scheme="http"))
+        return external_services.image_exists(f"{registry}/{image}", Web(scheme="http"))
 
     there = found("neuron/vllm:1.0")
     assert (there.state, "sha256:abc" in there.why) == (State.FINE, True)
@@ -267,8 +267,8 @@ def test_an_image_is_asked_for_as_a_kubelet_would(registry: str, monkeypatch: py
         with pytest.raises(Outside, match=why):
             found(image)
     with pytest.raises(Outside, match="does not answer"):
-        reach.reachable("127.0.0.1:1/neuron/vllm:1.0", Web(scheme="http"))
-    monkeypatch.setattr(reach, "_PATIENCE_S", 0.3)
+        external_services.image_exists("127.0.0.1:1/neuron/vllm:1.0", Web(scheme="http"))
+    monkeypatch.setattr(external_services, "_PATIENCE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Outside, match="no whole answer"):
         Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
@@ -279,7 +279,7 @@ def test_this_machine_must_be_among_the_admin_cidrs_and_a_private_endpoint_needs
     def judged(*cidrs: str) -> Finding:
         cluster = experiment.cluster.model_copy(update={"admin_cidrs": cidrs})
         web = Web(address_service=f"http://{registry}/ip")
-        return reach.admin_cidrs(replace(experiment, cluster=cluster), web)
+        return external_services.admin_cidrs(replace(experiment, cluster=cluster), web)
 
     assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE
     assert judged("198.51.100.0/24").remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
@@ -357,11 +357,11 @@ def test_models_that_hugging_face_gives_to_accepted_users_only_are_asked_for_bef
     hub.url = "http://127.0.0.1:1"
     with pytest.raises(Outside, match="Hugging Face could not be asked"):
         ask(TOKEN)
-    assert guarded(experiment) == ()
+    assert models_with_token(experiment) == ()
     llama = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
-    assert [one.model.name for one in guarded(llama)] == [one.model.name for one in llama.weights]
+    assert [one.model.name for one in models_with_token(llama)] == [one.model.name for one in llama.weights]
     elsewhere = replace(llama.baseline, target=replace(llama.baseline.target, address="s3://mine/llama"))
-    assert guarded(replace(llama, arms=(elsewhere,))) == ()
+    assert models_with_token(replace(llama, arms=(elsewhere,))) == ()
 
 
 def test_preflight_as_it_is_called(
@@ -371,7 +371,7 @@ def test_preflight_as_it_is_called(
     eks = boto3.client("eks", region_name="us-east-2")
     monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
     monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
-    monkeypatch.setattr(reach, "reachable", lambda image, _: fine(image))
+    monkeypatch.setattr(external_services, "image_exists", lambda image, _: fine(image))
     with Stubber(eks) as stub:
         stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
         assert main(["preflight", "--json"]) == 1
@@ -395,7 +395,7 @@ def test_without_credentials_only_what_needs_none_is_checked(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr(reach, "reachable", lambda *_: fine(""))
+    monkeypatch.setattr(external_services, "image_exists", lambda *_: fine(""))
     web = Web()
     web.hub = hub.url
     llama = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")

@@ -21,7 +21,7 @@ COUNTED_DRAFTS, COUNTED_ACCEPTED = (
     "vllm:spec_decode_num_drafts_total",
     "vllm:spec_decode_num_accepted_tokens_total",
 )
-FEWEST_STEPS = 500
+MIN_STEPS = 500
 """Steps of five minutes that are enough to know: at one request at a time an arm makes more."""
 _ACCEPTED, _DRAFTED = "accepted_tokens", "drafted_tokens"
 """Fields that the transformer adds to a line of the log."""
@@ -31,7 +31,7 @@ GROK = (
 )
 
 
-class StillPays(NamedTuple):
+class DraftAlarm(NamedTuple):
     """One arm whose drafting is watched."""
 
     arm: Arm
@@ -51,7 +51,7 @@ class StillPays(NamedTuple):
     def expression(self, accepted: str, drafted: str) -> str:
         """Tokens of a step in metric math; where steps are too few to know, the break-even itself, which raises no alarm."""
         k = self.arm.num_speculative_tokens
-        return f"IF({drafted} >= {k * FEWEST_STEPS}, 1 + {k} * {accepted} / {drafted}, {self.break_even:g})"
+        return f"IF({drafted} >= {k * MIN_STEPS}, 1 + {k} * {accepted} / {drafted}, {self.break_even:g})"
 
     def promql(self, experiment: Experiment) -> str:
         """The same to Prometheus, from the counters; nothing where steps are too few."""
@@ -59,20 +59,20 @@ class StillPays(NamedTuple):
             f"sum(increase({series(experiment, name, arm=self.arm.name)}[{PERIOD_S}s]))"
             for name in (COUNTED_ACCEPTED, COUNTED_DRAFTS)
         )
-        return f"(1 + {accepted} / {drafts}) and ({drafts} >= {FEWEST_STEPS})"
+        return f"(1 + {accepted} / {drafts}) and ({drafts} >= {MIN_STEPS})"
 
 
-def watched(experiment: Experiment) -> tuple[StillPays, ...]:
+def draft_alarms(experiment: Experiment) -> tuple[DraftAlarm, ...]:
     """The drafting arms that serve, whose break-even is known and whose engine counts."""
     limits = experiment.serve.break_even if experiment.serve else {}
     return tuple(
-        StillPays(arm, limits[arm.name])
+        DraftAlarm(arm, limits[arm.name])
         for arm in experiment.promoted_arms
         if arm.name in limits and COUNTED_DRAFTS in arm.runtime.metrics
     )
 
 
-def what_to_do(experiment: Experiment, arm: Arm) -> str:
+def remedy_of(experiment: Experiment, arm: Arm) -> str:
     """Which routes to change, and the commands."""
     serve = experiment.serve
     classes = [name for name, own in serve.routes.items() if own == arm.name] if serve else []
@@ -121,6 +121,6 @@ def metric_filters(experiment: Experiment) -> dict[str, dict[str, Any]]:
                 }
             ],
         }
-        for one in watched(experiment)
+        for one in draft_alarms(experiment)
         for key, name in one.metrics.items()
     }

@@ -88,7 +88,7 @@ def images(experiment: Experiment) -> tuple[str, ...]:
     return (*named, *gateway, f"{NEURON_CHART.repository.removeprefix('oci://')}:{NEURON_CHART.version}")
 
 
-def reachable(image: str, web: Web) -> Finding:
+def image_exists(image: str, web: Web) -> Finding:
     """Whether the registry has the manifest, asked as a kubelet would (OCI distribution, anonymously)."""
     registry, path = image.split("/", 1)
     path, _, digest = path.partition("@")
@@ -150,7 +150,7 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     return finding(f"{here} none of {', '.join(cidrs)}", remedy)
 
 
-def guarded(experiment: Experiment) -> tuple[Weights, ...]:
+def models_with_token(experiment: Experiment) -> tuple[Weights, ...]:
     """What is fetched from Hugging Face and may need a token: gated models, and all where the file names a token."""
     public = [weights for weights in experiment.weights if weights.address is None]
     return tuple(weights for weights in public if weights.model.gated or experiment.token_secret)
@@ -162,7 +162,7 @@ def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
 
     Raises `Outside` without a token, and where the hub cannot be asked.
     """
-    asked, token = guarded(experiment), os.environ.get(TOKEN, "").strip()
+    asked, token = models_with_token(experiment), os.environ.get(TOKEN, "").strip()
     names, secret = ", ".join(dict.fromkeys(weights.model.name for weights in asked)), experiment.token_secret
     if not token:
         why = f"{TOKEN} is not set, so it is not known whether {names} can be fetched"

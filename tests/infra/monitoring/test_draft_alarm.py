@@ -15,8 +15,8 @@ from experiment.catalogue.runtimes import RUNTIMES
 from experiment.model import Serve
 from infra.monitoring.alarms import alarms
 from infra.monitoring.dashboards import dashboards
+from infra.monitoring.draft_alarm import GROK, MIN_STEPS, draft_alarms, metric_filters, transformer
 from infra.monitoring.grafana import dashboard_rows
-from infra.monitoring.production import FEWEST_STEPS, GROK, metric_filters, transformer, watched
 from tests.infra.monitoring.promtool import needs_promtool
 from tests.infra.monitoring.test_alert_rules import Story, tell
 
@@ -46,9 +46,9 @@ def on(experiment: Experiment, runtime: str) -> Experiment:
 
 
 def test_an_engine_that_counts_nothing_has_no_alarm(experiment: Experiment, service: Experiment) -> None:
-    assert [one.break_even for one in watched(service)] == [3.0]
+    assert [one.break_even for one in draft_alarms(service)] == [3.0]
     plain = on(experiment, "nxdi-vllm-0.9.1")
-    assert not watched(plain)
+    assert not draft_alarms(plain)
     assert not metric_filters(plain)
     assert not [alarm for alarm in alarms(plain) if "pays" in alarm.name]
 
@@ -74,9 +74,9 @@ def _alarm(service: Experiment) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("accepted", "drafted", "tokens"),
     [
-        (2 * FEWEST_STEPS, 7 * FEWEST_STEPS, 3.0),
-        (1.9 * FEWEST_STEPS, 7 * FEWEST_STEPS, 2.9),
-        (0, 7 * FEWEST_STEPS - 1, 3.0),
+        (2 * MIN_STEPS, 7 * MIN_STEPS, 3.0),
+        (1.9 * MIN_STEPS, 7 * MIN_STEPS, 2.9),
+        (0, 7 * MIN_STEPS - 1, 3.0),
     ],
 )
 def test_cloudwatch_judges_a_period_by_its_steps_where_they_are_enough(

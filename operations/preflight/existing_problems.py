@@ -1,4 +1,4 @@
-"""Why an existing cluster or VPC does not fit: the sentences of `unfit.yaml`, filled in. The table is read when something is found."""
+"""Why an existing cluster or VPC does not fit: the sentences of `existing_problems.yaml`, filled in. The table is read when something is found."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def problem(name: str, /, **words: object) -> Problem:
     return text["why"].format(**words), text["remedy"].format(**words)
 
 
-def unfit(name: str, /, **words: object) -> Finding:
+def problem_finding(name: str, /, **words: object) -> Finding:
     """The finding of that name."""
     return finding(*problem(name, **words))
