@@ -103,7 +103,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
 
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     """The answer for a person; with an `inventory` of the rehearsed stacks before it."""
-    from benchmark.show.templating import render
+    from benchmark.show.report_templates import render
     from lab.rehearse import account_lines
 
     if inventory:

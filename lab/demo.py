@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analyse.beside import EXPECTED as EXPECTED_FILE
+from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from cdk8s_charts.manifests import ManifestFile
 from core.files import write_whole
 from core.words import count

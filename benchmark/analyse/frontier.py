@@ -25,9 +25,9 @@ from typing import Any
 from benchmark.analyse import load_search, stats
 from benchmark.analyse.cells import Cells, Place, cost, size_of, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, Strata, logs_at, of_class, starts_differ, times_of
-from benchmark.analyse.course import drift
 from benchmark.analyse.load_search import Cell, ObjectiveAt, Range
 from benchmark.analyse.sentences import FEW_ANSWERS, in_words
+from benchmark.analyse.stability import drift
 from benchmark.analyse.stats import Source, mean
 from benchmark.analyse.values import output_tokens, request_values
 from benchmark.cell_size import search_cells

@@ -23,7 +23,7 @@ from benchmark.analyse.sentences import rendered
 from benchmark.analyse.stats import Source, mean
 from benchmark.analyse.summary import FILE_NAME
 from benchmark.errors import ResultsError
-from benchmark.measure import journal, sense
+from benchmark.measure import journal, sanity_check
 from benchmark.measure.client import one_line
 from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import COMPARED
@@ -210,7 +210,7 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
         raise ResultsError(
             f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
         )
-    sensible = not any(sense.withholds(raw.sense) for raw in (old, new))
+    sensible = not any(sanity_check.withholds(raw.sense) for raw in (old, new))
     of_arms = [_arm(runs, place, arm, sensible=sensible) for place, arm in product(places, arms)]
     before, after = old.plan.baselines, new.plan.baselines
     treatments = [arm for arm in arms if before[arm] == after[arm] != arm]
@@ -305,7 +305,7 @@ def _warnings(old: RawRun, new: RawRun) -> list[str]:
 
 
 def _senseless(*runs: RawRun) -> list[tuple[str, str]]:
-    return [(raw.sittings[0].run, why) for raw in runs if (why := sense.withholds(raw.sense))]
+    return [(raw.sittings[0].run, why) for raw in runs if (why := sanity_check.withholds(raw.sense))]
 
 
 def _lines(kind: str, **known: Any) -> list[str]:

@@ -28,7 +28,7 @@ def rendered(template: str, **known: Any) -> str:
 
 @cache
 def environment_of_sentences() -> Any:
-    from benchmark.templates import environment
+    from benchmark.jinja_environment import environment
 
     made = environment(_TEMPLATES)
     made.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}

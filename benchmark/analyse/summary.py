@@ -59,7 +59,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
   counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], request.gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
-  repetition at the end; trends are not told of a search (`benchmark/analyse/course.py`)
+  repetition at the end; trends are not told of a search (`benchmark/analyse/stability.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
   over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
@@ -69,14 +69,14 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   | null where answers were drawn at a temperature (`benchmark/measure/divergence.py`)
 - `sense`: {arm, asked, right, needed, withheld: whether the run gets no verdict because of its answers, text, questions:
   [{question, answer, error, judgement: "right" | "wrong" | "loop" | "noise" | "no answer"}]}, what the baseline answered
-  before the load; null where it was not asked (`benchmark/measure/sense.py`)
+  before the load; null where it was not asked (`benchmark/measure/sanity_check.py`)
 
-Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `report` adds:
+Of what lies beside the records (`benchmark/analyse/result_files.py`), the verb `report` adds:
 
 - `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
 - `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty where nothing
-  was expected (`benchmark/analyse/beside.py`); before them the published figures that the run should meet, with what:
+  was expected (`benchmark/analyse/result_files.py`); before them the published figures that the run should meet, with what:
   "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
   `drafts`: {arm: {mode, draft}}, as the experiment has them; `hardware`: {arm: {instance, chips}}, empty where `expected.json` is of an
@@ -98,7 +98,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import metrics
-from benchmark.analyse import course, frontier
+from benchmark.analyse import frontier, stability
 from benchmark.analyse import values as request
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
@@ -108,7 +108,7 @@ from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import Records
-from benchmark.measure import sense
+from benchmark.measure import sanity_check
 from benchmark.measure.journal import RawRun, extent, write_whole
 from benchmark.measure.records import REPEATED
 from benchmark.plan import PlannedArm
@@ -122,7 +122,7 @@ _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simult
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not; where the baseline did not answer sensibly, without its verdicts."""
-    cells, known, happened = sort_out(raw), judged(raw), course.course(raw)
+    cells, known, happened = sort_out(raw), judged(raw), stability.stability(raw)
     compared = list(comparisons(cells))
     for _, together in groupby(compared, key=lambda row: Place.of(row).load):
         adjust([row for row in together if row["metric"] == _HEADLINE])
@@ -146,7 +146,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "search": frontier.searched(raw),
         "objectives": frontier.outcomes(cells),
         "course": happened,
-        "sense": sense.outcome(raw.sense),
+        "sense": sanity_check.outcome(raw.sense),
     }
     return _withheld(summary) if is_withheld(summary) else summary
 
@@ -187,8 +187,8 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "arms": [{k: v for k, v in arm.to_dict().items() if k != "url"} for arm in plan.arms],
         "aa": is_aa(plan),
         "provenance": first.provenance,
-        "started": course.iso(first.started_unix_s),
-        "finished": course.iso(max(ends)) if ends else None,
+        "started": stability.iso(first.started_unix_s),
+        "finished": stability.iso(max(ends)) if ends else None,
         "plan_sha256": first.plan_sha256,
         "prompts_sha256": plan.prompts_sha256(),
         "complete": complete,

@@ -49,14 +49,14 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
 
 def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
-    from benchmark.analyse.beside import against_published, beside, served_by
     from benchmark.analyse.decision import decide, is_withheld
+    from benchmark.analyse.result_files import against_published, optional_results, served_by
     from benchmark.analyse.summary import summarise, write
     from benchmark.measure import journal
 
     raw = raw or journal.read(folder)
     summary = summarise(raw)
-    summary |= beside(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
+    summary |= optional_results(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
     if not is_withheld(summary):
         summary |= against_published(folder, summary, raw)
     summary["decision"] = decide(summary).as_json()
@@ -66,7 +66,7 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
 
 def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
     """Print what the summary says to do, or `everything`; 1 where a cell has no answer at all."""
-    from benchmark.show.templating import render, render_all
+    from benchmark.show.report_templates import render, render_all
 
     text = render_all if everything else render
     print(json_text(summary, indent=1) if as_json else text(summary))
@@ -267,6 +267,6 @@ def _timed(
 
 
 def _print(content: Mapping[str, Any], template: str, *, as_json: bool) -> None:
-    from benchmark.show.templating import filled
+    from benchmark.show.report_templates import filled
 
     print(json_text(content, indent=1) if as_json else filled(template, **content))

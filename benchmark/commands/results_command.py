@@ -186,7 +186,7 @@ def _write(folder: Path, found: Sequence[ListedRun]) -> Path:
     """The page. Raises StorageError."""
     from benchmark.analyse.runs import newest_pair
     from benchmark.measure.journal import write_whole
-    from benchmark.show.templating import filled
+    from benchmark.show.report_templates import filled
 
     rows = [row for row in found if not row.kind]
     ranks = zip(*(_ranks(rows, column) for column in COLUMNS), strict=True)

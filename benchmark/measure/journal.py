@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
-from benchmark.measure import divergence, sense
+from benchmark.measure import divergence, sanity_check
 from benchmark.measure.records import (
     LAST_MOMENT,
     REPEATED,
@@ -58,7 +58,7 @@ class RawRun:
     """Which lines could not be used, in a sentence."""
     closer: tuple[divergence.Line, ...] = ()
     """What was asked after the load where answers differ."""
-    sense: tuple[sense.Answer, ...] = ()
+    sense: tuple[sanity_check.Answer, ...] = ()
     """What the baseline was asked before the load."""
 
     @cached_property
@@ -244,7 +244,10 @@ def read(folder: Path) -> RawRun:
     several = f"{unusable} lines cannot be used and are left out: first {first}"
     some = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
     left_out = f"{FILE_NAME}: {some}" if unusable else ""
-    closer, answers = divergence.read(folder, sittings[0].run), sense.read(folder, sittings[0].plan_sha256)
+    closer, answers = (
+        divergence.read(folder, sittings[0].run),
+        sanity_check.read(folder, sittings[0].plan_sha256),
+    )
     return RawRun(sittings, requests, blocks, left_out, closer, answers)
 
 
@@ -290,7 +293,9 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
         replace(s, plan=plan, plan_sha256=plan.sha256()) for round_ in rounds for s in round_.sittings
     )
     left_out = "; ".join(dict.fromkeys(round_.left_out for round_ in rounds if round_.left_out))
-    sensible = max((round_.sense for round_ in rounds), key=lambda answers: bool(sense.withholds(answers)))
+    sensible = max(
+        (round_.sense for round_ in rounds), key=lambda answers: bool(sanity_check.withholds(answers))
+    )
     return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer), sensible)
 
 

@@ -1,6 +1,6 @@
 """What servers are asked beside the load, outside its times.
 
-Before it: whether the baseline answers sensibly (`benchmark.measure.sense`). After it, where greedy answers differ: both servers are asked for log-probabilities there
+Before it: whether the baseline answers sensibly (`benchmark.measure.sanity_check`). After it, where greedy answers differ: both servers are asked for log-probabilities there
 (`benchmark.measure.divergence`), and the baseline is asked some of its requests again, which shows how often it differs from
 itself. Each answer is written down as it comes; what is there is not asked again. A server that refuses, breaks off or ends
 here costs lines of these files and nothing of the run.
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from benchmark.errors import EndpointError
-from benchmark.measure import divergence, sense
+from benchmark.measure import divergence, sanity_check
 from benchmark.measure.client import (
     Failure,
     ask,
@@ -75,14 +75,14 @@ async def check_sense(
     arm, sha = plan.arm(plan.baseline), plan.sha256()
     template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
-    known = {answer.question: answer for answer in sense.read(out, sha)}
-    with Journal(out, sense.FILE_NAME) as book:
-        for question in (question for question in sense.QUESTIONS if question.text not in known):
+    known = {answer.question: answer for answer in sanity_check.read(out, sha)}
+    with Journal(out, sanity_check.FILE_NAME) as book:
+        for question in (question for question in sanity_check.QUESTIONS if question.text not in known):
             messages = [{"role": "user", "content": f"{question.text} {_BRIEFLY}"}]
             body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
             now = round(time.time(), 3)
             result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
-            answer = known[question.text] = sense.Answer(
+            answer = known[question.text] = sanity_check.Answer(
                 plan_sha256=sha,
                 arm=arm.name,
                 question=question.text,
@@ -93,7 +93,7 @@ async def check_sense(
                 message=result.message if isinstance(result, Failure) else None,
             )
             book.append(answer)
-    if outcome := sense.outcome(list(known.values())):
+    if outcome := sanity_check.outcome(list(known.values())):
         if outcome["withheld"]:
             gone = "this run gets no verdict. --no-sense-check leaves the questions out"
             progress.warn(f"{outcome['text']}; {gone}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmark.analyse.beside import QUANTITIES, VERDICTS
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, Gain
+from benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from benchmark.analyse.sentences import in_words, interval, money
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import Records, gaps, request_values

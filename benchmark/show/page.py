@@ -19,7 +19,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.plan import Load, PlannedPrompt
 from benchmark.show import figures, tables
 from benchmark.show.drawing import Figure, looks, ratio_axis
-from benchmark.show.templating import filled
+from benchmark.show.report_templates import filled
 from core.words import listed
 
 FILE_NAME = "report.html"

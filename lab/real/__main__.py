@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from benchmark.errors import PlanError
 from benchmark.plan import Plan, from_dict
-from benchmark.show.templating import render
+from benchmark.show.report_templates import render
 from core.command_line import carried_out
 from core.console import print_json, warn
 from core.findings import Finding, InvalidExperiment, Refusal

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.beside import ANSWERS, BILL, ENGINES
-from benchmark.analyse.beside import EXPECTED as EXPECTED_FILE
+from benchmark.analyse.result_files import ANSWERS, BILL, ENGINES
+from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from benchmark.plan import from_dict
 from core.findings import Refusal
 from core.words import count, listed

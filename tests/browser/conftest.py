@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.beside import EXPECTED as EXPECTED_FILE
-from benchmark.analyse.beside import against_published
+from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from benchmark.analyse.result_files import against_published
 from benchmark.analyse.summary import summarise
 from benchmark.commands.results_command import PAGE
 from benchmark.show.page import render

@@ -110,7 +110,9 @@ def main() -> int:
     for room in ("core", "benchmark"):
         compileall.compile_dir(ROOT / room, quiet=1)
     writing = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    subprocess.run([sys.executable, "-m", "benchmark.show.templating"], cwd=ROOT, env=writing, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "benchmark.show.report_templates"], cwd=ROOT, env=writing, check=True
+    )
     with tempfile.TemporaryDirectory() as name:
         limits = _side_by_side(options.repeats, Path(name))
         limits += [] if options.without_flatness else _flatness(Path(name))

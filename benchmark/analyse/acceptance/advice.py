@@ -38,7 +38,7 @@ from benchmark.analyse.comparison import verdict
 from benchmark.analyse.sentences import rendered
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
-from benchmark.measure import sense
+from benchmark.measure import sanity_check
 from benchmark.measure.journal import RawRun
 from benchmark.plan import Plan, PlannedArm
 
@@ -62,7 +62,7 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     arm, nothing known by position.
     """
     options, plan, run = options or AdviceOptions(), raw.plan, raw.sittings[0]
-    if why := sense.withholds(raw.sense):
+    if why := sanity_check.withholds(raw.sense):
         raise ResultsError(
             f"run {run.run}: {why}; nothing can be predicted from it, correct the server and measure again"
         )

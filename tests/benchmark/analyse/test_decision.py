@@ -19,8 +19,8 @@ from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
+from benchmark.show.report_templates import render
 from benchmark.show.tables import UNKNOWN
-from benchmark.show.templating import render
 from tests.benchmark.records import answered, block, emulated, failed, held, raw_run
 from tests.benchmark.show.runs import PLAIN, searched
 

@@ -21,7 +21,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import from_dict
 from benchmark.show import exports, page, tables
-from benchmark.show.templating import render, render_all
+from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.test_load_search import CLOSED
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 from scipy import stats  # type: ignore[import-untyped] # scipy publishes no types
 
-from benchmark.analyse.beside import compare, mcnemar
 from benchmark.analyse.cells import Footing
 from benchmark.analyse.comparison import BAND, as_ratio, verdict
+from benchmark.analyse.result_files import compare, mcnemar
 from benchmark.analyse.stats import (
     Estimate,
     Source,

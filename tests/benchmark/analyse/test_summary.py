@@ -19,7 +19,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
 from benchmark.plan import from_dict
-from benchmark.show.templating import render, render_all
+from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import WALL, answered, block, failed, held, raw_run

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.measure import journal, sense
+from benchmark.measure import journal, sanity_check
 from benchmark.measure.records import to_json
-from benchmark.measure.sense import QUESTIONS, Answer
+from benchmark.measure.sanity_check import QUESTIONS, Answer
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import summary
@@ -155,9 +155,9 @@ def test_lines_of_another_plan_and_damaged_ones_count_as_never_asked(out: Path) 
     lines = [to_json(answer(RIGHT[one.text], one.text, one.accepted)) for one in QUESTIONS]
     lines[0]["plan_sha256"] = "another"
     text = "\n".join(map(json.dumps, lines))
-    (out / sense.FILE_NAME).write_text(f"{text[:-30]}\n[]\n7\n{{}}\n")
-    assert len(sense.read(out, "sha")) == 10
-    assert sense.outcome(()) is None
+    (out / sanity_check.FILE_NAME).write_text(f"{text[:-30]}\n[]\n7\n{{}}\n")
+    assert len(sanity_check.read(out, "sha")) == 10
+    assert sanity_check.outcome(()) is None
 
 
 def answer(text: str | None, question: str = "Q?", accepted: Sequence[str] = ("42",), **more: Any) -> Answer:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.cells import Place, sort_out
-from benchmark.analyse.course import course
 from benchmark.analyse.explanation import warnings
+from benchmark.analyse.stability import stability
 from benchmark.analyse.summary import summarise
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun, extent
@@ -166,6 +166,6 @@ def test_a_block_is_cut_where_its_last_requests_met_no_server_until_the_node_was
     requests = [answered("spec", 0, block=1), failed("spec", 1, error, block=1)]
     raw = replace(_on(raw_run(*requests), "n1", after), blocks=(block(arm="spec", block=1),))
     assert (not raw.ended, not raw.counts(requests[0])) == (cut, cut)
-    assert bool(course(raw)["nodes"]) == (after == "n2")
-    lines = warnings(raw, [], course(raw))
+    assert bool(stability(raw)["nodes"]) == (after == "n2")
+    lines = warnings(raw, [], stability(raw))
     assert any("a node was replaced" in line for line in lines) == (after == "n2")

@@ -17,14 +17,14 @@ import pytest
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun, write_whole
-from benchmark.measure.sense import QUESTIONS, Answer
+from benchmark.measure.sanity_check import QUESTIONS, Answer
 from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
 from benchmark.show.drawing import Axis, looks, ratio_axis
 from benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
 from benchmark.show.page import predictions, render
+from benchmark.show.report_templates import render_all, sentence
 from benchmark.show.tables import Table, lean
-from benchmark.show.templating import render_all, sentence
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, run_of, searched
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
-from benchmark.show.templating import render, render_all
+from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_verdicts
 from tests.benchmark.show.runs import run_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from benchmark.analyse.beside import BILL
+from benchmark.analyse.result_files import BILL
 from core.findings import Refusal
 from experiment import load, naming
 from experiment.cost import run_price

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.beside import EXPECTED, beside
+from benchmark.analyse.result_files import EXPECTED, optional_results
 from benchmark.plan import from_dict
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
@@ -162,7 +162,7 @@ def test_every_arm_of_a_sweep_is_asked_once_and_compared_once_with_the_baseline(
     assert sorted(asked) == sorted(arm.name for arm in swept.world.experiment.arms)
     for number, treatment in enumerate(swept.world.experiment.arms[1:], start=1):
         arms = dict.fromkeys(["qwen-vllm", treatment.name], "qwen-vllm")
-        found = beside(swept.out / f"round-{number}", arms)
+        found = optional_results(swept.out / f"round-{number}", arms)
         assert [one["treatment"] for one in found["quality"]["comparisons"]] == [treatment.name]
         assert found["quality"]["questions"]["revision"] == "0" * 40
         (difference,) = found["engines"][treatment.name]["undeclared"]

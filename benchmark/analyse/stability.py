@@ -29,7 +29,7 @@ _GAP_S = 60.0
 """Without any request under way: between two blocks a client needs less than a second."""
 
 
-def course(raw: RawRun) -> dict[str, Any]:
+def stability(raw: RawRun) -> dict[str, Any]:
     """`trends` by arm, `restarts`, `nodes` (replaced ones) and `gaps` in their order, and `drift`: the first cell against its
     repetition, where both are of the same nodes."""
     raw = raw.by_nodes

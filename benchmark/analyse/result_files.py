@@ -1,4 +1,4 @@
-"""What lies beside the records: how the engines were compiled, how well they answer, and what was expected of the run.
+"""Optional files of a results folder: how the engines were compiled, how well they answer, and what was expected of the run.
 
     DIR/engines/<arm>.json     `neuron_config_differences.json` of the arm's artifact
     DIR/lmeval/<arm>/...       what lm-eval wrote with `--log_samples`; `lmeval/questions.json`: which questions they were
@@ -43,7 +43,7 @@ Answers = Mapping[str, bool]
 """Whether the answer to each question is right."""
 
 
-def beside(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
+def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
     """`engines`, `quality` and `bill` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for a file that cannot be
     what its name says."""
     bill = None

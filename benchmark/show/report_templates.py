@@ -20,18 +20,18 @@ import jinja2
 from markupsafe import Markup, escape
 
 from benchmark.analyse.acceptance.yields import MADE_UP
-from benchmark.analyse.beside import CIRCULAR, VERDICTS
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, baseline_of, decide
 from benchmark.analyse.explanation import split_steps
+from benchmark.analyse.result_files import CIRCULAR, VERDICTS
 from benchmark.analyse.sentences import environment_of_sentences, interval, money
 from benchmark.analyse.sentences import sentences as about_loads
 from benchmark.cell_size import cell_requests
+from benchmark.jinja_environment import compile_all, environment
 from benchmark.metrics import METRICS
 from benchmark.plan import Load
 from benchmark.show import tables
-from benchmark.templates import compile_all, environment
 from core import screen
 from core.words import count
 

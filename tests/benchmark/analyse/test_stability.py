@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.course import course
+from benchmark.analyse.stability import stability
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -61,7 +61,7 @@ def simulated(
 
 def trends(runs: int, **known: Any) -> list[dict[str, dict[str, Any]]]:
     """Each arm's, of so many simulated runs."""
-    found = [course(simulated(seed, **known))["trends"] for seed in range(runs)]
+    found = [stability(simulated(seed, **known))["trends"] for seed in range(runs)]
     return [{row["arm"]: row for row in of_run} for of_run in found]
 
 
@@ -95,9 +95,9 @@ def test_drift_is_reported_once_over_hours_of_loading_and_of_prompts_that_were_a
     assert "in the last third as in the first" in said
     assert not any("counters" in one or "nothing was measured" in one for one in summary["run"]["warnings"])
     renamed = [replace(one, prompt_id=one.pair_id) for one in raw.requests]
-    assert course(replace(raw, requests=tuple(renamed)))["trends"] == []
+    assert stability(replace(raw, requests=tuple(renamed)))["trends"] == []
     few = [one for one in raw.blocks if one.started_unix_s < WALL + 4 * BLOCK_S]
-    assert course(replace(raw, blocks=tuple(few)))["trends"] == [], (
+    assert stability(replace(raw, blocks=tuple(few)))["trends"] == [], (
         "one block says nothing about what blocks do"
     )
 
@@ -106,7 +106,7 @@ def test_drift_is_reported_once_over_hours_of_loading_and_of_prompts_that_were_a
         return replace(one, started_unix_s=one.started_unix_s + 36_000 * after_half)
 
     gap = replace(raw, requests=tuple(map(later, raw.requests)), blocks=tuple(map(later, raw.blocks)))
-    found = course(gap)
+    found = stability(gap)
     for one, other in zip(found["trends"], summary["course"]["trends"], strict=True):
         assert (one["ratio"], one["hours"]) == pytest.approx((other["ratio"], other["hours"]))
     assert [round(one["seconds"]) for one in found["gaps"]] == [36_000]
@@ -131,10 +131,10 @@ def test_another_start_of_the_servers_is_neither_drift_nor_a_restart() -> None:
         requests=(*first.requests, *(moved_on(slowed(one), later_s) for one in first.requests)),
         blocks=(*blocks, *(moved_on(one, later_s) for one in blocks)),
     )
-    found = course(both)
+    found = stability(both)
     assert [one["verdict"] in MOVED for one in found["trends"]] == [False, False]
     assert found["restarts"] == []
-    alone = {one["arm"]: one["hours"] for one in course(first)["trends"]}
+    alone = {one["arm"]: one["hours"] for one in stability(first)["trends"]}
     assert {one["arm"]: one["hours"] for one in found["trends"]} == pytest.approx(alone)
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_counts_from_0_again_has_restarted() -> None:
         ((first, second, between), [("spec", "2026-09-21T14:15:01Z", "2026-09-21T14:16:00Z")]),
         ((first, inside), [("spec", "2026-09-21T14:15:00Z", "2026-09-21T14:15:01Z")]),
     ):
-        found = course(replace(raw, blocks=blocks))["restarts"]
+        found = stability(replace(raw, blocks=blocks))["restarts"]
         assert [(one["arm"], one["after"], one["before"]) for one in found] == restarts
 
 
@@ -169,11 +169,11 @@ def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
     raw = raw_run(at(0), at(50), at(200), at(9000))
     again = replace(raw.sittings[0], sitting=2, started_unix_s=WALL + 8990)
     resumed = replace(raw, sittings=(*raw.sittings, again))
-    found = course(resumed)["gaps"]
+    found = stability(resumed)["gaps"]
     assert [(round(one["seconds"]), one["resumed"]) for one in found] == [(150, False), (8800, True)]
     (said,) = (one for one in summarise(resumed)["run"]["warnings"] if "nothing was measured" in one)
     assert said.startswith("nothing was measured for 2.5 hours in 2 gaps, the longest from ")
     assert said.endswith("; after 1 of them the run was taken up again")
     busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))
-    assert course(busy)["gaps"] == []
-    assert course(raw_run())["gaps"] == []
+    assert stability(busy)["gaps"] == []
+    assert stability(raw_run())["gaps"] == []

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.beside import BILL, EXPECTED, against_published
 from benchmark.analyse.decision import decide
+from benchmark.analyse.result_files import BILL, EXPECTED, against_published
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show.figures import forecast
 from benchmark.show.page import render as render_page
-from benchmark.show.templating import render, render_all, sentence
+from benchmark.show.report_templates import render, render_all, sentence
 from store.artifact import comparison
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, emulated, raw_run, store
