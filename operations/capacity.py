@@ -68,9 +68,12 @@ def command(
         raise Misuse("--buy: buys only where its dollars are typed on a terminal, and this is not one")
     if (write or buy) and (owner := experiment.cluster.nodes_of):
         raise Misuse(f"{path}: uses the nodes of {owner} (cluster.nodes_of); name the file of {owner}")
+    now = Clock().now()
+    if buy:
+        purchase.refuse_second(path, experiment, now=now)
     aws, hours = aws_of(experiment, account), run_price(experiment).hours
     wanted: dict[str, Any] = {"instance": experiment.instance.name, "nodes": nodes_needed(experiment)}
-    found = market.ask(aws, **wanted, hours=hours, now=Clock().now())
+    found = market.ask(aws, **wanted, hours=hours, now=now)
     rows, written = rows_of(experiment, found, hours), None
     if buy:
         row = _bought(rows, buy)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.console import warn
 from core.findings import Misuse, Outside, Refusal, State
-from core.words import count
+from core.words import count, listed
 from experiment import Experiment
 from experiment.cost import idle, per_hour
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
-from operations.cloud.clock import stamp
+from operations.cloud.clock import moment, stamp
 from operations.editing import beside, difference, edited, judged
 from operations.market import Offer, RegionOffers
 from operations.preflight import checklist
 
 _UNBOUGHT = "cr-00000000000000000"
 """Stands for the reservation while the file is judged, before anything is paid."""
+_OVER = ("cancelled", "cancelling", "expired", "failed", "payment-failed", "unsupported")
+_UNSURE = re.compile(r"|Internal(Error|Failure)|(Service)?Unavailable|RequestTimeout|5\d\d")
+"""Codes of an answer after which nobody knows whether the order was taken: none, and errors on AWS's side
+(https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html)."""
 
 
 def changes(
@@ -78,6 +84,8 @@ def write(path: Path, before: Experiment, aws: Aws, changed: Mapping[str, Any]) 
 def _also(path: Path, before: Experiment, after: Experiment, aws: Aws) -> Iterator[str]:
     """What else must change before nodes can be had there, in lines."""
     old, new = before.cluster, after.cluster
+    if (left := old.capacity.reservation_id) not in (None, new.capacity.reservation_id):
+        yield f"{left} in {old.trn2_zone} is not in the file any more; what was bought stays paid, and a reservation bills until it is cancelled"
     if old.region == new.region:
         if (old.trn2_zone, old.capacity) != (new.trn2_zone, new.capacity):
             yield "another zone or way of buying is another node group: the next deployment replaces it"
@@ -105,6 +113,29 @@ def _also(path: Path, before: Experiment, after: Experiment, aws: Aws) -> Iterat
         )
 
 
+def refuse_second(path: Path, experiment: Experiment, *, now: datetime) -> None:
+    """`Misuse` where the file has a block that has not ended: its id would be lost, and both would be paid."""
+    capacity = experiment.cluster.capacity
+    if capacity.ends_at and moment(capacity.ends_at) > now:
+        raise Misuse(
+            f"{path}: has capacity block {capacity.reservation_id}, which is paid until {capacity.ends_at}; use it, or buy another with a "
+            "copy of the file that has another name"
+        )
+
+
+def _paid_already(aws: Aws, experiment: Experiment) -> str:
+    """Blocks of this experiment in the region that have not ended, in words; empty without one."""
+    own = {"Key": cloudformation.TAG, "Value": experiment.name}
+    found = [
+        f"{one['CapacityReservationId']} ({one['State']})"
+        for one in aws.client("ec2").every("describe_capacity_reservations", "CapacityReservations")
+        if own in one.get("Tags", ()) and one["State"] not in _OVER
+    ]
+    return (
+        f"{experiment.name} has {listed(found)} in {aws.region} already: this is one more. " if found else ""
+    )
+
+
 def buy(
     path: Path,
     experiment: Experiment,
@@ -129,9 +160,10 @@ def buy(
         "InstancePlatform": "Linux/UNIX",
         "TagSpecifications": [{"ResourceType": "capacity-reservation", "Tags": tags}],
     }
+    already = _paid_already(there, experiment)
     _try_dry(there, order)
     warn(
-        f"{offer.id}: {offer.nodes} x {experiment.instance.name} in {zone} for account {there.account}, from {stamp(offer.starts)} to "
+        f"{already}{offer.id}: {offer.nodes} x {experiment.instance.name} in {zone} for account {there.account}, from {stamp(offer.starts)} to "
         f"{stamp(offer.ends)}: {offer.hours:g} hours, of which {hours:.1f} are predicted to be used. Deploy before it begins. "
         f"${offer.usd:,.2f} in advance; it cannot be cancelled. DryRun: AWS would take the order."
     )
@@ -169,14 +201,18 @@ def _try_dry(aws: Aws, order: Mapping[str, Any]) -> None:
 
 def _ordered(aws: Aws, order: Mapping[str, Any]) -> str:
     """The id of the reservation. It is asked for once: no token tells AWS that a second order is the same as the first."""
+    look = f"aws ec2 describe-capacity-reservations --region {aws.region}"
+    not_known = f"whether the block was bought is not known: look ({look}) before you try again"
     try:
         answer = aws.client("ec2").purchase_capacity_block(**order)
+        made = answer.get("CapacityReservation") or answer["CapacityReservations"][0]
+        return str(made["CapacityReservationId"])
     except AwsError as error:
-        if error.code:  # AWS refused it
+        if not _UNSURE.fullmatch(error.code):  # AWS refused it
             raise
-        look = f"aws ec2 describe-capacity-reservations --region {aws.region}"
-        raise Outside(
-            f"{error}; whether the block was bought is not known: look ({look}) before you try again"
-        ) from None
-    made = answer.get("CapacityReservation") or answer["CapacityReservations"][0]
-    return str(made["CapacityReservationId"])
+        raise Outside(f"{error}; {not_known}") from None
+    except (KeyError, IndexError):
+        raise Outside(f"ec2:PurchaseCapacityBlock: the answer names no reservation; {not_known}") from None
+    except KeyboardInterrupt:
+        warn(f"interrupted while the order was under way; {not_known}")
+        raise

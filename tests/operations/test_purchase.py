@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from botocore.exceptions import ConnectTimeoutError
 
 from experiment import load
 from operations.cloud.aws import Aws
+from operations.editing import edited
 from tests.operations.conftest import Say
 from tests.operations.recorded import FIT, LATER, Recorded
 
 RESERVATION = "cr-0a1b2c3d4e5f67890"
+NONE: dict[str, Any] = {"CapacityReservations": []}
 
 
 @pytest.fixture
@@ -53,6 +56,7 @@ ORDER = {
 def test_a_block_is_bought_once_its_dollars_are_typed_and_written_into_the_file(
     named: str, large: Recorded, file: Path, say: Say, terminal: Callable[[str], None]
 ) -> None:
+    large.says("ap-south-2", "describe_capacity_reservations", NONE)
     large.says(
         "ap-south-2",
         "purchase_capacity_block",
@@ -95,6 +99,7 @@ def test_nothing_is_bought_where_anything_else_is_typed(
     typed: str, large: Recorded, file: Path, say: Say, terminal: Callable[[str], None]
 ) -> None:
     before = file.read_text(encoding="utf-8")
+    large.says("ap-south-2", "describe_capacity_reservations", NONE)
     large.says(
         "ap-south-2",
         "purchase_capacity_block",
@@ -110,6 +115,7 @@ def test_nothing_is_bought_where_anything_else_is_typed(
 def test_what_aws_would_refuse_is_said_before_anybody_types(
     large: Recorded, file: Path, say: Say, terminal: Callable[[str], None]
 ) -> None:
+    large.says("ap-south-2", "describe_capacity_reservations", NONE)
     large.says(
         "ap-south-2",
         "purchase_capacity_block",
@@ -135,6 +141,7 @@ def test_an_order_without_an_answer_is_not_sent_again(
     large: Recorded, file: Path, say: Say, terminal: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AWS has no token for it: a second order could be a second block."""
+    large.says("ap-south-2", "describe_capacity_reservations", NONE)
     large.says(
         "ap-south-2",
         "purchase_capacity_block",
@@ -162,3 +169,62 @@ def test_an_order_without_an_answer_is_not_sent_again(
         "mode": "standard",
         "total_max_attempts": 1,
     }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "InternalError: An internal error has occurred",
+        "Unavailable: try later",
+        {},
+        {"CapacityReservations": []},
+    ],
+)
+def test_an_answer_that_does_not_say_whether_it_was_bought_is_said_to_be_one(
+    answer: Any, large: Recorded, file: Path, say: Say, terminal: Callable[[str], None]
+) -> None:
+    large.says("ap-south-2", "describe_capacity_reservations", NONE)
+    large.says("ap-south-2", "purchase_capacity_block", "DryRunOperation: would have succeeded")
+    large.says("ap-south-2", "purchase_capacity_block", answer)
+    terminal("308.14")
+    code, _, err = say("capacity", str(file), "--buy", FIT)
+    assert (code, "whether the block was bought is not known: look" in " ".join(err.split())) == (3, True)
+
+
+def test_a_block_that_this_experiment_has_already_is_named_before_anybody_types(
+    large: Recorded, file: Path, say: Say, terminal: Callable[[str], None]
+) -> None:
+    """An order whose answer got lost is not in the file, and neither is one whose file could not be written."""
+    own = {"State": "payment-pending", "Tags": [{"Key": "experiment", "Value": "qwen3-32b"}]}
+    others = [
+        {**own, "CapacityReservationId": "cr-old", "State": "expired"},
+        {"CapacityReservationId": "cr-x", "State": "active"},
+    ]
+    known = {"CapacityReservations": [{**own, "CapacityReservationId": RESERVATION}, *others]}
+    large.says("ap-south-2", "describe_capacity_reservations", known)
+    large.says("ap-south-2", "purchase_capacity_block", "DryRunOperation: would have succeeded")
+    terminal("")
+    code, _, err = say("capacity", str(file), "--buy", FIT)
+    said = f"qwen3-32b has {RESERVATION} (payment-pending) in ap-south-2 already: this is one more."
+    assert (code, said in " ".join(err.split())) == (1, True)
+
+
+def test_no_second_block_is_bought_for_a_file_whose_block_has_not_ended(
+    large: Recorded, file: Path, say: Say, terminal: Callable[[str], None]
+) -> None:
+    block = "{kind: capacity-block, reservation_id: cr-0123456789abcdef0, availability_zone: us-east-2a, ends_at: %s}"
+    whole = edited(
+        file.read_text(encoding="utf-8"),
+        "cluster",
+        {"capacity": yaml.safe_load(block % '"2026-10-03T11:30:00Z"')},
+    )
+    file.write_text(whole, encoding="utf-8")
+    terminal("308.14")
+    code, _, err = say("capacity", str(file), "--buy", FIT)
+    said = "has capacity block cr-0123456789abcdef0, which is paid until 2026-10-03T11:30:00Z; use it"
+    assert (code, said in " ".join(err.split())) == (2, True)
+    code, out, _ = say("capacity", str(file), "--write")
+    assert (
+        code,
+        "also: cr-0123456789abcdef0 in us-east-2a is not in the file any more" in " ".join(out.split()),
+    ) == (0, True)
