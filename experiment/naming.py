@@ -24,6 +24,9 @@ PROFILE = "profile-"
 LMEVAL_CHECK = "check-"
 """Before an arm's name: the container that asks it."""
 SERVICE_PORT, GATEWAY_PORT = 8000, 8080
+SECOND_PORT = SERVICE_PORT + 1
+"""A second port of an arm's Service, to the same port of its pods: the gateway asks on it where the arm is not the route's own, and its log
+shows that."""
 METRICS_PORT, METRICS_PORT_NAME = 9400, "metrics"
 """On which the benchmark shows a run to Prometheus."""
 RESULTS_PREFIX = "runs/"

@@ -31,9 +31,6 @@ USER = 101
 REPLICAS = 2
 """One can be replaced while the other answers."""
 HEALTH_PORT = 8081
-SECOND_PORT = naming.SERVICE_PORT + 1
-"""A second port of an arm's Service, to the same port of its pods: the gateway asks on it where the arm is not the route's own, and its log
-shows that."""
 BYTES_PER_TOKEN = 4
 """A longer body than this for each token that a prompt may have is refused; text has more or fewer, so it bounds tokens only roughly."""
 READ_S = 600
@@ -95,6 +92,7 @@ def _template() -> Template:
         undefined=StrictUndefined,
         autoescape=False,
     )
+    environment.filters["exactly"] = lambda name: rf"~^={re.escape(name)}\z"
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
@@ -120,7 +118,7 @@ def configuration(experiment: Experiment, serve: Serve) -> NginxConfiguration:
                 name=name,
                 address=_address(experiment, name, naming.SERVICE_PORT),
                 most_at_once=connections(serve.most_at_once.get(name, 0), serve.replicas),
-                second=_address(experiment, other, SECOND_PORT) if other else "",
+                second=_address(experiment, other, naming.SECOND_PORT) if other else "",
             )
         )
     return NginxConfiguration(
@@ -128,7 +126,7 @@ def configuration(experiment: Experiment, serve: Serve) -> NginxConfiguration:
         routes=serve.routes,
         classes=[name for name in experiment.classes if re.fullmatch(ROUTE, name)],
         arms=arms,
-        second_pattern=f":{SECOND_PORT}",
+        second_pattern=f":{naming.SECOND_PORT}",
         body_bytes=longest_body(experiment),
         needs_key=experiment.baseline.serving.api_key_secret is not None,
     )
@@ -157,10 +155,10 @@ def gateway_objects(experiment: Experiment, serve: Serve, *, grace_s: int) -> li
         {"name": "health", "containerPort": HEALTH_PORT},
     ]
     server["readinessProbe"] = {"httpGet": {"path": "/ready", "port": "health"}, "periodSeconds": 5}
-    # Until every node has taken the pod's address out of the Service; then SIGQUIT lets running answers end.
-    server["lifecycle"] = {
-        "preStop": {"exec": {"command": ["sh", "-c", "sleep 5; nginx -c /etc/gateway/nginx.conf -s quit"]}}
-    }
+    # Until every node has taken the pod's address out of the Service; then running answers end. nginx removes its file of the process id
+    # last, and only then does the hook end: the container runtime's own signal may be one that ends answers.
+    wait = f"sleep 5; nginx -c /etc/gateway/nginx.conf -s quit; while [ -e {_FOLDER}/nginx.pid ]; do sleep 1; done"
+    server["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", wait]}}}
     body: dict[str, Any] = {
         "containers": [server],
         "serviceAccountName": name,  # an account of its own, without any right

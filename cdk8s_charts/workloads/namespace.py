@@ -191,7 +191,9 @@ def _gateway(experiment: Experiment) -> list[dict[str, Any]]:
         return []
     ports = [_port(naming.GATEWAY_PORT)]
     callers = [{"podSelector": _pods("client")}, *_callers(experiment.serve)]
-    servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
+    # A range, since EKS's policy engine opens no other port of a Service than the first that leads to a port that is listed here.
+    both = {**_port(naming.SERVICE_PORT), "endPort": naming.SECOND_PORT}
+    servers = {"to": [{"podSelector": _pods("server")}], "ports": [both]}
     ingress = [{"from": callers, "ports": ports}]
     return [_policy(experiment, "gateway", _pods("gateway"), ingress=ingress, egress=[servers, _names()])]
 

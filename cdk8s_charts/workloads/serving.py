@@ -20,7 +20,7 @@ from cdk8s_charts import pods
 from cdk8s_charts.manifests import authored, kubernetes_object
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
-from cdk8s_charts.workloads.gateway import SECOND_PORT, gateway_objects
+from cdk8s_charts.workloads.gateway import gateway_objects
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment import naming
 from experiment.catalogue.published import SLOWEST_TPOT_S
@@ -171,20 +171,29 @@ def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
     }
 
 
-def service(experiment: Experiment, arm: str, name: str = "", *, routed: bool = False) -> dict[str, Any]:
-    """A ClusterIP in front of the arm, under its own name or another; where it is `routed`, with a second port on which the gateway asks it
-    instead of another arm."""
-    ports = {"http": naming.SERVICE_PORT, **({"second": SECOND_PORT} if routed else {})}
+def service(
+    experiment: Experiment, front: str, name: str = "", *, role: str = "server", routed: bool = False
+) -> dict[str, Any]:
+    """A ClusterIP in front of an arm or of the gateway, under its own name or another; where it is `routed`, with a second port on which the
+    gateway asks it instead of another arm."""
+    ports = {"http": naming.SERVICE_PORT, **({"second": naming.SECOND_PORT} if routed else {})}
     spec = {
         "type": "ClusterIP",
-        "selector": {naming.NAME: arm},
+        "selector": _selector(front, role),
         "ports": [
             {"name": port, "port": number, "targetPort": "http", "protocol": "TCP"}
             for port, number in ports.items()
         ],
     }
-    own = naming.labels(experiment, arm, "server")
-    return kubernetes_object("v1", "Service", name or arm, within=experiment, labels=own, spec=spec)
+    own = naming.labels(experiment, front, role)
+    return kubernetes_object("v1", "Service", name or front, within=experiment, labels=own, spec=spec)
+
+
+def _selector(name: str, role: str) -> dict[str, str]:
+    """Of a Service, with all labels by which a network policy selects the same pods: EKS's policy engine sees a connection before its address
+    is a pod's, and lets it out only to Services whose own selector has them
+    (https://github.com/aws/amazon-network-policy-controller-k8s/issues/224)."""
+    return {naming.NAME: name, naming.ROLE: role}
 
 
 def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -275,23 +284,24 @@ def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
     if serve is None:
         return {}
     # In front of the promoted arm's pods or of the gateway's; another arm or policy changes the selector and nothing for the callers.
-    front, found = serve.default_arm, dict[str, list[dict[str, Any]]]()
+    front, role, found = serve.default_arm, "server", dict[str, list[dict[str, Any]]]()
     if serve.routes:
-        front, grace_s = naming.gateway(experiment), _DEREGISTRATION_S + _drain_s(experiment) + 40
+        front, role = naming.gateway(experiment), "gateway"
+        grace_s = _DEREGISTRATION_S + _drain_s(experiment) + 40
         found["58-gateway"] = gateway_objects(experiment, serve, grace_s=grace_s)
-    found["60-service"] = [service(experiment, front, naming.promoted_service(experiment.name))]
+    found["60-service"] = [service(experiment, front, naming.promoted_service(experiment.name), role=role)]
     if serve.certificate_arn is not None:
-        found["62-load-balancer"] = [load_balancer(experiment, serve, front, serve.certificate_arn)]
+        found["62-load-balancer"] = [load_balancer(experiment, serve, front, role)]
     if serve.scales:
         found["65-autoscaling"] = [scaled_object(experiment, serve)]
     return found
 
 
-def load_balancer(experiment: Experiment, serve: Serve, front: str, certificate_arn: str) -> dict[str, Any]:
+def load_balancer(experiment: Experiment, serve: Serve, front: str, role: str) -> dict[str, Any]:
     """The same for callers beyond the cluster: a Network Load Balancer inside the VPC that ends TLS."""
     spec = {
         "type": "LoadBalancer",
-        "selector": {naming.NAME: front},
+        "selector": _selector(front, role),
         # The caller's own address arrives at the pod, where the network policy judges it, and only nodes with a pod
         # pass the balancer's health check.
         "externalTrafficPolicy": "Local",
@@ -300,13 +310,13 @@ def load_balancer(experiment: Experiment, serve: Serve, front: str, certificate_
     }
     name, marks = (
         naming.promoted_load_balancer(experiment.name),
-        naming.labels(experiment, front, "server"),
+        naming.labels(experiment, front, role),
     )
     manifest = kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
     given = {
         "type": "nlb",
         "internal": "true",
-        "ssl-cert": certificate_arn,
+        "ssl-cert": serve.certificate_arn,
         "ssl-ports": str(TLS_PORT),
         "ssl-negotiation-policy": TLS_POLICY,
         "backend-protocol": "tcp",

@@ -42,6 +42,15 @@ def _meets(entry: Object, peer: Labels | str) -> bool:
     return of_the_namespace and _selects(entry["podSelector"], peer)
 
 
+def test_services_have_the_labels_by_which_policies_let_pods_reach_them(case: Case) -> None:
+    """EKS's policy engine sees the Service's own address, and lets it pass where the Service's selector has the labels of the rule."""
+    _, objects = case
+    rules = named(objects, "NetworkPolicy")["clients"]["spec"]["egress"]
+    for name, service in named(objects, "Service").items():
+        chosen = service["spec"]["selector"]
+        assert any(_meets(peer, chosen) for rule in rules for peer in rule["to"]), name
+
+
 def test_pods_reach_and_let_in_what_is_listed_for_their_role_and_nothing_else(case: Case) -> None:
     experiment, objects = case
     policies = list(named(objects, "NetworkPolicy").values())

@@ -39,7 +39,7 @@ def test_the_winner_stands_behind_a_stable_name_within_the_cluster_and_the_loser
     replicas = {name: item["spec"]["replicas"] for name, item in named(promoted, "Deployment").items()}
     assert replicas == {"qwen-sd-vllm": 1, "qwen-vllm": 0}
     spec = named(promoted, "Service")[SERVICE]["spec"]
-    assert spec["selector"] == {"app.kubernetes.io/name": "qwen-sd-vllm"}
+    assert spec["selector"] == {"app.kubernetes.io/name": "qwen-sd-vllm", ROLE: "server"}
     assert spec["type"] == "ClusterIP"
     assert [port["port"] for port in spec["ports"]] == [8000]
 
@@ -145,7 +145,8 @@ def test_with_routes_both_arms_are_up_and_every_caller_meets_the_gateway(routed:
     assert replicas == {"qwen-sd-vllm": 1, "qwen-vllm": 1, "qwen3-32b-gateway": 2}
     services = named(routed, "Service")
     for name in (SERVICE, BALANCER):
-        assert services[name]["spec"]["selector"] == {"app.kubernetes.io/name": "qwen3-32b-gateway"}
+        chosen = services[name]["spec"]["selector"]
+        assert chosen == {"app.kubernetes.io/name": "qwen3-32b-gateway", ROLE: "gateway"}
     assert [port["port"] for port in services["qwen-vllm"]["spec"]["ports"]] == [8000, 8001]
     assert {port["targetPort"] for port in services["qwen-vllm"]["spec"]["ports"]} == {"http"}
 
@@ -169,7 +170,7 @@ def test_each_nginx_gets_half_of_the_limit_and_every_arm_has_a_second_choice(
     assert f"server {host('qwen-vllm')}:8001 backup;" in file
     assert f"server {host('qwen-vllm')}:8000 max_fails=2" in file
     assert f"server {host('qwen-sd-vllm')}:8001 backup;" in file
-    assert '"=json" qwen-sd-vllm;' in file
+    assert r'"~^=json\z" qwen-sd-vllm;' in file
     # 1,024 tokens of context less 600 of the longest answer and the 7 of a drafted step, at four bytes.
     assert f"client_max_body_size {4 * (1024 - 600 - 7)};" in file
     assert "return 401;" in file
@@ -194,6 +195,8 @@ def test_the_gateway_alone_calls_the_routed_arms_and_runs_as_nobody_in_particula
     assert {"to": [gateway], "ports": [{"port": 8080, "protocol": "TCP"}]} in rules["clients"]["spec"][
         "egress"
     ]
+    (servers, _) = rules["gateway"]["spec"]["egress"]
+    assert servers["ports"] == [{"port": 8000, "endPort": 8001, "protocol": "TCP"}], "both ports of a Service"
     pod = Pod(named(routed, "Deployment")["qwen3-32b-gateway"])
     security = pod.container("nginx")["securityContext"]
     assert security["readOnlyRootFilesystem"]
