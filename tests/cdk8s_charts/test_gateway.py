@@ -57,6 +57,9 @@ def test_a_class_is_chosen_by_base_url_or_header_and_nothing_else_is_let_through
                 assert _requests(running)[arm] == before[arm] + 1, path
                 assert running.arms[arm].seen[-1]["path"] == "/v1/chat/completions"
                 assert given["x-request-id"] == running.arms[arm].seen[-1]["x-request-id"]
+                assert running.arms[arm].seen[-1]["connection"] == "close", (
+                    "no POST meets one that the arm closes as idle"
+                )
                 assert not {"server-timing", "x-powered-by", "via"} & given.keys()
                 assert (
                     not {"x-prompt-class", "x-forwarded-for", "x-real-ip"} & running.arms[arm].seen[-1].keys()
@@ -72,14 +75,37 @@ def test_a_class_is_chosen_by_base_url_or_header_and_nothing_else_is_let_through
                 "/v1/embeddings",
                 "/poetry/v1/models",
                 "/v1/../metrics",
+                "/v1/models%0A",
             ):
                 async with session.get(running.url + path) as refused:
                     assert refused.status == 404, path
+                    assert refused.headers["X-Request-Id"] in {line["request_id"] for line in running.log()}
                     assert "only /v1/chat/completions" in (await refused.json())["error"]["message"]
             assert _requests(running) == before
             log = running.log()
             assert [line["class"] for line in log[:5]] == ["", "json", "code", "open-ended", "never measured"]
             assert {line["request_id"] for line in log[:5]} >= {running.arms[PLAIN].seen[0]["x-request-id"]}
+
+    asyncio.run(story())
+
+
+def test_names_of_classes_are_told_apart_whatever_they_are(tmp_path: Path) -> None:
+    long, odd = "a" * 100, "a b.c+d_-"
+    routes = {long: DRAFTED, odd: DRAFTED, "JSON": DRAFTED, "json": PLAIN, "*": PLAIN}
+
+    async def story() -> None:
+        async with gateway(tmp_path, routes=routes, classes=(long, odd, "JSON", "json")) as (
+            running,
+            session,
+        ):
+            for class_, arm in routes.items():
+                before = _requests(running)[arm]
+                path = "/v1" if class_ == "*" else f"/{class_.replace(' ', '%20')}/v1"
+                assert (await _ask(session, running, f"{path}/chat/completions"))[0] == 200
+                assert _requests(running)[arm] == before + 1, class_
+            before = _requests(running)[PLAIN]
+            await _ask(session, running, headers={"X-Prompt-Class": odd.replace(".", "x")})
+            assert _requests(running)[PLAIN] == before + 1, "a point is a point"
 
     asyncio.run(story())
 
