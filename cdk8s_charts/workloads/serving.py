@@ -190,7 +190,7 @@ def service(
 
 
 def _selector(name: str, role: str) -> dict[str, str]:
-    """Of a Service, with all labels by which a network policy selects the same pods: EKS's policy engine sees a connection before its address
+    """A Service selects its pods by all labels by which a network policy does: EKS's policy engine sees a connection before its address
     is a pod's, and lets it out only to Services whose own selector has them
     (https://github.com/aws/amazon-network-policy-controller-k8s/issues/224)."""
     return {naming.NAME: name, naming.ROLE: role}
