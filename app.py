@@ -34,7 +34,7 @@ def main() -> int:
     try:
         configuration = configure(_context(), deployment=deployment)
         existing = configuration.experiment.cluster.existing
-        for line in configuration.lasting.warnings(deployment.name, existing=existing):
+        for line in configuration.settings.warnings(deployment.name, existing=existing):
             print(line, file=sys.stderr)
         region = configuration.experiment.cluster.region
         for name in (

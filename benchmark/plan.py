@@ -39,7 +39,7 @@ from benchmark.limits import (
 )
 from core.files import json_of, text_of
 from core.json_text import sha256_of
-from core.words import WANTED, count, is_label
+from core.words import LABEL_RULE, count, is_label
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
@@ -55,7 +55,7 @@ _SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", 
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
-Label = Annotated[str, held_to(is_label), must_be(WANTED)]
+Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
 """The name of a prompt or a class, which people call what they like."""
 Tokens = Annotated[int, whole(1, MOST_OUTPUT)]
 Message = Mapping[str, Any]

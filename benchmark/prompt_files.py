@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding
 from core.safe_output import shortened
-from core.words import WANTED, count, is_label
+from core.words import LABEL_RULE, count, is_label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +92,7 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     problems: list[Finding] = []
     unnamed, cut = path.stem if is_label(path.stem) else "all", 0
     try:
-        kind, entries = _entries(whole_text(path, most_bytes=LARGEST_BYTES), name)
+        kind, entries = _entries(whole_text(path, max_bytes=LARGEST_BYTES), name)
         for number, (place, content) in enumerate(entries, start=1):
             try:
                 entry = entry_of(content)
@@ -263,7 +263,7 @@ def name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
     key = next((key for key in keys if key in entry), None)
     value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]
     if not isinstance(value, str) or not is_label(value):
-        raise Unusable(f"`{key}` is {_short(value)}", f"give {WANTED}")
+        raise Unusable(f"`{key}` is {_short(value)}", f"give {LABEL_RULE}")
     return value
 
 

@@ -1,6 +1,6 @@
-"""What every room needs once: findings, files that others wrote, the command line, words, a terminal's width."""
+"""What all rooms share: findings, reading of foreign files, the command line, words, the terminal."""
 
 import os
 
-# pydantic looks for plugins in the metadata of every installed distribution, for which each start would wait; none is used.
+# pydantic searches the metadata of every installed distribution for plugins, which slows each start. No plugin is used.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

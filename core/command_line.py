@@ -1,6 +1,6 @@
-"""The one way of a command line: a verb is imported when it is called, whatever stops it is a line and an exit code.
+"""How every command line runs: a verb is imported when it is called, and an error becomes one line and an exit code.
 
-Only click is imported before a verb is chosen: `--help` and the completion of a shell start as fast as click does.
+Only click is imported before a verb is chosen, so `--help` and shell completion start as fast as click does.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SETTINGS: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 class Verb(NamedTuple):
-    """Where a verb is: a module with a `click.Command` named `command`, or with the name behind the colon."""
+    """The module of a verb. Its `click.Command` is named `command`, or as the text after the colon says."""
 
     module: str
     help: str
     group: str = "Commands"
-    """The heading that it is listed under."""
+    """The heading under which the verb is listed."""
 
 
 class Verbs(click.Group):
@@ -74,10 +74,10 @@ class Verbs(click.Group):
 
 
 def carried_out(command: click.Command, arguments: Sequence[str] | None = None, *, prog: str) -> int:
-    """Carry out a command line and return its exit code; `arguments` are those of the process unless given.
+    """Run a command line and return its exit code. Without `arguments`, those of the process are used.
 
-    What stops it is printed on stderr, a line for each finding; with `--json` among the arguments the findings are printed
-    on stdout too, as `{"problems": [...]}`. SIGTERM interrupts as Ctrl-C does.
+    Findings are printed on stderr, one line each. With `--json` among the arguments they are also printed on stdout, as
+    `{"problems": [...]}`. SIGTERM interrupts like Ctrl-C.
     """
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     who = _who(command, words[:1], prog)
@@ -85,7 +85,7 @@ def carried_out(command: click.Command, arguments: Sequence[str] | None = None, 
 
 
 def _who(command: click.Command, words: Sequence[str], prog: str) -> str:
-    """The program and its verbs, as messages begin with: `trnspec benchmark run`."""
+    """Return the program and its verbs, for the beginning of a message: `trnspec benchmark run`."""
     names = [prog.removeprefix("python -m ")]
     for word in words:
         context = click.Context(command)
@@ -122,14 +122,15 @@ def _place(command: click.Command, words: Sequence[str], prog: str) -> str:
 
 
 def _refused(error: Exception, who: str, *, as_json: bool) -> int:
-    if isinstance(error, click.UsageError) and who == "trnspec":  # without what only verbs need
+    if isinstance(error, click.UsageError) and who == "trnspec":  # without the imports that only verbs need
         print(f"{who}: {error.format_message()} (see ./trnspec --help)", file=sys.stderr)
         return error.exit_code
     from core.console import print_json
     from core.findings import InvalidExperiment
 
     refusal = _in_words(error, who)
-    prefix = "" if isinstance(refusal, InvalidExperiment) else f"{who}: "  # whose lines begin with the file
+    # The lines of an invalid experiment begin with its file.
+    prefix = "" if isinstance(refusal, InvalidExperiment) else f"{who}: "
     for line in refusal.lines:
         print(f"{prefix}{line}", file=sys.stderr)
     if as_json:
@@ -143,7 +144,7 @@ def _in_words(error: Exception, who: str) -> Refusal:
     typed = f"./{who}" if who.startswith("trnspec") else f"python -m {who}"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--experiment":
         return Misuse(f"--experiment: the experiment is the first argument now: {typed} FILE ...")
-    if isinstance(error, click.UsageError):  # a group without a verb would print its whole help
+    if isinstance(error, click.UsageError):  # without this, a group without a verb prints its whole help
         bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
         return Misuse(f"{'Missing command.' if bare else error.format_message()} (see {typed} --help)")
     if isinstance(
@@ -158,7 +159,7 @@ def _in_words(error: Exception, who: str) -> Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """An exception that nobody expected becomes one line with its place in this project: it is not a finding."""
+    """Return an unexpected exception as a refusal of one line, with its place in this project."""
     from core.findings import Outside, Refusal
 
     if isinstance(error, Refusal):
@@ -167,7 +168,7 @@ def refusal_of(error: Exception) -> Refusal:
         return Outside(
             f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
         )
-    import traceback  # with pathlib a tenth of the time of --help, which needs neither
+    import traceback  # traceback and pathlib take a tenth of the time of --help, which needs neither
     from pathlib import Path
 
     root = Path(__file__).resolve().parent.parent

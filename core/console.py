@@ -1,4 +1,4 @@
-"""What a person's terminal gets: tables, bars, warnings, JSON."""
+"""Output for a terminal: tables, progress bars, warnings, JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from core.screen import folded, table
 _COLOURS = {"fine": "green", "finding": "red", "warning": "yellow", "unknown": "yellow"}
 
 
-class _Unsure(Escaping):
-    """A terminal that may go while something is drawn on it: no reason to end what is under way."""
+class _IgnoringErrors(Escaping):
+    """A stream whose write errors are ignored: the command continues when its terminal closes."""
 
     def write(self, text: str) -> int:
         self._tried(lambda: self.stream.write(text))
@@ -38,11 +38,12 @@ class _Unsure(Escaping):
 
 @contextmanager
 def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """On a terminal, as long as it lasts: a bar with the time left, or a spinner where no `total` is known.
+    """Show a progress bar on a terminal; without a `total`, show a spinner.
 
-    It takes `steps` that were done since, and what it is `doing` now. Lines that are printed meanwhile stand above it.
+    The yielded function takes the number of `steps` done since the last call, and what the program is `doing` now. Lines
+    that are printed meanwhile appear above the bar.
     """
-    stream: Any = _Unsure(getattr(sys.stderr, "stream", sys.stderr))  # what moves the cursor is meant
+    stream: Any = _IgnoringErrors(getattr(sys.stderr, "stream", sys.stderr))  # a bar needs escape sequences
     if not _drawn_on(stream):
         yield lambda steps=0, doing="": None
         return
@@ -64,40 +65,40 @@ def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., Non
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
-        speed_estimate_period=3600,  # a step can take a quarter of an hour
+        speed_estimate_period=3600,  # a step can take 15 minutes
     )
     above: Any = FileProxy(console, stream)
     with bar, redirect_stderr(Escaping(above)):
         task = bar.add_task("", total=total)
-        advance(steps=1e-9, doing=doing)  # the time of the first step counts too
+        advance(steps=1e-9, doing=doing)  # starts the clock, so that the first step is timed too
         yield advance
 
 
 def warn(text: str) -> None:
-    """A line on stderr, with the name of the verb that is carried out."""
+    """Print a line on stderr that begins with the name of the running verb."""
     context = click.get_current_context(silent=True)
     print(f"{context.command_path}: {text}" if context else text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
-    """JSON as every verb prints it."""
+    """Print JSON in the format of all verbs."""
     print(json_text(value, indent=2))
 
 
 def _drawn_on(stream: TextIO) -> bool:
-    """Whether it is a terminal that shows colours and moves its cursor."""
+    """Return whether the stream is a terminal with colours and cursor movement."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
     return not plain and stream.isatty()
 
 
 def print_text(*lines: str) -> None:
-    """Lines within the terminal's width."""
+    """Print lines, folded to the terminal's width."""
     print("\n".join(folded(lines)), flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table. A state has its colour where the terminal shows colours."""
-    stream: TextIO = getattr(sys.stdout, "stream", sys.stdout)  # the escape sequences of colours are meant
+    """Print a table. On a terminal with colours, states are coloured."""
+    stream: TextIO = getattr(sys.stdout, "stream", sys.stdout)  # colours need escape sequences
     rows, drawn = [[printable(cell) for cell in row] for row in rows], _drawn_on(stream)
     lines = table(headings, rows, paint=_coloured if drawn else str)
     print("\n".join(lines), file=stream if drawn else sys.stdout)

@@ -1,4 +1,4 @@
-"""Where two pieces of plain data differ, value by value."""
+"""Compare two pieces of plain data, value by value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class _Absent:
 
 
 ABSENT = _Absent()
-"""The value of a place that one side lacks."""
+"""Value of a path that exists on one side only."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One place that differs."""
+    """One path whose values differ."""
 
     path: str
     """`spec.containers[vllm].command.--port`, `args[2]`."""
@@ -36,11 +36,11 @@ def differences(
     read: Callable[[str, Any], Any] | None = None,
     same: Callable[[Any, Any], bool] = operator.eq,
 ) -> Iterator[Difference]:
-    """Every leaf that differs.
+    """Yield every leaf that differs.
 
-    Lists of named things are met by name, and as a whole where their order differs; others place by place.
-    `read` gives what a value at a path means (an argv as options); what means the same and is written differently differs
-    as a whole. `same` compares leaves.
+    Lists of named items are compared by name, or as a whole if their order differs; other lists are compared by index.
+    `read` returns the meaning of a value at a path (an argv as options). Values with the same meaning and different text
+    differ as a whole. `same` compares leaves.
     """
     one, other = (old, new) if read is None else (read(path, old), read(path, new))
     if read is not None and one == other and old != new:
@@ -53,7 +53,7 @@ def differences(
 
 
 def _inner(one: Any, other: Any, path: str) -> list[tuple[str, Any, Any]] | None:
-    """What is compared one by one in place of the two; `None` for leaves."""
+    """Return the inner values to compare, as path, left and right; `None` for leaves."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         keys = sorted(one.keys() | other.keys())
         return [
@@ -72,10 +72,10 @@ def _inner(one: Any, other: Any, path: str) -> list[tuple[str, Any, Any]] | None
 
 
 def _named(items: list[Any]) -> dict[str, Any] | None:
-    """The items by name, where each has one of its own, as containers, variables and most volumes have."""
-    found = {
+    """Return the items by name if every item has a unique name, as containers, variables and most volumes do."""
+    by_name = {
         item["name"]: item
         for item in items
         if isinstance(item, Mapping) and isinstance(item.get("name"), str)
     }
-    return found if len(found) == len(items) else None
+    return by_name if len(by_name) == len(items) else None

@@ -1,6 +1,6 @@
-"""Files: what others wrote, read no further than fits into a pod (text, lines, JSON); and files that are whole or not there.
+"""Read foreign files (text, lines, JSON) with size limits that fit a pod, and write files atomically.
 
-A full disk leaves neither half a file nor an empty one. For YAML see `core.yaml_file`.
+A full disk leaves neither a partial nor an empty file. For YAML see `core.yaml_file`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_BYTES = 16 << 20
-"""Largest file that is read in one piece: a plan, prompts, a summary."""
+MAX_BYTES = 16 << 20
+"""Maximum size of a file that is read in one piece: a plan, prompts, a summary."""
 _NOT_REGULAR = "not a regular file"
-MOST_LINE_BYTES = 64 << 20
-"""Longest line: the benchmark writes a plan of MOST_BYTES with every character escaped in one."""
+MAX_LINE_BYTES = 64 << 20
+"""Maximum length of a line: the benchmark writes a plan of MAX_BYTES, with every character escaped, in one line."""
 _PIECE = 1 << 20
 
 
 def text_of(path: Path) -> str:
-    """The file at `path`. Raises OSError, and ValueError where it is too long or not UTF-8."""
+    """Return the text of a file. Raises OSError, and ValueError if the file is too long or not UTF-8."""
     with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"longer than {MOST_BYTES >> 20} MiB")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"longer than {MAX_BYTES >> 20} MiB")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -35,7 +35,7 @@ def text_of(path: Path) -> str:
 
 
 def regular(path: Path) -> BinaryIO:
-    """The file at `path`, opened. Raises OSError, also for devices and pipes: they may never end, or never begin."""
+    """Open a regular file. Raises OSError, also for devices and pipes, which may block or never end."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -44,9 +44,9 @@ def regular(path: Path) -> BinaryIO:
 
 
 def lines_of(path: Path) -> Iterator[bytes | None]:
-    """The lines that end in a line break, one at a time; None for one that is too long. Raises OSError."""
+    """Yield the lines that end in a line break; None for a line that is too long. Raises OSError."""
     with regular(path) as file:
-        while line := file.readline(MOST_LINE_BYTES):
+        while line := file.readline(MAX_LINE_BYTES):
             if line.endswith(b"\n"):
                 yield line
                 continue
@@ -57,7 +57,7 @@ def lines_of(path: Path) -> Iterator[bytes | None]:
 
 
 def json_of(text: str | bytes) -> Any:
-    """What JSON says; NaN and Infinity are not JSON. Raises ValueError, also for what is nested too deeply."""
+    """Parse JSON, without NaN and Infinity. Raises ValueError, also if the text is nested too deeply."""
     try:
         return _DECODER.decode(text if isinstance(text, str) else text.decode())
     except RecursionError as error:
@@ -72,27 +72,27 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 class UnreadableFile(Exception):
-    """Why a file cannot be read, as the second half of a sentence."""
+    """A file cannot be read; the message is the second half of a sentence."""
 
 
-def whole_text(path: Path, *, most_bytes: int, beginning: bool = False) -> str:
-    """The text, without a byte order mark; of a file with more than `most_bytes`, its `beginning` up to the end of a line, or nothing.
-    Devices and pipes are refused: they may never end, or never begin.
+def whole_text(path: Path, *, max_bytes: int, beginning: bool = False) -> str:
+    """Return the text of a file without a byte order mark.
 
-    Raises `UnreadableFile`.
+    A file of more than `max_bytes` is refused, or with `beginning` cut at the end of a line. Devices and pipes are refused,
+    because they may block or never end. Raises `UnreadableFile`.
     """
     try:
         with regular(path) as file:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         wrong_kind = error.strerror == _NOT_REGULAR
         raise UnreadableFile(f"{'is' if wrong_kind else 'cannot be read:'} {error.strerror}") from None
     except ValueError:
         raise UnreadableFile("is not the path of a file") from None
-    if len(content) > most_bytes:
-        content = content[: content.rfind(b"\n", 0, most_bytes) + 1] if beginning else b""
+    if len(content) > max_bytes:
+        content = content[: content.rfind(b"\n", 0, max_bytes) + 1] if beginning else b""
         if not content:
-            raise UnreadableFile(f"is larger than {most_bytes // 2**20} MiB")
+            raise UnreadableFile(f"is larger than {max_bytes // 2**20} MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -100,19 +100,19 @@ def whole_text(path: Path, *, most_bytes: int, beginning: bool = False) -> str:
 
 
 def write_whole(path: Path, text: str, *, new: bool = False) -> None:
-    """Store `text` at `path`; an earlier file stays until the new one is whole, and with `new` is not replaced at all.
+    """Write `text` to `path` atomically: an existing file stays until the new one is complete. With `new` it is never replaced.
 
-    Half a surrogate pair, which a server's JSON can hold, becomes a question mark. Raises OSError.
+    A lone surrogate, which a server's JSON can hold, becomes a question mark. Raises OSError.
     """
     if new and os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     draft = path.with_name(f"{path.name}.part")
     try:
         draft.write_bytes(text.encode("utf-8", errors="replace"))
-        with suppress(FileNotFoundError):  # a second process that ends at this moment has stored the same
+        with suppress(FileNotFoundError):  # another process has just stored the same file
             os.replace(draft, path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a write does not name it
+        error.filename = error.filename or str(path)  # errors of a write do not name the file
         raise
     finally:
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Why an installation by pip or npm failed, out of its log: the cause, which is seldom on the last line.
+"""Find in a log why an installation by pip or npm failed. The cause is seldom on the last line.
 
-`python core/install_failure.py LOG` needs no package: it is asked where nothing could be installed.
+`python core/install_failure.py LOG` needs no package, because it runs when nothing could be installed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ADDRESS = re.compile(r"host='([^']+)', port=(\d+)|https?://(?:[^/@\s]*@)?([^/\s
 
 
 def cause(log: str) -> str:
-    """One line: what is wrong and what to do; the last error of the log where it is no known cause."""
+    """Return one line: what is wrong and what to do, or the last error of the log if the cause is not known."""
     for pattern, text in _CAUSES:
         if match := re.search(pattern, log):
             line = log[log.rfind("\n", 0, match.start()) + 1 : (log + "\n").index("\n", match.end())]

@@ -1,4 +1,4 @@
-"""JSON as other programs read it: it has neither NaN nor Infinity, which Python would write."""
+"""JSON that other programs can read: without NaN and Infinity, which Python would write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def json_text(content: Any, *, indent: int | None = None) -> str:
-    """`content` as JSON, null where a number is not finite; without `indent` in one line without spaces."""
+    """Return `content` as JSON, with null for a number that is not finite; without `indent`, on one line without spaces."""
     separators = (",", ":") if indent is None else None
     try:
         return json.dumps(content, indent=indent, separators=separators, allow_nan=False)
@@ -26,6 +26,6 @@ def _finite(value: Any) -> Any:
 
 
 def sha256_of(value: Any) -> str:
-    """The SHA-256 of the value's JSON with sorted keys and without white space."""
+    """Return the SHA-256 of the value's JSON, with sorted keys and without white space."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

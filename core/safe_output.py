@@ -1,4 +1,4 @@
-"""Where a command meets its terminal: text that is shown and not obeyed, standard output that is closed, full or no longer read."""
+"""Safe output: control characters are escaped, and a closed, full or abandoned standard output is one line and an exit code."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
 CANNOT_WRITE = 3
-"""Exit code where standard output cannot be written."""
+"""Exit code if standard output cannot be written."""
 
 
 class Unwritable(Exception):
-    """Standard output takes no more."""
+    """Standard output cannot be written."""
 
 
 def printable(text: str) -> str:
-    """`text` as one line that a terminal shows and does not obey: control characters and line ends are escaped."""
+    """Return `text` as one line in which control characters and line ends are escaped, so that a terminal does not obey them."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,18 +26,18 @@ def printable(text: str) -> str:
     )
 
 
-def shortened(text: str, most: int) -> str:
-    """At most `most` characters of `text`."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def shortened(text: str, max_length: int) -> str:
+    """Return at most `max_length` characters of `text`."""
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 class Escaping:
-    """A stream on which control characters are escaped; line ends stay."""
+    """A stream that escapes control characters and keeps line ends."""
 
     stream: TextIO
 
     def __init__(self, stream: TextIO | Escaping) -> None:
-        self.stream = stream.stream if isinstance(stream, Escaping) else stream  # never twice
+        self.stream = stream.stream if isinstance(stream, Escaping) else stream  # text is escaped only once
 
     def write(self, text: str) -> int:
         self.stream.write("\n".join(map(printable, text.split("\n"))))
@@ -48,7 +48,7 @@ class Escaping:
 
 
 class _Output(Escaping):
-    """Standard output, whose write errors are distinguished from every other `OSError`."""
+    """Standard output whose write errors are distinguished from other errors of the system."""
 
     def write(self, text: str) -> int:
         try:
@@ -65,15 +65,15 @@ class _Output(Escaping):
 
 @contextmanager
 def escaped() -> Iterator[None]:
-    """As long as it lasts, stdout and stderr escape control characters."""
+    """A context in which stdout and stderr escape control characters."""
     with redirect_stdout(_Output(sys.stdout)), redirect_stderr(Escaping(sys.stderr)):
         yield
 
 
 def guarded(who: str, act: Callable[[], int]) -> int:
-    """The exit code of a command, whose output is escaped.
+    """Run a command with escaped output and return its exit code.
 
-    Standard output that is closed or full is one line and exit code 3. That its reader has read enough is no fault: 0.
+    If standard output is closed or full, print one line and return 3. If its reader has stopped reading, return 0.
     """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
@@ -88,7 +88,7 @@ def guarded(who: str, act: Callable[[], int]) -> int:
     except Unwritable as error:
         why = error.__cause__
         if isinstance(why, OSError):
-            # What is still buffered would fail once more as the interpreter ends.
+            # Buffered text would fail again when the interpreter exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(why, BrokenPipeError):
             return 0

@@ -1,4 +1,4 @@
-"""How wide a text for a person is: its lines, its tables, and the help of a command line."""
+"""Fit lines, tables and help texts to the width of the terminal."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
-LEAST, MOST = 60, 100
+MIN_WIDTH, MAX_WIDTH = 60, 100
 _GAP = "  "
 _LONG_NAME = 24
-"""Characters that a column of words keeps while others can be folded."""
+"""Characters that a text column keeps while other columns can be folded."""
 _HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
-"""What a line begins with: its indent, and a label with at least two spaces behind it."""
+"""The beginning of a line: its indent, and a label that is followed by at least two spaces."""
 _PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
-"""What a cell is not folded within: a word, an interval, what became of a value. Long names may be folded behind a / or a -."""
+"""Parts of a cell that are not folded: a word, an interval, a change of a value. Long names may be folded after a / or a -."""
 Column = list[list[str]]
 """A column of a table: the lines of each cell, the heading first."""
 
 
 def width() -> int:
-    """Columns of the terminal that standard output is, between 60 and 100; 100 where it is no terminal.
+    """Return the columns of the terminal, from 60 to 100; 100 if standard output is not a terminal.
 
     COLUMNS takes precedence, as in other programs.
     """
@@ -33,15 +33,15 @@ def width() -> int:
         elif columns or sys.stdout.isatty():
             known = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
         else:
-            return MOST
+            return MAX_WIDTH
     except (AttributeError, OSError, ValueError):  # there is no standard output, or it is closed
-        return MOST
-    return max(LEAST, min(MOST, known or MOST))
+        return MAX_WIDTH
+    return max(MIN_WIDTH, min(MAX_WIDTH, known or MAX_WIDTH))
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None, *, free: int = 0) -> list[str]:
-    """Lines of at most `width()` columns, less what is to stay free behind them: the first begins with `first`, the others with
-    `rest` (as wide, unless given)."""
+    """Wrap `text` to lines of at most `width()` less `free` columns. The first line begins with `first`, the others with `rest`,
+    by default spaces of the same width."""
     indent = " " * len(first) if rest is None else rest
     return textwrap.wrap(
         text, width() - free, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
@@ -49,13 +49,13 @@ def wrapped(text: str, first: str = "", rest: str | None = None, *, free: int = 
 
 
 def folded(lines: Iterable[str]) -> Iterator[str]:
-    """The lines; one that is wider than `width()` goes on below its text, beside its label or one further in than its indent."""
+    """Yield the lines, folded to `width()`. A folded line continues below its text, or one column deeper than its indent."""
     for line in lines:
         if len(line) <= width():
             yield line
             continue
         match = _HEAD.match(line)
-        head = match.group() if match and match.end() <= LEAST // 2 else ""
+        head = match.group() if match and match.end() <= MIN_WIDTH // 2 else ""
         yield from wrapped(line[len(head) :], head, " " * len(head) if head else " ")
 
 
@@ -68,10 +68,10 @@ def table(
     rule: bool = False,
     paint: Callable[[str], str] = str,
 ) -> Iterator[str]:
-    """Lines of a table, none wider than `width()`. `names` are the columns of words, which begin at the left: all, unless given.
+    """Yield the lines of a table, none wider than `width()`. `names` are the text columns, aligned left: all, unless given.
 
-    Where all columns together are too wide, columns of words are folded, then numbers; where that is not enough, each row becomes
-    lines of `heading  value`. `paint` gets each cell as it is printed.
+    If the table is too wide, text columns are folded, then columns of numbers; if that is not enough, each row becomes
+    lines of `heading  value`. `paint` is applied to each printed cell.
     """
     cells = [headings, *rows]
     words = range(len(headings)) if names is None else names
@@ -102,34 +102,35 @@ def _wide(column: Column) -> int:
 def _narrowed(
     columns: list[Column], texts: Sequence[Sequence[str]], words: Collection[int], excess: int
 ) -> bool:
-    """Fold the widest column that can be; whether one became narrower. A long one gives way alone, others a little each."""
+    """Fold the widest column that can be folded, and return whether a column became narrower. A long column is folded alone,
+    shorter columns a little at a time."""
     numbers = [index for index in range(len(columns)) if index not in words]
     for chosen, alone in ((words, True), (words, False), (numbers, False)):
         order = sorted(chosen, key=lambda index: _wide(columns[index]), reverse=True)
         for index, following in zip_longest(order, order[1:]):
             wide = _wide(columns[index])
             second = 1 if following is None else _wide(columns[following])
-            most = max(wide - excess, _LONG_NAME if alone else min(wide - 1, second))
-            made = [_folded(text, most) for text in texts[index]]
-            if _wide(made) < wide:
-                columns[index] = made
+            max_length = max(wide - excess, _LONG_NAME if alone else min(wide - 1, second))
+            narrower = [_folded(text, max_length) for text in texts[index]]
+            if _wide(narrower) < wide:
+                columns[index] = narrower
                 return True
     return False
 
 
-def _folded(cell: str, most: int) -> list[str]:
-    """The cell in lines of at most `most` characters, where its parts allow that."""
+def _folded(cell: str, max_length: int) -> list[str]:
+    """Return the cell in lines of at most `max_length` characters, if its parts allow it."""
     lines = [""]
     for match in _PART.finditer(cell):
         part, gap = match.group(), " " * cell[: match.start()].endswith(" ")
-        if lines[-1] and len(lines[-1]) + len(gap) + len(part) > most:
+        if lines[-1] and len(lines[-1]) + len(gap) + len(part) > max_length:
             lines.append("")
         lines[-1] += f"{gap}{part}" if lines[-1] else part
     return lines
 
 
 def _listed(cells: Sequence[Sequence[str]], indent: str) -> Iterator[str]:
-    """Each row as a heading of its own, its values below."""
+    """Yield each row as a heading with its values below."""
     headings, *rows = cells
     label = max(map(len, headings))
     for first, *others in rows:

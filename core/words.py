@@ -1,4 +1,4 @@
-"""Numbers of things in words (`1 arm`, `2 arms`, `a, b and c`), and names that people give to things, in any language."""
+"""Counts and lists in words (`1 arm`, `2 arms`, `a, b and c`), and names that users choose, in any language."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _IRREGULAR = {"class": "classes", "prefix": "prefixes", "match": "matches", "box
 
 
 def plural(number: float, noun: str) -> str:
-    """The noun in the form that belongs to the number: its last word takes the ending; for 1 it is unchanged."""
+    """Return the noun in the form that fits the number; only its last word changes."""
     if number == 1:
         return noun
     *before, last = noun.split(" ")
@@ -24,28 +24,28 @@ def plural(number: float, noun: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 arm`, `2 arms`, `1,024 requests`."""
+    """Return a number with its noun: `1 arm`, `2 arms`, `1,024 requests`."""
     return f"{number:,} {plural(number, noun)}"
 
 
-def listed(names: Sequence[str], *, most: int | None = None) -> str:
-    """`a, b and c`; of more than `most` names the last are counted: `a, b and 4 more`."""
-    if most is not None and len(names) > most:
-        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+def listed(names: Sequence[str], *, max_names: int | None = None) -> str:
+    """Join names as `a, b and c`. Names above `max_names` are only counted: `a, b and 4 more`."""
+    if max_names is not None and len(names) > max_names:
+        names = [*names[: max_names - 1], f"{len(names) - max_names + 1} more"]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-_LONGEST, _LONGEST_ASCII = 128, 250
+_MAX_LENGTH, _MAX_ASCII_LENGTH = 128, 250
 """In characters; a dimension of CloudWatch has at most 255."""
-WANTED = f"printable text, {_LONGEST} characters at most, not beginning with a colon"
+LABEL_RULE = f"printable text, {_MAX_LENGTH} characters at most, not beginning with a colon"
 
 
 def is_label(text: str) -> bool:
-    """Whether `text` can be such a name."""
-    fits = len(text) <= _LONGEST and text.isprintable() and len(as_ascii(text)) <= _LONGEST_ASCII
+    """Return whether `text` can be a name that users choose."""
+    fits = len(text) <= _MAX_LENGTH and text.isprintable() and len(as_ascii(text)) <= _MAX_ASCII_LENGTH
     return fits and bool(text.strip()) and not text.startswith(":")
 
 
 def as_ascii(label: str) -> str:
-    """The name for a service that takes ASCII only, as CloudWatch does in its dimensions: other characters as in a URL."""
+    """Return the name for a service that takes ASCII only, such as CloudWatch; other characters are encoded as in a URL."""
     return label if label.isascii() else quote(label, safe=string.printable)

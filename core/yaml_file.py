@@ -1,4 +1,4 @@
-"""A YAML file that somebody wrote: its document, with the line of every value, and with limits of size, depth and aliases."""
+"""Read a foreign YAML file: its document and the line of every value, with limits of size, depth and aliases."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
 from core.words import listed
 
-_LARGEST_BYTES = 2**20
-_DEEPEST = 20
-_MOST_ALIASES = 20
-_MOST_VALUES = 20_000
+_MAX_BYTES = 2**20
+_MAX_DEPTH = 20
+_MAX_ALIASES = 20
+_MAX_VALUES = 20_000
 """Keys and values; the plan that a pod can mount holds fewer prompts than this."""
-_LONGEST_NUMBER = 1000
+_MAX_NUMBER_LENGTH = 1000
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS = {f"{_TAG}int", f"{_TAG}float", f"{_TAG}timestamp"}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_yaml(path: Path, *, longest: int | None = None) -> tuple[Any, dict[str, int], list[Finding]]:
-    """The document, the line of every path in it, and keys that appear twice (YAML would keep the last silently). `longest`:
-    characters of a value.
+def read_yaml(
+    path: Path, *, max_value_length: int | None = None
+) -> tuple[Any, dict[str, int], list[Finding]]:
+    """Return the document, the line of every path, and a finding for each key that appears twice (YAML keeps the last silently).
+    `max_value_length` is in characters.
 
-    Raises `Misuse` with the one finding that keeps the file from being read.
+    Raises `Misuse` if the file cannot be read.
     """
     try:
-        text = whole_text(path, most_bytes=_LARGEST_BYTES)
+        text = whole_text(path, max_bytes=_MAX_BYTES)
     except UnreadableFile as error:
         remedy = "give the path of an experiment file in UTF-8"
         if "larger" in str(error):
@@ -38,7 +40,7 @@ def read_yaml(path: Path, *, longest: int | None = None) -> tuple[Any, dict[str,
     lines: dict[str, int] = {}
     keys: dict[str, list[int]] = {}
     try:
-        _refuse_monsters(text, longest)
+        _refuse_excess(text, max_value_length)
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
@@ -58,7 +60,7 @@ def read_yaml(path: Path, *, longest: int | None = None) -> tuple[Any, dict[str,
 
 
 def _doubled(path: str, at: list[int]) -> Finding:
-    why = f"the key appears twice, on lines {listed([str(line) for line in at], most=5)}"
+    why = f"the key appears twice, on lines {listed([str(line) for line in at], max_names=5)}"
     return Finding(
         path, None, why.replace("twice", f"{len(at)} times") if len(at) > 2 else why, "keep one of them"
     )
@@ -68,25 +70,26 @@ def _unreadable(why: str, remedy: str) -> Misuse:
     return Misuse(Finding("", None, why, remedy))
 
 
-def _refuse_monsters(text: str, longest: int | None) -> None:
-    """What an experiment never needs, found on the flat stream of events, before anything recurses over it."""
+def _refuse_excess(text: str, max_value_length: int | None) -> None:
+    """Refuse what an experiment never needs. It reads the flat stream of events, so that nothing recurses before the check."""
     depth = aliases = values = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)
         values += isinstance(event, yaml.NodeEvent)
-        if depth > _DEEPEST:
-            raise _unreadable(f"nests more than {_DEEPEST} levels", "an experiment needs five")
-        if aliases > _MOST_ALIASES:
-            raise _unreadable(f"has more than {_MOST_ALIASES} aliases", "write the values out")
-        if values > _MOST_VALUES:
+        if depth > _MAX_DEPTH:
+            raise _unreadable(f"nests more than {_MAX_DEPTH} levels", "an experiment needs five")
+        if aliases > _MAX_ALIASES:
+            raise _unreadable(f"has more than {_MAX_ALIASES} aliases", "write the values out")
+        if values > _MAX_VALUES:
             raise _unreadable(
-                f"has more than {_MOST_VALUES} keys and values",
+                f"has more than {_MAX_VALUES} keys and values",
                 "long lists of prompts go into `prompts: file:`",
             )
-        if longest and isinstance(event, yaml.ScalarEvent) and len(event.value) > longest:
+        if max_value_length and isinstance(event, yaml.ScalarEvent) and len(event.value) > max_value_length:
             raise _unreadable(
-                f"has a value of more than {longest} characters{_place(event.start_mark)}", "shorten it"
+                f"has a value of more than {max_value_length} characters{_place(event.start_mark)}",
+                "shorten it",
             )
         tag: str | None = getattr(event, "tag", None)
         if tag is not None:
@@ -103,12 +106,12 @@ def _place(mark: Any) -> str:
 def _walk(
     node: yaml.Node, path: str, lines: dict[str, int], keys: dict[str, list[int]], depth: int = 0
 ) -> None:
-    """Note the line of every value, and every line of each key."""
-    if depth > _DEEPEST:
+    """Record the line of every value, and all lines of each key."""
+    if depth > _MAX_DEPTH:
         raise _unreadable("nests without end", "remove the alias that contains itself")
-    if len(lines) > _MOST_VALUES:
-        raise _unreadable(f"expands to more than {_MOST_VALUES} keys and values", "write fewer aliases")
-    if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+    if len(lines) > _MAX_VALUES:
+        raise _unreadable(f"expands to more than {_MAX_VALUES} keys and values", "write fewer aliases")
+    if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER_LENGTH:
         raise _unreadable(
             f"has a number of {len(node.value)} characters{_place(node.start_mark)}", "put text in quotes"
         )

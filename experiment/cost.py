@@ -15,7 +15,7 @@ from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRat
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.compilation import cold_start_like, cold_start_s
 from experiment.placement import compilations_at_once, nodes_needed, rounds
-from experiment.prompts import fewest_prompts, replayed
+from experiment.prompts import effective_prompts, replayed
 
 SYSTEM_NODES = 2
 """One a zone, so that DNS outlives a node."""
@@ -24,7 +24,7 @@ SYSTEM_VOLUME_GIB = 150
 fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
 NEURON_VOLUME_GIB = 100
 """The system's disk, where images and pods live on local NVMe."""
-WAY_IN_VOLUME_GIB = 8
+BASTION_VOLUME_GIB = 8
 SERVICES = (
     *("ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "eks", "eks-auth"),
     *("ssm", "ssmmessages", "ec2messages", "ec2"),
@@ -82,7 +82,7 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
         "interface endpoint": endpoints,
         "system node": system,
         "way in": way_in,
-        "gp3 GiB": system * SYSTEM_VOLUME_GIB + way_in * WAY_IN_VOLUME_GIB,
+        "gp3 GiB": system * SYSTEM_VOLUME_GIB + way_in * BASTION_VOLUME_GIB,
         "load balancer": int(serve is not None and serve.certificate_arn is not None),
         "KMS key": 2 + own_cluster,  # buckets, notices, secrets
         "alarm metric": of_cells + silences + (0 if cluster.nodes_of else 4),
@@ -195,7 +195,7 @@ def run_price(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WayToBuy:
+class PurchaseOption:
     """One way of buying the nodes of an answer, in one place, with the dollars of the whole answer."""
 
     kind: str
@@ -227,9 +227,9 @@ class WayToBuy:
         return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
 
 
-def ways_to_buy(
+def purchase_options(
     experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
-) -> tuple[WayToBuy, ...]:
+) -> tuple[PurchaseOption, ...]:
     """What an answer that takes so many hours costs by each rate of its instance type, wherever that is; the cheapest first."""
     if not experiment.instance.neuron:
         return ()
@@ -243,7 +243,7 @@ def ways_to_buy(
     return tuple(sorted(ways, key=lambda way: way.usd))
 
 
-def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> WayToBuy:
+def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> PurchaseOption:
     billed = hours
     if rate.smallest_h:
         billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
@@ -251,7 +251,7 @@ def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> WayToBuy
         nodes * billed * (rate.usd_per_hour if price is None else price) + beside
         for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
     )
-    return WayToBuy(
+    return PurchaseOption(
         kind=rate.kind,
         region=rate.region,
         zone=rate.zone,
@@ -266,10 +266,10 @@ def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> WayToBuy
     )
 
 
-def buying_text(ways: Iterable[WayToBuy], *, home: str = "") -> str:
+def purchase_text(ways: Iterable[PurchaseOption], *, home: str = "") -> str:
     """The cheapest of each way of buying, in one sentence for all outputs; empty without any. The region `home` goes first where a
     way is published for it."""
-    cheapest: dict[str, WayToBuy] = {}
+    cheapest: dict[str, PurchaseOption] = {}
     for way in sorted(ways, key=lambda one: (one.region != home, one.usd)):
         cheapest.setdefault(way.kind, way)
     return "; ".join(way.text for way in cheapest.values())
@@ -376,7 +376,7 @@ def objective_text(experiment: Experiment) -> str:
     """How many prompts the objective needs, and how many there are; empty without one."""
     if not (limits := experiment.benchmark.limits):
         return ""
-    return f"objective {need(limits, fewest_prompts(experiment.benchmark, experiment.prompts))}"
+    return f"objective {need(limits, effective_prompts(experiment.benchmark, experiment.prompts))}"
 
 
 def _compiling(experiment: Experiment, missing: int) -> RunPart:

@@ -52,7 +52,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             ],
         },
         "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)} if neuron else None,
-        "ways_to_buy": [asdict(way) for way in cost.ways_to_buy(experiment, run.hours)],
+        "ways_to_buy": [asdict(way) for way in cost.purchase_options(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "should_meet": expected.should_meet(experiment),
     }
@@ -96,8 +96,8 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
             yield f"digest of {tag.rsplit('/', 1)[-1]}"
     spans = {arm.name: cold_start_s(arm) for arm in experiment.served_arms}
     known = {name: span for name, span in spans.items() if span is not None}
-    for name, (least, most) in known.items():
-        took = f"{least:.0f} to {most:.0f}" if most > least else f"{least:.0f}"
+    for name, (minimum, maximum) in known.items():
+        took = f"{minimum:.0f} to {maximum:.0f}" if maximum > minimum else f"{minimum:.0f}"
         yield f"compile time of {name}: a start without a compile cache took {took} s elsewhere (quoted)"
     if len(known) < len(spans):
         yield f"compile time of {'the other arms' if known else 'each arm'}: no figure is published"
@@ -163,8 +163,8 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     )
     bought, how = cluster.capacity, "on demand"
     if bought.kind == "spot":
-        most = f", at most ${bought.max_usd_per_hour:g} an hour a node" if bought.max_usd_per_hour else ""
-        how = f"by spot in {cluster.trn2_zone}{most}"
+        limit = f", at most ${bought.max_usd_per_hour:g} per hour per node" if bought.max_usd_per_hour else ""
+        how = f"by spot in {cluster.trn2_zone}{limit}"
     elif bought.kind != "on-demand":
         ends = f" until {bought.ends_at}" if bought.ends_at else ""
         how = f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}"
@@ -268,8 +268,8 @@ def _cost(experiment: Experiment) -> Iterator[str]:
     if experiment.instance.neuron:
         first = f"a first run of {run.hours:.2f} Trn2 hours"
         yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `cost` of this file)"
-        ways = cost.ways_to_buy(experiment, run.hours)
-        yield f"  an answer costs {cost.buying_text(ways, home=experiment.cluster.region)}"
+        ways = cost.purchase_options(experiment, run.hours)
+        yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
         yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
         yield from _block(experiment, run.hours)
 
@@ -280,7 +280,7 @@ def _block(experiment: Experiment, hours: float) -> Iterator[str]:
         return
     rows = []
     for what, needed in block_uses(experiment, hours):
-        block = next(way for way in cost.ways_to_buy(experiment, needed) if way.kind == "capacity-block")
+        block = next(way for way in cost.purchase_options(experiment, needed) if way.kind == "capacity-block")
         left = block.hours_billed - cost.BLOCK_END_H - needed
         more = f"{needed - hours:+.2f}" if needed != hours else ""
         rows.append(
@@ -299,8 +299,8 @@ def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
     more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
     found.append(("and one more window or draft", cost.run_price(more).hours))
     if experiment.benchmark.load is None and not replayed(experiment.prompts):
-        most = max(*experiment.benchmark.concurrency, 4 * last.serving.max_num_seqs)
-        fields = {"load": SearchedLoad(search=(1, most)), "rounds": None, "duration": None}
+        maximum = max(*experiment.benchmark.concurrency, 4 * last.serving.max_num_seqs)
+        fields = {"load": SearchedLoad(search=(1, maximum)), "rounds": None, "duration": None}
         searching = replace(experiment, benchmark=experiment.benchmark.model_copy(update=fields))
         found.append(("a search for the load up to which it pays", cost.run_price(searching).hours))
     return found

@@ -21,7 +21,7 @@ from experiment.model_config import read_config
 from experiment.model_config import shape_of as shape_of_config
 from experiment.prompts import expected_tokens
 from experiment.step_time import (
-    LONGEST_CONTEXT,
+    MAX_CONTEXT,
     DraftedStep,
     PlainEngine,
     PlainStep,
@@ -76,7 +76,7 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
     """
     own, treatment = configuration(arm), arm.speculation
-    if own.compiled_tokens > LONGEST_CONTEXT:
+    if own.compiled_tokens > MAX_CONTEXT:
         own = replace(own, compiled_tokens=_bucket(experiment, arm))
     known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
     plain, drafted = step(

@@ -9,10 +9,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from benchmark.objectives import LEAST_S, MOST_S, PERCENTILE
 
-MOST = 1_000_000
-Positive = Annotated[int, Field(gt=0, le=MOST)]
+MAX_NUMBER = 1_000_000
+Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
 Seconds = Annotated[float, Field(ge=LEAST_S, le=MOST_S)]
-NotNegative = Annotated[int, Field(ge=0, le=MOST)]
+NotNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 COMMIT = r"^[0-9a-f]{40}$"
 FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
@@ -85,12 +85,12 @@ INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 class Listed:
     """Marks a tuple that YAML gives as a list, with so many items: strict validation takes no list for one."""
 
-    def __init__(self, least: int = 0, most: int | None = None) -> None:
-        self.least, self.most = least, most
+    def __init__(self, minimum: int = 0, maximum: int | None = None) -> None:
+        self.minimum, self.maximum = minimum, maximum
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         item = handler.generate_schema(get_args(source)[0])
-        listed = core_schema.list_schema(item, min_length=self.least, max_length=self.most, strict=False)
+        listed = core_schema.list_schema(item, min_length=self.minimum, max_length=self.maximum, strict=False)
         written = core_schema.plain_serializer_function_ser_schema(list)
         return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
 

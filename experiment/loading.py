@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from core.findings import MOST_FINDINGS, Finding, InvalidExperiment, Misuse
+from core.findings import MAX_FINDINGS, Finding, InvalidExperiment, Misuse
 from core.yaml_file import read_yaml
 from experiment import checks
 from experiment.arms import Arm, ArmServing, Experiment, Speculation, Weights
@@ -84,8 +84,8 @@ def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
     keys = {_key(location) for location in details if location not in unknown and location}
     broken = [key for key in keys if not any(key[:length] in keys for length in range(1, len(key)))]
     rest = copy.deepcopy(document)
-    if len(problems) > MOST_FINDINGS or () in details:
-        return None, problems[: MOST_FINDINGS + 1]
+    if len(problems) > MAX_FINDINGS or () in details:
+        return None, problems[: MAX_FINDINGS + 1]
     for location in (*unknown, *broken):
         _cut(rest, location)
     try:

@@ -41,7 +41,7 @@ class Budget(FileSection):
     """Cells, each of all arms and classes at one load; the first is then measured once more, to show drift."""
     minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
     """Minutes of loading, after which no cell is begun."""
-    usd: Annotated[float, Field(gt=0, le=forms.MOST)] | None = None
+    usd: Annotated[float, Field(gt=0, le=forms.MAX_NUMBER)] | None = None
     """Dollars that all arms together cost in that time, after which no cell is begun."""
 
 

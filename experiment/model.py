@@ -140,7 +140,7 @@ class Capacity(FileSection):
     """The zone of the reservation; without one, leave it out."""
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
-    max_usd_per_hour: Annotated[float, Field(gt=0, le=forms.MOST)] | None = None
+    max_usd_per_hour: Annotated[float, Field(gt=0, le=forms.MAX_NUMBER)] | None = None
     """Spot only: the most that a Trn2 node may cost an hour. A run asks for the price while it waits and works, and ends above it."""
 
 

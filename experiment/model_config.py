@@ -73,7 +73,7 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
 def read_config(path: Path) -> Mapping[str, Any]:
     """The language model's part of a `config.json`. Raises `UnreadableFile`."""
     try:
-        content = json.loads(whole_text(path, most_bytes=2**20))
+        content = json.loads(whole_text(path, max_bytes=2**20))
         return dict(content.get("text_config") or content)
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UnreadableFile(f"is not the configuration of a model ({error})") from None

@@ -246,7 +246,7 @@ def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
     return tuple(f"/aws/containerinsights/{cluster_name(experiment)}/{kind}" for kind in kinds)
 
 
-def way_in_name(experiment: Experiment) -> str:
+def bastion_name(experiment: Experiment) -> str:
     """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
     return f"{cluster_name(experiment)}-way-in"
 

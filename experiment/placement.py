@@ -119,19 +119,19 @@ def pod_share(arm: Arm, *, devices: int | None = None) -> Share:
     return Share(cpu=int(cpu * 0.9), memory_gib=int(memory_gib * 0.9))
 
 
-COMPILATIONS_A_NODE = 4
+COMPILATIONS_PER_NODE = 4
 """At most, however few devices an arm holds: a compilation reads the whole checkpoint into host memory and keeps dozens of
 cores busy, so sixteen at once would each have 106 GiB and 10 cores of a trn2.48xlarge, for a checkpoint of 61 GiB that is
 sharded in memory. AWS's sample compiles one arm with 190 cores; four is an estimate, not run on AWS."""
 
 
 def compile_share(arm: Arm) -> Share:
-    """What one compilation asks for: its devices' part of the node, or the part that `COMPILATIONS_A_NODE` leaves it."""
-    return pod_share(arm, devices=max(arm.serving.devices, arm.instance.devices // COMPILATIONS_A_NODE))
+    """What one compilation asks for: its devices' part of the node, or the part that `COMPILATIONS_PER_NODE` leaves it."""
+    return pod_share(arm, devices=max(arm.serving.devices, arm.instance.devices // COMPILATIONS_PER_NODE))
 
 
 def compilations_at_once(experiment: Experiment) -> int:
     """How many compilations the nodes of the largest batch hold, each with its `compile_share`."""
     instance, devices = experiment.instance, experiment.baseline.serving.devices
-    a_node = instance.devices // max(devices, instance.devices // COMPILATIONS_A_NODE, 1)
+    a_node = instance.devices // max(devices, instance.devices // COMPILATIONS_PER_NODE, 1)
     return max(1, a_node) * nodes_needed(experiment)

@@ -19,8 +19,8 @@ from benchmark.objectives import counted, planned
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
 from core.safe_output import shortened
-from core.words import WANTED, count, is_label
-from experiment.catalogue.models import table_beside
+from core.words import LABEL_RULE, count, is_label
+from experiment.catalogue.models import table_of
 from experiment.measurement import Benchmark
 from experiment.model import PromptsSection
 from experiment.refusals import refused
@@ -112,7 +112,7 @@ def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Rea
     for name, texts in classes.items():
         path = f"prompts.classes.{name}"
         if not is_label(name):
-            problems.append(refused("class no-name", name, at=path, form=WANTED))
+            problems.append(refused("class no-name", name, at=path, form=LABEL_RULE))
         problems += (
             refused("prompt empty", text, at=f"{path}[{number}]")
             for number, text in enumerate(texts)
@@ -184,13 +184,13 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
                 at=path.format(name),
                 name=name,
                 prompts=count(known, "distinct prompt"),
-                least=MIN_PROMPTS_PER_CLASS,
+                minimum=MIN_PROMPTS_PER_CLASS,
                 missing=missing,
                 how="" if "{}" in path else " (`class` in their lines)",
             )
 
 
-def fewest_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
+def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
     """For how many different prompts those count that an arm is asked at the lowest load."""
     each = list(Counter(prompt.class_name for prompt in prompts).values())
     if replayed(prompts):
@@ -206,7 +206,7 @@ def fewest_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
     )
 
 
-_LARGEST_TOKENIZER_BYTES = 64 * 2**20
+_MAX_TOKENIZER_BYTES = 64 * 2**20
 LATIN_PER_TOKEN = 3.0
 """Characters of one token, about; of other scripts see `prompts.yaml`."""
 
@@ -214,7 +214,7 @@ LATIN_PER_TOKEN = 3.0
 @cache
 def _scripts() -> tuple[list[int], list[float]]:
     """Where each script begins, and how many of its characters one token has."""
-    table = table_beside(__file__)
+    table = table_of(__file__)
     return list(table.keys()), list(table.values())
 
 
@@ -237,7 +237,7 @@ def counter(path: Path) -> Callable[[str], int]:
             "`tokens`, the most tokens that a prompt has, into the lines of the file"
         ) from None
     try:
-        tokenizer = Tokenizer.from_str(whole_text(path, most_bytes=_LARGEST_TOKENIZER_BYTES))
+        tokenizer = Tokenizer.from_str(whole_text(path, max_bytes=_MAX_TOKENIZER_BYTES))
     except UnreadableFile as error:
         raise Misuse(f"--tokenizer: {path} {error}; give the tokenizer.json of the target") from None
     except Exception as error:  # it raises no class of its own

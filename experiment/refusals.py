@@ -6,12 +6,12 @@ from functools import cache
 from typing import Any
 
 from core.findings import Finding
-from experiment.catalogue.models import table_beside
+from experiment.catalogue.models import table_of
 
 
 @cache
 def _sentences() -> dict[str, dict[str, str]]:
-    return dict(table_beside(__file__))
+    return dict(table_of(__file__))
 
 
 def refused(name: str, value: Any, /, *, at: str | None = None, **words: Any) -> Finding:

@@ -56,7 +56,7 @@ _HEAD_WINDOW = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class StarterExperiment:
     """A first experiment."""
 
     text: str
@@ -112,7 +112,7 @@ def compose(
     draft: str | None = None,
     mode: str | None = None,
     runtime: str | None = None,
-) -> Started:
+) -> StarterExperiment:
     """An experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
     _refuse(known("--like" if like else "--model", like or model, FETCHED, "model", own))
@@ -153,7 +153,7 @@ def compose(
     if not found:
         raise Misuse(min((problems for _, problems in reversed(rejected)), key=len)[0])
     route, text, chosen = found[0]
-    return Started(
+    return StarterExperiment(
         text=text,
         why=_why(base.name, [route for route, *_ in found], rejected, asked=bool(draft or mode or runtime)),
         emulated=any(row.mode == route.mode for row in DRAFTED),

@@ -34,14 +34,14 @@ from experiment.catalogue.published import (
 BANDWIDTH = 2.9e12
 """Bytes a second of one Trainium2 chip's memory
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/arch/neuron-hardware/trainium2.html)."""
-LARGEST_BATCH, LONGEST_CONTEXT = 4, 12_800
+MAX_BATCH, MAX_CONTEXT = 4, 12_800
 """Sequences and tokens compiled into a step, up to which rows of the fit were published."""
 BEYOND: dict[Handicap, str] = {
     "host sampling": "tokens are sampled on the host",
     "synchronous": "the native plugin schedules a step only when the one before it has ended",
     "no kernels": "the graph has no decode kernels",
-    "large batch": f"more than {LARGEST_BATCH} sequences are compiled into a step",
-    "long context": f"more than {LONGEST_CONTEXT:,} tokens are compiled into a step",
+    "large batch": f"more than {MAX_BATCH} sequences are compiled into a step",
+    "long context": f"more than {MAX_CONTEXT:,} tokens are compiled into a step",
     "unexplained": "no cause is published",
 }
 
@@ -189,8 +189,8 @@ class Forecaster:
         """A range inside what is published, a bound outside."""
         beyond: list[Handicap] = [handicap] if handicap else []
         if not handicap:
-            beyond += ["large batch"] if own.batch > LARGEST_BATCH else []
-            beyond += ["long context"] if own.compiled_tokens > LONGEST_CONTEXT else []
+            beyond += ["large batch"] if own.batch > MAX_BATCH else []
+            beyond += ["long context"] if own.compiled_tokens > MAX_CONTEXT else []
         if beyond:
             why = "; ".join(f"{BEYOND[one]}: {self._measured_beyond(one)}" for one in beyond)
             rows = tuple(row.row for row in PLAIN if row.handicap in beyond)
@@ -233,13 +233,13 @@ class Forecaster:
         unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k if fused else k + 1)
         if plain.likely_s is None:
             return replace(unknown, why=plain.why, rows=plain.rows)
-        least, most, groups, caution = _MODES.get(mode, (1, 0, {}, ""))
+        minimum, maximum, groups, caution = _MODES.get(mode, (1, 0, {}, ""))
         rows = [
             row
             for row in DRAFTED
             if row.mode == mode and (fused or row.concurrency in groups.get(at_once, ()))
         ]
-        if not rows or at_once not in groups or not least <= k <= most:
+        if not rows or at_once not in groups or not minimum <= k <= maximum:
             return replace(unknown, why=f"mode {mode} is published {_published_for(mode)}")
         used = tuple(row.row for row in rows)
         if not fused:
@@ -265,10 +265,10 @@ def _published_for(mode: str) -> str:
     """For which windows and loads steps of a mode are published."""
     if mode not in _MODES:
         return "not at all"
-    least, most, groups, _ = _MODES[mode]
+    minimum, maximum, groups, _ = _MODES[mode]
     if mode == "fused":
-        return f"for k up to {most} and up to {max(groups)} requests at once only"
-    return f"for k from {least} to {most} and {' or '.join(map(str, groups))} requests at once only"
+        return f"for k up to {maximum} and up to {max(groups)} requests at once only"
+    return f"for k from {minimum} to {maximum} and {' or '.join(map(str, groups))} requests at once only"
 
 
 def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:

@@ -73,7 +73,7 @@ class ExpandedFile(ExperimentFile):
         return self.models.get(reference.model)
 
 
-MOST_ARMS = 128
+MAX_ARMS = 128
 """Far more than anybody can pay for, and few enough to judge in a moment."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 
@@ -98,11 +98,11 @@ def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
         for number, one in enumerate(swept)
         for single in _singles(file, number, *one, size, f"-b{size}" if place else "")
     )
-    arms = tuple(islice(singles, MOST_ARMS + 1))
-    if len(arms) > MOST_ARMS:
+    arms = tuple(islice(singles, MAX_ARMS + 1))
+    if len(arms) > MAX_ARMS:
         total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for _, drafts, windows in swept)
-        problems.append(refused("arms too-many", None, arms=count(total, "arm"), most=MOST_ARMS))
-    return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MOST_ARMS]}), problems
+        problems.append(refused("arms too-many", None, arms=count(total, "arm"), maximum=MAX_ARMS))
+    return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MAX_ARMS]}), problems
 
 
 def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, Any]]:

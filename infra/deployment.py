@@ -11,7 +11,7 @@ from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.cluster import ClusterStack
 from infra.stacks.experiment_stack import ExperimentStack, keep_logs, tag
 from infra.stacks.identity import IdentityStack
@@ -34,11 +34,11 @@ class DeliveryResources:
 
 
 def add_stacks(
-    scope: Construct, *, experiment: Experiment, files: tuple[ManifestFile, ...], lasting: Lasting
+    scope: Construct, *, experiment: Experiment, files: tuple[ManifestFile, ...], settings: DeploymentSettings
 ) -> DeliveryResources:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
-    common: dict[str, Any] = {"experiment": experiment, "lasting": lasting}
-    tag(scope, {**lasting.tags, "experiment": experiment.name})
+    common: dict[str, Any] = {"experiment": experiment, "settings": settings}
+    tag(scope, {**settings.tags, "experiment": experiment.name})
     made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
     storage = StorageStack(scope, **common)
     ObservabilityStack(scope, **common)
@@ -53,5 +53,5 @@ def add_stacks(
     # before the nodes under them and the buckets that they mount.
     for earlier in (storage, identity, *nodes):
         workloads.add_stack_dependency(earlier)
-    keep_logs(scope, lasting)
+    keep_logs(scope, settings)
     return DeliveryResources(vpc=made, cluster=cluster, storage=storage, admits_pipeline=control or identity)

@@ -24,8 +24,8 @@ from core.yaml_file import read_yaml
 from experiment import Experiment
 
 NAME = "deployment.yaml"
-_LONGEST = 300
-MOST_ADMINS = 100
+_MAX_VALUE_LENGTH = 300
+MAX_ADMINS = 100
 """Each is a resource, of which a stack has 500 at most (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
 _SESSION = re.compile(r"arn:aws[a-z-]*:sts::[0-9]{12}:assumed-role/([\w+=,.@-]+)/.*")
 
@@ -124,9 +124,9 @@ class Settings(Section):
     @field_validator("admins")
     @classmethod
     def _once(cls, admins: tuple[str, ...]) -> tuple[str, ...]:
-        if len(admins) > MOST_ADMINS:
+        if len(admins) > MAX_ADMINS:
             raise ValueError(
-                f"has {len(admins):,} entries, and a stack of CloudFormation has room for {MOST_ADMINS}; name a role that they assume"
+                f"has {len(admins):,} entries, and a stack of CloudFormation has room for {MAX_ADMINS}; name a role that they assume"
             )
         return tuple(dict.fromkeys(admins))
 
@@ -140,7 +140,7 @@ class Settings(Section):
         return days
 
 
-class Lasting(Settings):
+class DeploymentSettings(Settings):
     build_images: Literal["docker", "codebuild"] = "docker"
     """Where container images are built: `docker` on this machine, or `codebuild`."""
     pipeline_role: Principal | None = Field(default=None, description=_ARN, examples=[_EXAMPLE])
@@ -171,13 +171,13 @@ class Lasting(Settings):
         return [f"{where}: {line}" for line, applies in lines.items() if applies]
 
 
-KEYS = tuple(Lasting.model_fields)
+KEYS = tuple(DeploymentSettings.model_fields)
 _Model = TypeVar("_Model", bound=Section)
 
 
-def read_deployment(path: Path) -> Lasting:
+def read_deployment(path: Path) -> DeploymentSettings:
     """Raises `Misuse` with a line for each problem."""
-    return validated(Lasting, parse(path), path.name, file=path.name)
+    return validated(DeploymentSettings, parse(path), path.name, file=path.name)
 
 
 def validated(model: type[_Model], data: Any, where: str, *, file: str) -> _Model:
@@ -189,7 +189,7 @@ def validated(model: type[_Model], data: Any, where: str, *, file: str) -> _Mode
     except ValidationError as error:
         details = error.errors(include_url=False)
     if unknown := [repr(one["loc"][0]) for one in details if one["loc"][0] not in model.model_fields]:
-        wrong = f"{listed(unknown, most=3)} {'are not keys' if unknown[1:] else 'is not a key'}"
+        wrong = f"{listed(unknown, max_names=3)} {'are not keys' if unknown[1:] else 'is not a key'}"
         raise Misuse(f"{where}: {wrong}; use {', '.join(model.model_fields)}")
     problems = [_problem(dict(one), where, model) for one in details]
     # The alternatives of one value have a problem each.
@@ -206,7 +206,7 @@ def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Findin
         return Finding(place, None, "is missing", f"write {what}")
     if kind == "value_error":
         why, _, remedy = str(detail["ctx"]["error"]).partition("; ")
-        return Finding(place, value if len(str(value)) <= _LONGEST else None, why, remedy)
+        return Finding(place, value if len(str(value)) <= _MAX_VALUE_LENGTH else None, why, remedy)
     if kind == "literal_error":
         return Finding(place, value, f"must be {detail['ctx']['expected']}")
     if key == "tags" and inner:
@@ -222,17 +222,17 @@ def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Findin
     return Finding(place, value, f"is not {what}", f"write one like {examples[0]}" if examples else "")
 
 
-def refuse_elsewhere(lasting: Lasting, experiment: Experiment, where: str) -> None:
+def refuse_elsewhere(settings: DeploymentSettings, experiment: Experiment, where: str) -> None:
     """`Misuse` for what AWS would not take: a key or a destination in another region than the experiment; and, where the account
     is known, what must be in it and is of another one. A destination of logs is often in an account of its own."""
-    region, account, serve = experiment.cluster.region, lasting.account, experiment.serve
+    region, account, serve = experiment.cluster.region, settings.account, experiment.serve
     problems = [
         Finding(f"{where}: {name}", arn, f"is not in {region}, the experiment's region", "name one that is")
         for name in ("kms_key", "log_destination")
-        if (arn := getattr(lasting, name)) and arn.split(":")[3] != region
+        if (arn := getattr(settings, name)) and arn.split(":")[3] != region
     ]
-    own = [(f"{where}: kms_key", lasting.kms_key), (f"{where}: pipeline_role", lasting.pipeline_role)]
-    own += [(f"{where}: admins[{place}]", arn) for place, arn in enumerate(lasting.admins)]
+    own = [(f"{where}: kms_key", settings.kms_key), (f"{where}: pipeline_role", settings.pipeline_role)]
+    own += [(f"{where}: admins[{place}]", arn) for place, arn in enumerate(settings.admins)]
     own.append((f"{experiment.name}: serve.certificate_arn", serve.certificate_arn if serve else None))
     problems += [
         Finding(place, arn, f"is not of account {account}, which this deploys to", "name one that is")
@@ -246,7 +246,7 @@ def refuse_elsewhere(lasting: Lasting, experiment: Experiment, where: str) -> No
 def parse(path: Path) -> Any:
     """What a YAML file holds. Raises `Misuse` with one line, or one for each key that appears twice."""
     try:
-        data, lines, doubled = read_yaml(path, longest=_LONGEST)
+        data, lines, doubled = read_yaml(path, max_value_length=_MAX_VALUE_LENGTH)
     except Misuse as error:
         remedy = f"fix it, or start from the committed {path.name}"
         raise Misuse(*(replace(one, where=str(path), remedy=remedy) for one in error.findings)) from None

@@ -21,7 +21,7 @@ from core.findings import Finding, Misuse
 from experiment import Experiment, load
 from experiment.catalogue.instances import zones_in
 from infra import ROOT
-from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
+from infra.deployment_file import KEYS, NAME, DeploymentSettings, read_deployment, refuse_elsewhere
 from infra.pipeline.pipeline_file import PipelineConfiguration
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Configuration:
     experiment: Experiment
     files: tuple[ManifestFile, ...]
     """The manifests as they were reviewed, in apply order."""
-    lasting: Lasting
+    settings: DeploymentSettings
     """The settings in deployment.yaml."""
     context: Mapping[str, object]
     """Feature flags and keys as CDK takes them."""
@@ -76,8 +76,8 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
         if key in merged
     ]
     try:
-        lasting = read_deployment(deployment)
-        refuse_elsewhere(lasting, experiment, deployment.name)
+        settings = read_deployment(deployment)
+        refuse_elsewhere(settings, experiment, deployment.name)
     except Misuse as error:
         problems += error.findings
     try:
@@ -87,10 +87,10 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     if problems:
         raise Misuse(*problems)
     # CDK's own key needs an object.
-    boundary = {_BOUNDARY: {"name": name}} if (name := lasting.permissions_boundary) else {}
-    zones = _zones(lasting.account, experiment) if lasting.account else {}
+    boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}
+    zones = _zones(settings.account, experiment) if settings.account else {}
     context = {**merged, **boundary, **zones}
-    return Configuration(experiment=experiment, files=files, lasting=lasting, context=context)
+    return Configuration(experiment=experiment, files=files, settings=settings, context=context)
 
 
 def _context() -> dict[str, object]:
@@ -116,7 +116,7 @@ def app_of(
     from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
 
     add_stacks(
-        app, experiment=configuration.experiment, files=configuration.files, lasting=configuration.lasting
+        app, experiment=configuration.experiment, files=configuration.files, settings=configuration.settings
     )
     return app
 

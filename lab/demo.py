@@ -21,7 +21,7 @@ from cdk8s_charts.manifests import ManifestFile
 from core.files import write_whole
 from core.words import count
 from experiment import Experiment, Finding, InvalidExperiment, load
-from experiment.cost import RunPrice, buying_text, run_price, ways_to_buy
+from experiment.cost import RunPrice, purchase_options, purchase_text, run_price
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.command import Stages, shown
@@ -90,7 +90,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
                 stage.done = "published the run to the local CloudWatch"
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     price = run_price(experiment)
-    ways = buying_text(ways_to_buy(experiment, price.hours), home=experiment.cluster.region)
+    ways = purchase_text(purchase_options(experiment, price.hours), home=experiment.cluster.region)
     return Demonstration(rehearsal=rehearsed, summary=summary, price=price, ways=ways)
 
 

@@ -26,7 +26,7 @@ from lab.command import PATH, REFERENCE, ROOT, experiment_argument
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
 
-_MOST_DIFFERENCES = 20
+_MAX_DIFFERENCES = 20
 _OUTCOMES = ("created", "recorded", "not modelled", "skipped")
 
 
@@ -119,8 +119,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _differences(rehearsal: Rehearsal) -> Iterator[str]:
     if not rehearsal.not_as_reviewed:
         yield "What was applied is what was reviewed, but for the placeholders."
-    yield from (f"not as reviewed: {line}" for line in rehearsal.not_as_reviewed[:_MOST_DIFFERENCES])
-    if (more := len(rehearsal.not_as_reviewed) - _MOST_DIFFERENCES) > 0:
+    yield from (f"not as reviewed: {line}" for line in rehearsal.not_as_reviewed[:_MAX_DIFFERENCES])
+    if (more := len(rehearsal.not_as_reviewed) - _MAX_DIFFERENCES) > 0:
         yield f"and {count(more, 'more difference')}"
 
 

@@ -120,7 +120,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
     problem: Finding | None = None
     unnamed = path.stem if is_label(path.stem) else "all"
     try:
-        text = whole_text(path, most_bytes=_MOST_BYTES, beginning=True)
+        text = whole_text(path, max_bytes=_MOST_BYTES, beginning=True)
         cut = path.stat().st_size > _MOST_BYTES
         for number, (place, entry_text) in enumerate(prompt_files.entries_of(text, path.name), start=1):
             try:

@@ -14,7 +14,7 @@ from core.console import print_json, print_table, print_text
 from core.findings import Misuse, Refusal
 from core.words import count, listed
 from experiment import Experiment
-from experiment.cost import WayToBuy, run_price, ways_to_buy
+from experiment.cost import PurchaseOption, purchase_options, run_price
 from experiment.placement import nodes_needed
 from operations import market, purchase
 from operations.cloud.aws import aws_of
@@ -31,7 +31,7 @@ class Row:
     place: RegionOffers
     quote: Quote | None = None
     """None where nobody publishes a price, as on demand."""
-    way: WayToBuy | None = None
+    way: PurchaseOption | None = None
     obstacle: str = ""
     """Why it cannot be had as things are."""
 
@@ -102,7 +102,7 @@ def rows_of(experiment: Experiment, found: Market, hours: float) -> tuple[Row, .
     priced, unpriced = list[Row](), list[Row]()
     for place in found.places:
         for quote in place.quotes:
-            (way,) = ways_to_buy(experiment, hours, (quote.rate,))
+            (way,) = purchase_options(experiment, hours, (quote.rate,))
             obstacle = _short(place, quote.rate.kind, need)
             if quote.rate.kind == "spot" and most is not None and quote.rate.usd_per_hour > most:
                 obstacle = f"the price is above max_usd_per_hour, ${most:g}"

@@ -24,7 +24,7 @@ from core.findings import Misuse, Refusal
 from core.screen import folded, table, wrapped
 from core.words import listed
 from experiment import Arm, Experiment
-from experiment.cost import buying_text, run_price, ways_to_buy
+from experiment.cost import purchase_options, purchase_text, run_price
 from experiment.expected import ArmForecast, as_lines, expected, expected_of
 from experiment.expected import as_json as in_json
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
@@ -155,7 +155,7 @@ def command(
         )
     else:
         text = _text(experiment, own, steps, predictions or needed, doubts)
-        ways = buying_text(ways_to_buy(experiment, rental.hours), home=experiment.cluster.region)
+        ways = purchase_text(purchase_options(experiment, rental.hours), home=experiment.cluster.region)
         bought = [f"An answer costs {ways} (dates: ./trnspec check)"]
         print("\n".join([*wrapped(decision.sentence), *text, "", *folded(bought)]))
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))

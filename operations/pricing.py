@@ -14,13 +14,13 @@ from experiment import Experiment
 from experiment.cost import (
     Item,
     RunPrice,
-    buying_text,
     idle,
     of_others,
     per_hour,
+    purchase_options,
+    purchase_text,
     run_price,
     running,
-    ways_to_buy,
 )
 from operations.cloud import cloudformation
 from operations.options import HOURS, experiment_of, on_aws
@@ -67,7 +67,7 @@ def command(path: Path, hours: float | None, compiled: bool, account: str | None
             "usd": round(run.usd, 2),
             "parts": [vars(part) for part in run.parts],
         },
-        "ways_to_buy": [asdict(way) for way in ways_to_buy(experiment, run.hours)],
+        "ways_to_buy": [asdict(way) for way in purchase_options(experiment, run.hours)],
     }
     print_json(bill)
     return 0
@@ -111,8 +111,8 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         print()
     how = "predicted" if run.parts else "as asked"
     print_text(f"a run of {run.hours:.2f} Trn2 hours ({how}): ${run.usd:.2f}")
-    if ways := ways_to_buy(experiment, run.hours):
-        text = buying_text(ways, home=experiment.cluster.region)
+    if ways := purchase_options(experiment, run.hours):
+        text = purchase_text(ways, home=experiment.cluster.region)
         dated = (
             f"rates published up to {max(way.as_of for way in ways)}; ./trnspec capacity asks AWS for today's"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment, InvalidExperiment, load
-from experiment.cost import buying_text, idle, per_hour, run_price, ways_to_buy
+from experiment.cost import idle, per_hour, purchase_options, purchase_text, run_price
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between
@@ -74,10 +74,8 @@ def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experi
     """Every other count of it is compared with a fresh demonstration by `.ci/run`."""
     shown, price = shown_as("demo"), run_price(reference)
     assert f"rendered {len(objects_of(REFERENCE))} Kubernetes objects" in shown
-    ways = ways_to_buy(reference, price.hours)
-    text = (
-        f"{price.hours:.1f} Trn2 hours, compiling included (predicted): {buying_text(ways, home='us-east-2')}"
-    )
+    ways = purchase_options(reference, price.hours)
+    text = f"{price.hours:.1f} Trn2 hours, compiling included (predicted): {purchase_text(ways, home='us-east-2')}"
     assert text in " ".join(shown.split())
     first_screen = " ".join(README.split("\n## ")[0].split())
     spot, block = ways[:2]
@@ -92,7 +90,7 @@ def test_the_first_answer_on_aws_costs_what_is_predicted() -> None:
     small = load(REFERENCE.with_name("llama-3.1-8b-eagle3.yaml"))
     assert (small.cluster.capacity.kind, small.token_secret) == ("spot", "hf-token")
     hours = run_price(small).hours
-    shown = buying_text(ways_to_buy(small, hours), home=small.cluster.region)
+    shown = purchase_text(purchase_options(small, hours), home=small.cluster.region)
     assert " ".join(shown_as("first").split()) == shown
     asked = shown.removeprefix("by spot ").split(" in ")[0]
     assert f"**An answer on AWS costs** {asked} by spot" in README

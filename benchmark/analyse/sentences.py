@@ -33,7 +33,7 @@ def environment_of_sentences() -> Any:
     made = environment(_TEMPLATES)
     made.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
     made.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
-    made.filters["listed"] = lambda names, most=None: listed(list(names), most=most)
+    made.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     # The limit of an objective that an arm is furthest from.
     made.filters["furthest"] = lambda row: min(
         row["limits"], key=lambda of: of["low"] - float(of["percentile"][1:]) / 100

@@ -37,7 +37,7 @@ from benchmark.measure.records import (
 from benchmark.measure.schedule import Block, measured_turns
 from benchmark.plan import MIXED, Load, Plan, PlannedArm
 from core import files
-from core.files import MOST_LINE_BYTES, json_of, lines_of
+from core.files import MAX_LINE_BYTES, json_of, lines_of
 from core.json_text import json_text
 
 FILE_NAME = "requests.jsonl"
@@ -263,7 +263,7 @@ def _checker(path: Path) -> Checker | None:
 def _record(line: bytes | None) -> Record:
     """Raises ValueError."""
     if line is None:
-        raise ValueError(f"longer than {MOST_LINE_BYTES >> 20} MiB")
+        raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
     return from_json(json_of(line))
 
 

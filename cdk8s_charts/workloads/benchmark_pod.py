@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiment.prompts import Prompt
 
 
-LARGEST_CONFIG_MAP = 200_000
+MAX_CONFIG_MAP_BYTES = 200_000
 """Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
 whose event was limited to 256 KB for long (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)."""
 
@@ -92,7 +92,7 @@ def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
     `./trnspec run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
     """
     content = plan_text(experiment).encode()
-    if len(content) <= LARGEST_CONFIG_MAP:
+    if len(content) <= MAX_CONFIG_MAP_BYTES:
         return None
     return f"{naming.PLANS_PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
 

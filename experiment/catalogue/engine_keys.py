@@ -14,20 +14,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from experiment.catalogue.models import table_beside
+from experiment.catalogue.models import table_of
 
-DECIDED: dict[str, str] = {key: by for by, keys in table_beside(__file__).items() for key in keys}
+DECIDED: dict[str, str] = {key: by for by, keys in table_of(__file__).items() for key in keys}
 """Keys that an arm cannot set, and what decides them."""
 CONTEXT_BUCKETS, DECODE_BUCKETS = "context_encoding_buckets", "token_generation_buckets"
 """Keys of NxD Inference: lengths that prompts and steps are compiled for. The first that fits is taken."""
 FUSED_QKV = ("fused_qkv", "qkv_kernel_enabled")
 """Keys of NxD Inference that read query, key and value weights as one matrix."""
-LARGEST_NUMERICAL_ERROR = 1024
+NUMERICAL_ERROR_MAX_TOKENS = 1024
 """Tokens of a bucket up to which NxD Inference's kernels "may lead to Numerical Error", status 1003
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/libraries/nxd-inference/tutorials/trn2-llama3.3-70b-tutorial.html)."""
 
 
-def smallest_bucket(engine: Mapping[str, Any], tokens: int) -> int:
+def min_bucket_tokens(engine: Mapping[str, Any], tokens: int) -> int:
     """Tokens of the smallest graph that NxD Inference compiles for contexts of `tokens`: powers of two from 128 where an engine lists none
     (`generate_buckets` of modules/autobucketing.py at v0.6.10598)."""
     if engine.get("enable_bucketing") is False:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from experiment.catalogue.models import table_beside
+from experiment.catalogue.models import table_of
 
 
 def _zones(letters: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
@@ -45,7 +45,7 @@ class Instance:
         return self.efa_interfaces if self.devices > 1 else 0
 
 
-_TABLE = table_beside(__file__)
+_TABLE = table_of(__file__)
 OFFERED_ON: str = _TABLE["offered_on"]
 """When the zones were read."""
 ZONES = _zones(_TABLE["regions"])

@@ -12,7 +12,7 @@ BYTES_PER_VALUE = 2
 """bfloat16, for weights and the key and value cache."""
 
 
-def table_beside(module: str) -> Any:
+def table_of(module: str) -> Any:
     """The YAML file with the name of a module, beside it. It is our own, so it is read without limits.
 
     The C parser, where the installed yaml has it, takes a tenth of the time.
@@ -92,7 +92,7 @@ class Head:
     """Tokens that its output layer knows; `None` where it is not known."""
 
 
-_TABLE = table_beside(__file__)
+_TABLE = table_of(__file__)
 MODELS = {
     name: Model(name=name, **_TABLE["families"][row[0]], **dict(zip(_TABLE["columns"], row, strict=True)))
     for name, row in _TABLE["models"].items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from experiment.catalogue.models import table_beside
+from experiment.catalogue.models import table_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class NodeRate:
 
 MONTH_H = 730
 """Hours of a month, as AWS's calculator takes them."""
-SYSTEM_INSTANCE_TYPE, WAY_IN_INSTANCE_TYPE = "m7i.xlarge", "t4g.nano"
-_TABLE = table_beside(__file__)
+SYSTEM_INSTANCE_TYPE, BASTION_INSTANCE_TYPE = "m7i.xlarge", "t4g.nano"
+_TABLE = table_of(__file__)
 PRICES = {
     name: Price(
         item=row["item"],

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from experiment.catalogue.models import MODELS, Shape, table_beside
+from experiment.catalogue.models import MODELS, Shape, table_of
 
 LISTED = "experiment/catalogue/models.yaml"
 """What confirms the shape of a model that the catalogue lists."""
@@ -98,8 +98,8 @@ class Drafted:
     @property
     def most_step_ratio(self) -> float:
         """The same where no tokens per step were published: a fused step yields k tokens at most, another k + 1."""
-        most = self.num_speculative_tokens + (self.mode != "fused")
-        return self.step_ratio or self.tpot_s * most / self.plain_tpot_s
+        maximum = self.num_speculative_tokens + (self.mode != "fused")
+        return self.step_ratio or self.tpot_s * maximum / self.plain_tpot_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ def _family(name: str, row: dict[str, Any]) -> Family:
     return Family(name=name, shape=shape, confirmed=row.get("confirmed"))
 
 
-_TABLE = dict(_rows(table_beside(__file__)))
+_TABLE = dict(_rows(table_of(__file__)))
 PLAIN: tuple[Plain, ...] = _TABLE["plain"]
 DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]

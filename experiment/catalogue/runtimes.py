@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from experiment.catalogue.models import table_beside
+from experiment.catalogue.models import table_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,4 +176,4 @@ def _runtime(name: str, row: dict[str, Any]) -> Runtime:
     return Runtime(**{**_frozen(row), **read})
 
 
-RUNTIMES = {name: _runtime(name, row) for name, row in table_beside(__file__)["runtimes"].items()}
+RUNTIMES = {name: _runtime(name, row) for name, row in table_of(__file__)["runtimes"].items()}

@@ -33,7 +33,7 @@ _NOT_PUBLIC = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 """From which nobody comes over the internet: https://en.wikipedia.org/wiki/Reserved_IP_addresses, which EKS's
 documentation names as what a public endpoint does not take
 (https://docs.aws.amazon.com/eks/latest/userguide/config-cluster-endpoint.html)."""
-_MOST_PUBLIC = 40
+_MAX_PUBLIC_NETWORKS = 40
 """Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
 _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
 """https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""
@@ -116,8 +116,10 @@ def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone")
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
     """The public endpoint is for named networks only, and only for such as EKS takes."""
     cidrs = file.cluster.admin_cidrs
-    if len(cidrs) > _MOST_PUBLIC:
-        yield refused("cluster.admin_cidrs too-many", list(cidrs), number=len(cidrs), most=_MOST_PUBLIC)
+    if len(cidrs) > _MAX_PUBLIC_NETWORKS:
+        yield refused(
+            "cluster.admin_cidrs too-many", list(cidrs), number=len(cidrs), maximum=_MAX_PUBLIC_NETWORKS
+        )
     yield from own_networks("cluster.admin_cidrs", cidrs, opens="the cluster's endpoint", public=True)
 
 
@@ -201,22 +203,22 @@ def end(file: ExpandedFile) -> Iterator[Finding]:
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:
     """What starts at deploy time stays within what may ever run."""
-    nodes, most, instance = file.cluster.nodes, file.cluster.max_nodes, file.instance
+    nodes, maximum, instance = file.cluster.nodes, file.cluster.max_nodes, file.instance
     if instance is not None and not instance.neuron and nodes:
         yield refused("cluster.nodes in-the-lab", nodes, instance=instance)
-    elif nodes > most:
-        yield refused("cluster.nodes too-many", nodes, most=most)
+    elif nodes > maximum:
+        yield refused("cluster.nodes too-many", nodes, maximum=maximum)
 
 
 def own_network(file: ExpandedFile) -> Iterator[Finding]:
     """Ways out are made in the experiment's own network alone."""
-    network, most = file.cluster.network, len(file.cluster.availability_zones)
+    network, maximum = file.cluster.network, len(file.cluster.availability_zones)
     if network.vpc:
         for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
             yield refused("network not-created", getattr(network, name), at=f"cluster.network.{name}")
         return
-    if network.nat_gateways > most:
-        yield refused("cluster.network.nat_gateways too-many", network.nat_gateways, most=most)
+    if network.nat_gateways > maximum:
+        yield refused("cluster.network.nat_gateways too-many", network.nat_gateways, maximum=maximum)
     if network.private_subnets:
         yield refused("cluster.network.private_subnets without-vpc", None)
 
@@ -325,18 +327,23 @@ def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
     if instance is None or not instance.neuron or not devices:
         return
-    most = instance.devices // devices * nodes // len(serve.arms)
-    words = {"arms": count(most, "arm"), "devices": count(devices, "device"), "most": most, "nodes": nodes}
+    maximum = instance.devices // devices * nodes // len(serve.arms)
+    words = {
+        "arms": count(maximum, "arm"),
+        "devices": count(devices, "device"),
+        "maximum": maximum,
+        "nodes": nodes,
+    }
     for key in ("replicas", "max_replicas"):
         value = getattr(serve, key)
-        if value > most and (key == "replicas" or key in serve.model_fields_set):
+        if value > maximum and (key == "replicas" or key in serve.model_fields_set):
             yield refused("serve too-many", value, at=f"serve.{key}", instance=instance, **words)
 
 
 def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """`replicas` is the least, `max_replicas` the most."""
     if serve.max_replicas < serve.replicas:
-        yield refused("serve.max_replicas below", serve.max_replicas, least=serve.replicas)
+        yield refused("serve.max_replicas below", serve.max_replicas, minimum=serve.replicas)
 
 
 def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:

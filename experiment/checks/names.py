@@ -28,7 +28,7 @@ _EXPERTS = re.compile(
 )
 """How mixtures of experts are called."""
 MAX_EXPERIMENT_NAME = 25
-"""Names made from it stay within what AWS and Kubernetes take; in some regions less, see `longest_name`."""
+"""Names made from it stay within what AWS and Kubernetes take; in some regions less, see `max_name_length`."""
 MAX_ARM_NAME = 54
 """Names of Jobs and containers are an arm's with at most nine characters more, and end at 63."""
 
@@ -101,7 +101,7 @@ def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
             yield refused("name no-label", name, at=path)
     for path, name in arms:
         if DNS_LABEL.fullmatch(name) and len(name) > MAX_ARM_NAME:
-            yield refused("arm too-long", name, at=path, length=len(name), most=MAX_ARM_NAME)
+            yield refused("arm too-long", name, at=path, length=len(name), maximum=MAX_ARM_NAME)
 
 
 def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
@@ -109,11 +109,11 @@ def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
     name, region = file.name, file.cluster.region
     if name == "default" or name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
         yield refused("name reserved", name)
-    if len(name) > (most := longest_name(region)):
-        yield refused("name too-long", name, length=len(name), most=most, region=region)
+    if len(name) > (maximum := max_name_length(region)):
+        yield refused("name too-long", name, length=len(name), maximum=maximum, region=region)
 
 
-def longest_name(region: str) -> int:
+def max_name_length(region: str) -> int:
     """Characters that an experiment's name may have there: a bucket's name carries it beside the longest purpose, the
     account's 12 digits and the region, in 63 characters."""
     return min(MAX_EXPERIMENT_NAME, 63 - len(f"-checkpoints-{0:012}-{region}"))

@@ -12,18 +12,18 @@ from core.words import count
 from experiment.catalogue.engine_keys import (
     DECIDED,
     FUSED_QKV,
-    LARGEST_NUMERICAL_ERROR,
+    NUMERICAL_ERROR_MAX_TOKENS,
     known_keys,
+    min_bucket_tokens,
     native_value,
     nxdi_value,
-    smallest_bucket,
 )
 from experiment.catalogue.models import HEADS, MODELS, Head, Model
 from experiment.catalogue.runtimes import MODES, NO_ASYNC_SCHEDULING, RUNTIMES, Mode, Runtime
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm, Treatment
 
-LARGEST_WINDOW = 32
+MAX_WINDOW = 32
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,10 @@ def keys_that_fail_later(file: ExpandedFile, arm: SingleArm) -> Iterator[Finding
     tokens = file.serving.max_model_len
     if any(nxdi_value(key, value, tokens=tokens) for key, value in arm.engine.items()):
         return  # refused by another rule
-    bucket, most = smallest_bucket(arm.engine, tokens), LARGEST_NUMERICAL_ERROR
-    if kernels and bucket <= most:
+    bucket, maximum = min_bucket_tokens(arm.engine, tokens), NUMERICAL_ERROR_MAX_TOKENS
+    if kernels and bucket <= maximum:
         where = f"{arm.at}.engine.{kernels[0]}"
-        yield refused("engine small-bucket", True, at=where, bucket=bucket, most=most)
+        yield refused("engine small-bucket", True, at=where, bucket=bucket, maximum=maximum)
 
 
 def schedulers(_: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
@@ -252,18 +252,18 @@ def window(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
         pair.arm.window_at,
         file.benchmark.max_tokens,
     )
-    least = pair.mode.min_speculative_tokens if pair.mode else 1
+    minimum = pair.mode.min_speculative_tokens if pair.mode else 1
     bonus = pair.mode.bonus_token if pair.mode else False
-    if k < least:
+    if k < minimum:
         because = "at most k tokens come out of a step, one of them the target's own"
         because = "at least one token must be drafted" if bonus else because
         words = {"mode": pair.treatment.mode, "because": because}
-        yield refused("window too-small", k, at=path, least=least, **words)
-    if k > LARGEST_WINDOW:
-        yield refused("window too-large", k, at=path, most=LARGEST_WINDOW)
+        yield refused("window too-small", k, at=path, minimum=minimum, **words)
+    if k > MAX_WINDOW:
+        yield refused("window too-large", k, at=path, maximum=MAX_WINDOW)
     elif k + bonus > answer:
-        yields, most = "k+1" if bonus else "k", min(15, answer - bonus)
-        yield refused("window above-answer", k, at=path, yields=yields, answer=answer, most=most)
+        yields, maximum = "k+1" if bonus else "k", min(15, answer - bonus)
+        yield refused("window above-answer", k, at=path, yields=yields, answer=answer, maximum=maximum)
 
 
 def trained_window(file: ExpandedFile) -> Iterator[Finding]:

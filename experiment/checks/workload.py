@@ -16,7 +16,7 @@ from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.measurement import Benchmark
 from experiment.model import ExpectedFigure
-from experiment.prompts import Prompt, fewest_prompts, replayed, timed
+from experiment.prompts import Prompt, effective_prompts, replayed, timed
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
@@ -25,7 +25,7 @@ NONCE_TOKENS = 16
 PLAN_BYTES = 900_000
 PLAN_BYTES_PER_PROMPT = 200
 """Keys, id, class and quoting around a prompt's text, roughly."""
-MOST_HOURS = 168
+MAX_HOURS = 168
 """The longest that `./trnspec run --hours` lets nodes live."""
 CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
 """Room for what a chat template adds: with one message Llama 3's date and role markers, with the nonce 46 tokens; then a role's
@@ -55,13 +55,13 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     common = [prompt for prompt in too_long if prompt.max_tokens is None and not prompt.conversation]
     if len({prompt.class_name for prompt in common}) > 1 or 2 * len(common) > len(prompts):
         longest = max(common, key=needed.__getitem__)
-        most = answer - (needed[longest] - limit)
+        maximum = answer - (needed[longest] - limit)
         yield refused(
             "benchmark.max_tokens too-long",
             answer,
             number=len(common),
             prompts=count(len(prompts), "prompt"),
-            first=f"use {most} or less" if most > 0 else "shorten the prompts",
+            first=f"use {maximum} or less" if maximum > 0 else "shorten the prompts",
             longest=longest,
             **_length(longest) | {"limit": limit, "last": last},
         )
@@ -104,8 +104,8 @@ def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator
         listed = arm.engine.get(CONTEXT_BUCKETS)
         if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
             continue
-        needed, most = longest.most_tokens + _room(longest), longest_prompt(arm.engine)
-        if most is not None and needed > most:
+        needed, maximum = longest.most_tokens + _room(longest), longest_prompt(arm.engine)
+        if maximum is not None and needed > maximum:
             where, words = f"{arm.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
             yield refused("prompt above-bucket", listed, at=where, prompt=longest, **words)
 
@@ -115,7 +115,7 @@ def plan_size(_: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
         number, fit = count(len(prompts), "prompt"), len(prompts) * PLAN_BYTES // size
-        yield refused("prompts too-large", None, prompts=number, size=size, most=PLAN_BYTES, fit=fit)
+        yield refused("prompts too-large", None, prompts=number, size=size, maximum=PLAN_BYTES, fit=fit)
 
 
 def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Itera
     for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
         if asked < largest:
             words = {"prompts": count(largest, "prompt"), "name": name}
-            yield refused("benchmark.requests too-few", asked, least=largest, **words)
+            yield refused("benchmark.requests too-few", asked, minimum=largest, **words)
 
 
 def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -172,8 +172,8 @@ def durations(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     asked = file.benchmark
     if asked.rounds and asked.duration:
         yield refused("benchmark.duration rounds", asked.duration)
-    if (asked.duration_s or 0) > MOST_HOURS * 3600:
-        yield refused("benchmark.duration too-long", asked.duration, most=MOST_HOURS)
+    if (asked.duration_s or 0) > MAX_HOURS * 3600:
+        yield refused("benchmark.duration too-long", asked.duration, maximum=MAX_HOURS)
 
 
 def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -213,10 +213,10 @@ def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterat
     asked = file.benchmark
     if not asked.limits or not prompts:
         return
-    known, least = fewest_prompts(asked, prompts), prompts_needed(asked.limits)
-    if math.floor(known + 0.5) < least:
+    known, minimum = effective_prompts(asked, prompts), prompts_needed(asked.limits)
+    if math.floor(known + 0.5) < minimum:
         path = "benchmark.load.objective" if asked.load else "benchmark.objective"
-        words = {"need": need(asked.limits, known), "least": least}
+        words = {"need": need(asked.limits, known), "minimum": minimum}
         yield refused("objective too-few-prompts", None, at=path, **words)
 
 

@@ -22,10 +22,10 @@ from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, remedy_of
 from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
 
-MOST_METRICS_IN_ALARM = 10
+MAX_METRICS_PER_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
 _GREATEST = "MAX(METRICS())"
-MOST_ERRORS = 0.05
+MAX_ERROR_SHARE = 0.05
 """Share of failed requests. A healthy arm fails none; one in twenty is more than chance."""
 QUIET_PERIODS = 3
 """Periods without a finished request that raise the alarm during a run: no request takes a quarter of an hour."""
@@ -107,9 +107,9 @@ def _error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
     """The share of an arm's requests that fail: `Errors` is 1 or 0 for each request, so its mean is the share."""
     return MetricAlarm(
         name=f"{experiment.name}-error-rate-{arm.name}",
-        message=f"More than {MOST_ERRORS:.0%} of the requests to {arm.name} fail: look at its pod's log.",
+        message=f"More than {MAX_ERROR_SHARE:.0%} of the requests to {arm.name} fail: look at its pod's log.",
         **_over_all_cells(experiment, ERRORS, "Average", arm),
-        threshold=MOST_ERRORS,
+        threshold=MAX_ERROR_SHARE,
         missing_because="without requests nothing fails",
     )
 
@@ -133,11 +133,11 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
         cell(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency)
         for name, concurrency in product(experiment.classes, experiment.benchmark.known_concurrency)
     ]
-    for number, start in enumerate(range(0, len(cells), MOST_METRICS_IN_ALARM), start=1):
+    for number, start in enumerate(range(0, len(cells), MAX_METRICS_PER_ALARM), start=1):
         yield MetricAlarm(
             name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
             message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
-            sources=tuple(cells[start : start + MOST_METRICS_IN_ALARM]),
+            sources=tuple(cells[start : start + MAX_METRICS_PER_ALARM]),
             statistic="p99",
             expression=_GREATEST,
             label=f"worst p99 of {arm.name}",

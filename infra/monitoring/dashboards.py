@@ -24,14 +24,14 @@ from infra.monitoring import panels
 from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, log_group
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
 
-MOST_CHARACTERS = 900_000
+MAX_CHARACTERS = 900_000
 """The most of all pages together: they are in one template, and CloudFormation takes 1 MB of it
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
-MOST_WIDGETS = MOST_METRICS_IN_GRAPH = 500
-MOST_METRICS = 2500
+MAX_WIDGETS = MAX_METRICS_PER_GRAPH = 500
+MAX_METRICS = 2500
 """The most of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
-MOST_ALARMS_IN_WIDGET = 100
+MAX_ALARMS_PER_WIDGET = 100
 LINES_IN_GRAPH = 24
 """More lines cannot be distinguished, so the classes are spread over several graphs."""
 BALANCER_METRICS = (
@@ -89,11 +89,11 @@ def dashboards(experiment: Experiment, alarms: Sequence[str] = ()) -> dict[str, 
     for detail in panels.DETAILS:
         pages = _pages(experiment, alarms, detail)
         characters = sum(len(json.dumps(page.body)) for page in pages.values())  # as a string of the template
-        if characters <= MOST_CHARACTERS:
+        if characters <= MAX_CHARACTERS:
             break
     else:
         raise Misuse(
-            f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MOST_CHARACTERS:,}; "
+            f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MAX_CHARACTERS:,}; "
             "use fewer arms, prompt classes or values of benchmark.concurrency"
         )
     if experiment.serve is not None:
@@ -106,12 +106,12 @@ def _pages(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> dic
     """The rows on as few dashboards as CloudWatch's limits allow."""
     portions: list[list[Row]] = [[]]
     for row in _rows(experiment, alarms, detail):
-        if (most := max(map(_metrics, row))) > MOST_METRICS_IN_GRAPH:
+        if (maximum := max(map(_metrics, row))) > MAX_METRICS_PER_GRAPH:
             raise Misuse(
-                f"dashboard: {most} metrics in one graph, CloudWatch takes {MOST_METRICS_IN_GRAPH}; use fewer arms"
+                f"dashboard: {maximum} metrics in one graph, CloudWatch takes {MAX_METRICS_PER_GRAPH}; use fewer arms"
             )
         widgets = [widget for one in (*portions[-1], row) for widget in one]
-        if sum(map(_metrics, widgets)) > MOST_METRICS or 1 + len(widgets) > MOST_WIDGETS:
+        if sum(map(_metrics, widgets)) > MAX_METRICS or 1 + len(widgets) > MAX_WIDGETS:
             portions.append([])
         portions[-1].append(row)
     pages = {}
@@ -183,8 +183,8 @@ def _line(source: CloudWatchMetric, label: str, id_: str | None = None) -> list[
 
 
 def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iterator[Row]:
-    for start in range(0, len(alarms), MOST_ALARMS_IN_WIDGET):
-        portion = list(alarms[start : start + MOST_ALARMS_IN_WIDGET])
+    for start in range(0, len(alarms), MAX_ALARMS_PER_WIDGET):
+        portion = list(alarms[start : start + MAX_ALARMS_PER_WIDGET])
         height = _ALARMS_HEIGHT + (len(portion) - 1) // _ALARMS_IN_ROW
         yield [_widget("alarm", _COLUMNS, height, {"title": "Alarms", "alarms": portion})]
     size = max(1, LINES_IN_GRAPH // max(1, len(experiment.served_arms)))

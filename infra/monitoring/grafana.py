@@ -28,7 +28,7 @@ from infra.monitoring.panels import DETAILS, baselines, series, value
 ALL = ".*"
 """What a variable stands for while nothing is chosen."""
 FIRST = "At a glance"
-_COLUMNS, _HEIGHT, _LONGEST_UID = 24, 8, 40
+_COLUMNS, _HEIGHT, _MAX_UID_LENGTH = 24, 8, 40
 _CELL, _LEGEND = "arm, class, concurrency", "{{class}}, {{arm}}, load {{concurrency}}"
 _CHOSEN = ("arm", "class")
 """What a reader may choose: the names of the variables, and of the labels."""
@@ -50,7 +50,7 @@ class Panel(NamedTuple):
 def grafana_dashboard(experiment: Experiment) -> str:
     """The dashboard as JSON, for a file or a ConfigMap; the person who imports it chooses the data source."""
     name = dashboard_name(experiment)
-    made = dashboard.Dashboard(name).uid(name[:_LONGEST_UID]).tags(["speculative-decoding"])
+    made = dashboard.Dashboard(name).uid(name[:_MAX_UID_LENGTH]).tags(["speculative-decoding"])
     made.time("now-3h", "now").refresh("1m")
     made.with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
     made.with_variable(_choice("arm", "Arm", [arm.name for arm in experiment.served_arms]))

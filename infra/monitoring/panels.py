@@ -20,7 +20,7 @@ from experiment.naming import metrics_namespace
 HEADLINES: tuple[Metric, ...] = (*COMPARED, TOKENS_PER_STEP)
 """Metrics that have a row of ratios."""
 FURTHER: tuple[Metric, ...] = tuple(m for m in PUBLISHED if m not in HEADLINES and m is not ERRORS)
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 class Detail(NamedTuple):
@@ -145,8 +145,8 @@ SERVICE_PODS = InsightsMetric(
 def compared(experiment: Experiment) -> str:
     """Which arms are compared, and how a time and a ratio are meant."""
     names = [arm.name for arm in experiment.served_arms if arm is not experiment.baseline_of(arm)]
-    more = len(names) - _MOST_NAMES
-    others = f"**{', '.join(names[:_MOST_NAMES])}**" if names else "no other arm"
+    more = len(names) - _MAX_NAMES
+    others = f"**{', '.join(names[:_MAX_NAMES])}**" if names else "no other arm"
     return (
         f"Baseline **{baselines(experiment)}** against {others}{f' and {more} more' if more > 0 else ''}, by class of prompts. "
         "Time per output token is per token, not per streamed chunk. In the ratios, above 1 means better than the baseline."

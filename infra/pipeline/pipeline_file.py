@@ -17,8 +17,8 @@ from infra import ROOT
 from infra.deployment_file import (
     Account,
     Admins,
+    DeploymentSettings,
     Email,
-    Lasting,
     Section,
     Settings,
     form,
@@ -29,11 +29,11 @@ from infra.deployment_file import (
 
 FILE = ROOT / "pipeline.yaml"
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
-MOST_MINUTES = 2160
+MAX_MINUTES = 2160
 """The longest build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
 AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
-MOST_HOURS = (MOST_MINUTES - AROUND_MINUTES) // 60
+MAX_HOURS = (MAX_MINUTES - AROUND_MINUTES) // 60
 """The longest compilation: the build that waits for it lasts longer than the build that compiles."""
 CLEAR_ROLE = "speculation-clear"
 """In every stage's account, from the policies of the bootstrap."""
@@ -77,8 +77,8 @@ class PipelineFile(Section):
     compile_hours: StrictInt = Field(
         default=8,
         ge=1,
-        le=MOST_HOURS,
-        description=f"a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after {MOST_MINUTES // 60} hours, and the "
+        le=MAX_HOURS,
+        description=f"a whole number from 1 to {MAX_HOURS} (CodeBuild ends a build after {MAX_MINUTES // 60} hours, and the "
         "pipeline's build waits longer than the compilation takes)",
         examples=[8],
     )
@@ -115,7 +115,7 @@ class StageConfiguration:
     """The manifests as they were reviewed."""
     path: str
     """The experiment's file in the repository."""
-    lasting: Lasting
+    deployment_settings: DeploymentSettings
     """Who administers the cluster and receives its alarms, and what the pipeline decides itself."""
 
     @property
@@ -181,11 +181,16 @@ def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> Sta
         "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
     }
     given = section.model_dump(exclude={"experiment"})
-    lasting = validated(Lasting, {**given, **decided}, where, file=file)
-    refuse_elsewhere(lasting, experiment, where)
+    deployment_settings = validated(DeploymentSettings, {**given, **decided}, where, file=file)
+    refuse_elsewhere(deployment_settings, experiment, where)
     files = read(experiment, manifests)
     return StageConfiguration(
-        name=name, account=account, experiment=experiment, files=files, path=path, lasting=lasting
+        name=name,
+        account=account,
+        experiment=experiment,
+        files=files,
+        path=path,
+        deployment_settings=deployment_settings,
     )
 
 

@@ -23,7 +23,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import pipelines
 from constructs import Construct
 
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.pipeline.pipeline_file import (
     AROUND_MINUTES,
     CLEAR_ROLE,
@@ -163,7 +163,7 @@ class PipelineStack(cdk.Stack):
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
         checks = PullRequestChecks(self, "PullRequests", settings=settings)
         for logged in (self._logs, checks):
-            keep_logs(logged, Lasting())
+            keep_logs(logged, DeploymentSettings())
         pipeline.build_pipeline()
         # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
         for construct in pipeline.node.find_all():

@@ -126,13 +126,15 @@ class DeliveredStage(cdk.Stage):
             env=cdk.Environment(account=stage.account, region=stage.experiment.cluster.region),
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.settings.boundary),
         )
-        made = add_stacks(self, experiment=stage.experiment, files=stage.files, lasting=stage.lasting)
+        made = add_stacks(
+            self, experiment=stage.experiment, files=stage.files, settings=stage.deployment_settings
+        )
         starts_nodes = any(step.starts_nodes for step in steps)
         role = DeliveryRoleStack(self, stage=stage, starts_nodes=starts_nodes, key=made.storage.store.key)
         made.admits_pipeline.add_stack_dependency(role)
         delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, made=made)
         delivery.add_stack_dependency(role)
-        keep_logs(delivery, stage.lasting)
+        keep_logs(delivery, stage.deployment_settings)
 
 
 class DeliveryRoleStack(ExperimentStack):
@@ -143,7 +145,9 @@ class DeliveryRoleStack(ExperimentStack):
         self, scope: Construct, *, stage: StageConfiguration, starts_nodes: bool, key: kms.IKey
     ) -> None:
         experiment, described = stage.experiment, "role of the delivery's steps"
-        super().__init__(scope, "delivery-role", described, experiment=experiment, lasting=stage.lasting)
+        super().__init__(
+            scope, "delivery-role", described, experiment=experiment, settings=stage.deployment_settings
+        )
         self._role = iam.Role(
             self,
             "Role",
@@ -232,7 +236,9 @@ class DeliveryStack(ExperimentStack):
         made: DeliveryResources,
     ) -> None:
         experiment, described = stage.experiment, "steps of the delivery"
-        super().__init__(scope, "delivery", described, experiment=experiment, lasting=stage.lasting)
+        super().__init__(
+            scope, "delivery", described, experiment=experiment, settings=stage.deployment_settings
+        )
         vpc = self.network(made.vpc)
         cluster = self.cluster_of(made.cluster, vpc)
         source = s3_assets.Asset(

@@ -14,10 +14,10 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.catalogue.prices import WAY_IN_INSTANCE_TYPE
-from experiment.cost import WAY_IN_VOLUME_GIB
-from experiment.naming import cluster_name, control_plane_log_group, way_in_name
-from infra.deployment_file import Lasting
+from experiment.catalogue.prices import BASTION_INSTANCE_TYPE
+from experiment.cost import BASTION_VOLUME_GIB
+from experiment.naming import bastion_name, cluster_name, control_plane_log_group
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import (
     EKS_POLICY,
     NO_RESOURCE,
@@ -56,7 +56,7 @@ class WayIn(Construct):
         vpc: ec2.IVpc,
     ) -> None:
         super().__init__(scope, construct_id)
-        name = way_in_name(experiment)
+        name = bastion_name(experiment)
         outwards = reach_endpoint(
             self,
             cluster=cluster,
@@ -70,10 +70,10 @@ class WayIn(Construct):
             "Template",
             launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
                 image_id=_IMAGE,
-                instance_type=WAY_IN_INSTANCE_TYPE,
+                instance_type=BASTION_INSTANCE_TYPE,
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=self._profile()),
                 metadata_options=metadata_options(),
-                block_device_mappings=[root_volume(gib=WAY_IN_VOLUME_GIB)],
+                block_device_mappings=[root_volume(gib=BASTION_VOLUME_GIB)],
                 security_group_ids=[outwards.security_group_id],
             ),
         )
@@ -130,20 +130,20 @@ class ClusterStack(ExperimentStack):
     endpoint is private."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, lasting: Lasting, made: ec2.IVpc | None
+        self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, made: ec2.IVpc | None
     ) -> None:
-        super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, lasting=lasting)
+        super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
         vpc = self.network(made)
         control_plane = self._control_plane(vpc)
-        for principal in lasting.admins:
+        for principal in settings.admins:
             # Named after its principal: EKS has one entry for each, and positions in a list change.
             digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
             control_plane.grant_cluster_admin(f"Admin{digest}", principal)
         # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
-        if lasting.pipeline_role is not None:
-            admit_pipeline(self, lasting.pipeline_role, cluster=self.cluster)
-        nodes = add_system_nodes(self, experiment=experiment, lasting=lasting, cluster=self.cluster)
+        if settings.pipeline_role is not None:
+            admit_pipeline(self, settings.pipeline_role, cluster=self.cluster)
+        nodes = add_system_nodes(self, experiment=experiment, settings=settings, cluster=self.cluster)
         ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
         cidrs, name, region = (
             experiment.cluster.admin_cidrs,
@@ -177,7 +177,7 @@ class ClusterStack(ExperimentStack):
             secrets_encryption_key=encryption_key(
                 self,
                 "SecretsKey",
-                self.lasting,
+                self.settings,
                 description=f"Kubernetes secrets of {experiment.name}",
                 removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the cluster is gone
             ),

@@ -15,7 +15,7 @@ from constructs import Construct, IConstruct, RootConstruct
 
 from experiment import Experiment
 from experiment.naming import PROTECTED, cluster_name, stack_name
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 
 PACK = "AwsSolutions"
 EKS_POLICY = "AWS maintains this policy with EKS and asks for it by name; its own text would lag behind"
@@ -52,7 +52,13 @@ class ExperimentStack(cdk.Stack):
     """
 
     def __init__(
-        self, scope: Construct, part: str, description: str, *, experiment: Experiment, lasting: Lasting
+        self,
+        scope: Construct,
+        part: str,
+        description: str,
+        *,
+        experiment: Experiment,
+        settings: DeploymentSettings,
     ) -> None:
         name = stack_name(experiment, part)
         super().__init__(
@@ -60,10 +66,10 @@ class ExperimentStack(cdk.Stack):
             name,  # what CDK names by a construct's path, such as a VPC, then says whose it is
             stack_name=name,
             description=f"{experiment.name}: {description}",
-            env=cdk.Environment(account=lasting.account or None, region=experiment.cluster.region),
+            env=cdk.Environment(account=settings.account or None, region=experiment.cluster.region),
             termination_protection=part in PROTECTED,
         )
-        self.experiment, self.lasting = experiment, lasting
+        self.experiment, self.settings = experiment, settings
 
     def network(self, made: ec2.IVpc | None) -> ec2.IVpc:
         """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""
@@ -110,30 +116,32 @@ def tag(scope: Construct, tags: Mapping[str, str]) -> None:
         )
 
 
-def keep_logs(scope: Construct, lasting: Lasting) -> None:
+def keep_logs(scope: Construct, settings: DeploymentSettings) -> None:
     """Log groups are deleted with their stack, and keep, encrypt and send their logs as the account wants it: every one that is in
     `scope` by now, those that CDK makes by itself included."""
     for node in scope.node.find_all():
         if not isinstance(node, logs.CfnLogGroup):
             continue
         node.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
-        node.retention_in_days = lasting.log_days
-        if lasting.kms_key:
-            node.kms_key_id = lasting.kms_key
-        if lasting.log_destination:
+        node.retention_in_days = settings.log_days
+        if settings.kms_key:
+            node.kms_key_id = settings.kms_key
+        if settings.log_destination:
             logs.CfnSubscriptionFilter(
                 node,
                 "Sent",
-                destination_arn=lasting.log_destination,
+                destination_arn=settings.log_destination,
                 filter_pattern="",  # everything
                 log_group_name=node.ref,
             )
 
 
-def encryption_key(scope: Construct, construct_id: str, lasting: Lasting, **made: Any) -> kms.IKey:
+def encryption_key(
+    scope: Construct, construct_id: str, settings: DeploymentSettings, **made: Any
+) -> kms.IKey:
     """The account's own key where one is named; else one that rotates, made with these properties."""
-    if lasting.kms_key:
-        return kms.Key.from_key_arn(scope, construct_id, lasting.kms_key)
+    if settings.kms_key:
+        return kms.Key.from_key_arn(scope, construct_id, settings.kms_key)
     return kms.Key(scope, construct_id, enable_key_rotation=True, **made)
 
 

@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from experiment import Experiment, naming
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import (
     NO_RESOURCE,
     UNKNOWN_KEYS,
@@ -35,15 +35,15 @@ class IdentityStack(ExperimentStack):
         experiment: Experiment,
         cluster: eks.ICluster | None,
         store: ModelStore,
-        lasting: Lasting,
+        settings: DeploymentSettings,
     ) -> None:
-        super().__init__(scope, "identity", "identity of the pods", experiment=experiment, lasting=lasting)
+        super().__init__(scope, "identity", "identity of the pods", experiment=experiment, settings=settings)
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
         joined = self.cluster_of(cluster)
-        if cluster is None and lasting.pipeline_role is not None:
-            admit_pipeline(self, lasting.pipeline_role, cluster=joined)
+        if cluster is None and settings.pipeline_role is not None:
+            admit_pipeline(self, settings.pipeline_role, cluster=joined)
         key, cluster_name, pods = store.key.key_arn, joined.cluster_name, pod_identity()
         for account, below, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.

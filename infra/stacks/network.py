@@ -9,10 +9,10 @@ from constructs import Construct
 from experiment import Experiment
 from experiment.catalogue.instances import zones_in
 from experiment.cost import SERVICES
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack
 
-MOST_ZONES = 6
+MAX_ZONES = 6
 """The most zones of any AWS region. Addresses are reserved for as many, so that a further zone moves no subnet."""
 _CIDR = "10.0.0.0/16"
 _PRIVATE_MASK = 19
@@ -25,8 +25,8 @@ class NetworkStack(ExperimentStack):
     """A VPC over the region's zones: nodes in private subnets, as many ways out as the experiment
     asks for (one), S3 without that way, and on request the other services of AWS as well."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
-        super().__init__(scope, "network", "network", experiment=experiment, lasting=lasting)
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
+        super().__init__(scope, "network", "network", experiment=experiment, settings=settings)
         cluster = experiment.cluster
         zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
         self.vpc = ec2.Vpc(
@@ -37,7 +37,7 @@ class NetworkStack(ExperimentStack):
             # to any of them later: EKS keeps a control plane to the zones that it was created in, and EC2 takes no
             # second subnet for the same addresses (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
             availability_zones=list(zones),
-            reserved_azs=MOST_ZONES - len(zones),
+            reserved_azs=MAX_ZONES - len(zones),
             nat_gateways=cluster.network.nat_gateways,
             # Emptying the default security group takes a Lambda with rights on it; nothing here uses that group.
             restrict_default_security_group=False,

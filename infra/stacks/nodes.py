@@ -20,7 +20,7 @@ from experiment import Experiment, naming
 from experiment.catalogue.node_images import images_of
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import NEURON_VOLUME_GIB, SYSTEM_NODES, SYSTEM_VOLUME_GIB
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.off_schedules import off_expressions
 from infra.stacks.experiment_stack import (
     EKS_POLICY,
@@ -102,7 +102,7 @@ def root_volume(
 def _node_group(
     scope: Construct,
     experiment: Experiment,
-    lasting: Lasting,
+    settings: DeploymentSettings,
     *,
     name: str,
     volume: ec2.CfnLaunchTemplate.BlockDeviceMappingProperty,
@@ -113,7 +113,7 @@ def _node_group(
 
     Instances and disks do not inherit the tags of the stack; without tags of their own a bill could not be assigned.
     """
-    named = {**lasting.tags, "Name": name, "experiment": experiment.name}
+    named = {**settings.tags, "Name": name, "experiment": experiment.name}
     tags = [cdk.CfnTag(key=key, value=value) for key, value in named.items()]
     specifications = [
         _Template.TagSpecificationProperty(resource_type=kind, tags=tags) for kind in ("instance", "volume")
@@ -159,7 +159,7 @@ def _resource(group: eks.Nodegroup) -> eks.CfnNodegroup:
 
 
 def add_system_nodes(
-    scope: Construct, *, experiment: Experiment, lasting: Lasting, cluster: eks.ICluster
+    scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, cluster: eks.ICluster
 ) -> Construct:
     """A managed node group over all zones, for everything but the models; `cluster` places it into its private subnets.
 
@@ -170,7 +170,7 @@ def add_system_nodes(
     _node_group(
         nodes,
         experiment,
-        lasting,
+        settings,
         name=naming.system_nodegroup(experiment),
         volume=root_volume(gib=SYSTEM_VOLUME_GIB),
         launch={},
@@ -200,7 +200,7 @@ class NeuronNodes(Construct):
         construct_id: str,
         *,
         experiment: Experiment,
-        lasting: Lasting,
+        settings: DeploymentSettings,
         cluster: eks.ICluster,
         vpc: ec2.IVpc,
     ) -> None:
@@ -213,7 +213,7 @@ class NeuronNodes(Construct):
         self.group = _node_group(
             self,
             experiment,
-            lasting,
+            settings,
             name=naming.neuron_nodegroup(experiment),
             volume=root_volume(
                 **{"gib": NEURON_VOLUME_GIB} if instance.scratch_gib > 0 else _VOLUME_WITHOUT_NVME
@@ -415,14 +415,14 @@ class NodesStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        lasting: Lasting,
+        settings: DeploymentSettings,
         cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
     ) -> None:
-        super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, lasting=lasting)
+        super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
         vpc = self.network(made)
         joined, cluster = cluster is None, self.cluster_of(cluster, vpc)
-        common: dict[str, Any] = {"experiment": experiment, "lasting": lasting, "cluster": cluster}
+        common: dict[str, Any] = {"experiment": experiment, "settings": settings, "cluster": cluster}
         if joined:
             brings = experiment.cluster.brings("system-nodes")
             system = add_system_nodes(self, **common) if brings else None

@@ -12,7 +12,7 @@ from constructs import Construct
 from benchmark.metrics import PERIOD_S
 from experiment import Experiment
 from experiment.naming import notices_topic
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboards
 from infra.monitoring.panels import CloudWatchMetric
@@ -26,13 +26,13 @@ class ObservabilityStack(ExperimentStack):
     take a call to its process for every line of every graph.
     """
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
         super().__init__(
-            scope, "observability", "dashboards and alarms", experiment=experiment, lasting=lasting
+            scope, "observability", "dashboards and alarms", experiment=experiment, settings=settings
         )
         made = Construct(self, "Alarms")
-        topic = _topic(made, experiment, lasting)
-        if email := lasting.alarm_email:  # the address first gets a mail to confirm
+        topic = _topic(made, experiment, settings)
+        if email := settings.alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
                 topic, email, topic=topic, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=email
             )
@@ -43,7 +43,7 @@ class ObservabilityStack(ExperimentStack):
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
-def _topic(scope: Construct, experiment: Experiment, lasting: Lasting) -> sns.Topic:
+def _topic(scope: Construct, experiment: Experiment, settings: DeploymentSettings) -> sns.Topic:
     """Encrypted. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html
@@ -51,7 +51,7 @@ def _topic(scope: Construct, experiment: Experiment, lasting: Lasting) -> sns.To
     key = encryption_key(
         scope,
         "Key",
-        lasting,
+        settings,
         description=f"Notices of {experiment.name}",
         removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the topic is gone
     )

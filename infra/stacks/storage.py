@@ -10,7 +10,7 @@ from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import STALE_TAG, bucket
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 
 ACCESS_LOG_DAYS = 90
@@ -48,12 +48,12 @@ class ModelStore(Construct):
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, experiment: Experiment, lasting: Lasting
+        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: DeploymentSettings
     ) -> None:
         super().__init__(scope, construct_id)
         self._experiment = experiment
         described = f"weights, artifacts and results of {experiment.name}"
-        self.key = encryption_key(self, "Key", lasting, description=described, removal_policy=_KEPT)
+        self.key = encryption_key(self, "Key", settings, description=described, removal_policy=_KEPT)
         days = cdk.Duration.days
         uploads = s3.LifecycleRule(abort_incomplete_multipart_upload_after=days(_INCOMPLETE_UPLOAD_DAYS))
         # S3 writes access logs with its own key only when the bucket uses S3's encryption:
@@ -101,11 +101,11 @@ class ModelStore(Construct):
 class StorageStack(ExperimentStack):
     """Buckets for checkpoints, artifacts and results, and the key that they share."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, lasting: Lasting) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
         super().__init__(
-            scope, "storage", "checkpoints, artifacts and results", experiment=experiment, lasting=lasting
+            scope, "storage", "checkpoints, artifacts and results", experiment=experiment, settings=settings
         )
-        self.store = ModelStore(self, "Store", experiment=experiment, lasting=lasting)
+        self.store = ModelStore(self, "Store", experiment=experiment, settings=settings)
         for purpose in ("checkpoints", "artifacts", "results"):
             made = getattr(self.store, purpose).bucket_name
             cdk.CfnOutput(self, f"{purpose.capitalize()}Bucket", value=made)

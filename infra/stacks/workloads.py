@@ -23,7 +23,7 @@ from constructs import Construct
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, output_of, tags_in_names
 from experiment import Experiment
 from infra import ROOT
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import SOURCE, ExperimentStack, acknowledge, acknowledge_each, allow
 from infra.stacks.software import install_autoscaling, install_neuron_software
 
@@ -109,16 +109,16 @@ class WorkloadsStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        lasting: Lasting,
+        settings: DeploymentSettings,
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(
-            scope, "workloads", "Neuron driver and workloads", experiment=experiment, lasting=lasting
+            scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
         )
         vpc, brings, serve = self.network(made), experiment.cluster.brings, experiment.serve
-        gitops, neuron = lasting.workloads == "gitops", brings("neuron")
+        gitops, neuron = settings.workloads == "gitops", brings("neuron")
         scales = serve is not None and serve.scales and brings("keda")
         if gitops and not (neuron or scales):
             self._output_images(files)
@@ -153,7 +153,7 @@ class WorkloadsStack(ExperimentStack):
         """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed
         by `cdk deploy` itself, or by CodeBuild while it waits. And what replaces these tags in names."""
         build = self._docker_image
-        if self.lasting.build_images == "codebuild":
+        if self.settings.build_images == "codebuild":
             build = ImageBuilder(self, "Images").image
         built = {image.placeholder: build(image) for image in images_in(files)}
         # Of an address only the tag is known here: the account and the region come with the deployment.

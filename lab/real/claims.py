@@ -166,13 +166,13 @@ def _answered(summary: Mapping[str, Any]) -> Claim:
     return Claim("every arm answers every request", summary["run"]["complete"] and not wrong, text)
 
 
-def _equal(equalities: Sequence[Mapping[str, Any]], arm: str, least: int) -> Claim:
+def _equal(equalities: Sequence[Mapping[str, Any]], arm: str, minimum: int) -> Claim:
     pairs, equal, faults = (
         sum(one.get(key) or 0 for one in equalities) for key in ("n_pairs", "equal", "faults")
     )
     return Claim(
-        f"greedy answers are the same with and without a draft: {EQUAL:.0%} of at least {least} pairs",
-        pairs >= least and equal >= EQUAL * pairs and not faults,
+        f"greedy answers are the same with and without a draft: {EQUAL:.0%} of at least {minimum} pairs",
+        pairs >= minimum and equal >= EQUAL * pairs and not faults,
         f"{equal} of {pairs} pairs with {arm}" + (f", {faults} faults" if faults else ""),
     )
 

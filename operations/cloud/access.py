@@ -32,7 +32,7 @@ import click
 
 from core.findings import Finding, Misuse, Outside, Refusal
 from experiment import Experiment
-from experiment.naming import cluster_name, namespace, way_in_name
+from experiment.naming import bastion_name, cluster_name, namespace
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.cloudformation import not_deployed
 from operations.cloud.kubernetes import Kubernetes
@@ -132,7 +132,10 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
 
     Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
     """
-    private, own = f"cluster {cluster_name(experiment)}: its endpoint is private and", way_in_name(experiment)
+    private, own = (
+        f"cluster {cluster_name(experiment)}: its endpoint is private and",
+        bastion_name(experiment),
+    )
     other = "put your network into cluster.admin_cidrs"
     if experiment.cluster.existing:
         other = "run this on a machine that reaches the endpoint, with CLUSTER_ENDPOINT=direct"

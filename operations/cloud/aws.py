@@ -197,10 +197,10 @@ class Calls:
         while (page := self._ask(operation, lambda: next(pages, None))) is not None:
             yield from page.get(key, ())
 
-    def content(self, most: int | None = None, **where: str) -> tuple[bytes, str]:
+    def content(self, max_bytes: int | None = None, **where: str) -> tuple[bytes, str]:
         """Content (at most so many bytes) and ETag of an object in S3."""
         answer = self.get_object(**where)
-        return self._guarded("GetObject", lambda: answer["Body"].read(most)), answer["ETag"]
+        return self._guarded("GetObject", lambda: answer["Body"].read(max_bytes)), answer["ETag"]
 
     def _ask(self, operation: str, call: Callable[[], Any]) -> Any:
         name = self._client.meta.method_to_api_mapping[operation]

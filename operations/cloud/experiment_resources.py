@@ -55,10 +55,10 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def stored(aws: Aws, name: str, key: str, *, most: int | None = None) -> tuple[bytes, str] | None:
+def stored(aws: Aws, name: str, key: str, *, max_bytes: int | None = None) -> tuple[bytes, str] | None:
     """Content, at most so many bytes, and ETag of an object; None when it does not exist. Raises `Refusal` without the bucket."""
     try:
-        return aws.client("s3").content(most, Bucket=name, Key=key)
+        return aws.client("s3").content(max_bytes, Bucket=name, Key=key)
     except AwsError as error:
         if error.code == "NoSuchKey":  # a page that says 404 is not an answer of S3
             return None

@@ -152,9 +152,9 @@ class BusyError(Refusal):
 
 def assumed(experiment: Experiment) -> Group:
     """The group that the file describes, with as many nodes as it may have, so that it can be turned off unseen."""
-    most = experiment.cluster.max_nodes
+    maximum = experiment.cluster.max_nodes
     return Group(
-        name=naming.neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most
+        name=naming.neuron_nodegroup(experiment), arn="", status="unknown", desired=maximum, largest=maximum
     )
 
 
@@ -221,14 +221,14 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
 def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = None) -> None:
     """`Misuse` beyond what the experiment allows, or the owner of a group that it uses too."""
-    owner, most = experiment.cluster.nodes_of, experiment.cluster.max_nodes
+    owner, maximum = experiment.cluster.nodes_of, experiment.cluster.max_nodes
     who, remedy = experiment.name, "raise cluster.max_nodes of the experiment and deploy"
     if owner and group and nodes > group.largest:
-        who, most = f"{owner}, which owns node group {group.name},", group.largest
+        who, maximum = f"{owner}, which owns node group {group.name},", group.largest
         remedy = "raise its cluster.max_nodes and deploy it"
-    if nodes > most:
+    if nodes > maximum:
         asked = count(nodes, "node")
-        raise Misuse(f"{asked}: {who} allows {most}; {remedy}, or ask for at most {most}")
+        raise Misuse(f"{asked}: {who} allows {maximum}; {remedy}, or ask for at most {maximum}")
 
 
 def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:

@@ -61,5 +61,5 @@ def usd_per_hour(experiment: Experiment, aws: Aws, *, now: datetime) -> float | 
 
 def above(experiment: Experiment, usd: float | None) -> bool:
     """Whether a node costs more than the file allows."""
-    most = experiment.cluster.capacity.max_usd_per_hour
-    return most is not None and usd is not None and usd > most
+    maximum = experiment.cluster.capacity.max_usd_per_hour
+    return maximum is not None and usd is not None and usd > maximum

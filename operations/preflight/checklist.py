@@ -19,7 +19,7 @@ from experiment import Experiment
 from experiment.catalogue.node_images import images_of
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import stack_name
-from infra.deployment_file import Lasting, read_deployment
+from infra.deployment_file import DeploymentSettings, read_deployment
 from infra.off_schedules import BEFORE_BLOCK_ENDS
 from infra.pins import ADDON_VERSIONS
 from infra.synthesis import DEPLOYMENT
@@ -255,9 +255,9 @@ def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
         return finding(why, "begin cluster.availability_zones with a zone that has one (./trnspec capacity)")
     why = f"by spot a {cluster.instance} costs ${usd:.2f} an hour in {cluster.trn2_zone}"
     if spot_price.above(experiment, usd):
-        most = cluster.capacity.max_usd_per_hour
+        maximum = cluster.capacity.max_usd_per_hour
         remedy = "wait, use another zone (./trnspec capacity), or raise cluster.capacity.max_usd_per_hour"
-        return finding(f"{why}, more than max_usd_per_hour {most:g}", remedy)
+        return finding(f"{why}, more than max_usd_per_hour {maximum:g}", remedy)
     return fine(f"{why}; whether one is there is known only when nodes are started")
 
 
@@ -328,9 +328,9 @@ def bootstrap(aws: Aws) -> Finding:
     return fine(f"version {version}")
 
 
-def imported_key(aws: Aws, lasting: Lasting) -> Finding:
+def imported_key(aws: Aws, settings: DeploymentSettings) -> Finding:
     """Whether the KMS key of deployment.yaml can be used, as far as its state and policy can be read; conditions are not judged."""
-    arn, kms = lasting.kms_key, aws.client("kms")
+    arn, kms = settings.kms_key, aws.client("kms")
     if not arn:
         return fine("not set: stacks create their keys; logs and disks use AWS managed keys")
     remedy = "name another key in deployment.yaml, or enable this one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from core.findings import Finding, finding
-from experiment.catalogue.models import table_beside
+from experiment.catalogue.models import table_of
 
 Problem = tuple[str, str]
 """Why, and what to do."""
@@ -13,7 +13,7 @@ Problem = tuple[str, str]
 
 @cache
 def _sentences() -> dict[str, dict[str, str]]:
-    return dict(table_beside(__file__))
+    return dict(table_of(__file__))
 
 
 def problem(name: str, /, **words: object) -> Problem:

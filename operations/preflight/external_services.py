@@ -28,7 +28,7 @@ TOKEN = "HF_TOKEN"
 TIMEOUT_S = 20
 _PATIENCE_S = 60
 """Limit of a whole answer: one that drips never passes TIMEOUT_S."""
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 """A token takes a few thousand."""
 _KINDS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
@@ -62,7 +62,7 @@ class Web:
         try:
             request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
             with within(_PATIENCE_S), urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                content = response.read(_MOST_BYTES + 1)
+                content = response.read(_MAX_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
                 return HttpResponse(error.code, error.headers)  # nobody reads the page of an error
@@ -70,8 +70,8 @@ class Web:
             raise _silent(url, f"no whole answer in {_PATIENCE_S} s") from None
         except (OSError, HTTPException, ValueError) as error:
             raise _silent(url, f"does not answer ({getattr(error, 'reason', error)})") from None
-        if len(content) > _MOST_BYTES:
-            why = f"its answer is longer than {_MOST_BYTES >> 20} MiB"
+        if len(content) > _MAX_BYTES:
+            why = f"its answer is longer than {_MAX_BYTES >> 20} MiB"
             raise _silent(url, f"does not answer ({why})")
         return HttpResponse(response.status, response.headers, content)
 

@@ -20,7 +20,7 @@ from operations.review.rights import Key, Object, lasting_name, object_grants, t
 
 State = Mapping[str, Any]
 """What `snapshot.py` prints, or the part of it that is about one experiment."""
-_LONGEST_VALUE = 120
+_MAX_VALUE_LENGTH = 120
 _REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 _OWNERS = {
     "gitops": "deploying deletes every object that the workloads stack applied, running pods too, until GitOps applies them",
@@ -379,4 +379,4 @@ def _worded(change: Difference) -> str:
 def _words(value: Any) -> str:
     if value is ABSENT or value is None or value == "":
         return "none"
-    return shortened(" ".join((value if isinstance(value, str) else repr(value)).split()), _LONGEST_VALUE)
+    return shortened(" ".join((value if isinstance(value, str) else repr(value)).split()), _MAX_VALUE_LENGTH)

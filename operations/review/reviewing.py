@@ -26,9 +26,9 @@ _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
-MOST_LINES = 400
+MAX_LINES = 400
 """Shown of one diff; GitHub takes 65,536 characters in a comment."""
-MOST_CHARACTERS = 60_000
+MAX_CHARACTERS = 60_000
 _REASONS = {
     "arms": "experiments added",
     "cost": "cost",
@@ -165,10 +165,10 @@ def markdown(review: Review, *, base: str) -> str:
     )
     environment.filters |= {"cell": _cell, "code": lambda text: f"`{text.replace('`', chr(39))}`"}
     page = environment.get_template("review.md.jinja").render(
-        review=review, base=base, reasons=[*_reasons(review)], most_lines=MOST_LINES
+        review=review, base=base, reasons=[*_reasons(review)], most_lines=MAX_LINES
     )
     body = page.rstrip() + "\n"
-    return body + _folded(review.diffs, room=MOST_CHARACTERS - len(body))
+    return body + _folded(review.diffs, room=MAX_CHARACTERS - len(body))
 
 
 def _reasons(review: Review) -> Iterator[str]:
@@ -190,9 +190,9 @@ def _folded(diffs: Sequence[Diff], *, room: int) -> str:
     text = "\n### Diffs\n" if diffs else ""
     for number, diff in enumerate(diffs):
         lines = diff.text.splitlines()
-        shown = lines[:MOST_LINES]
-        if len(lines) > MOST_LINES:
-            shown.append(f"... {count(len(lines) - MOST_LINES, 'more line')}")
+        shown = lines[:MAX_LINES]
+        if len(lines) > MAX_LINES:
+            shown.append(f"... {count(len(lines) - MAX_LINES, 'more line')}")
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", diff.text)), default=0))
         summary = f"<summary>{diff.title}: {count(len(lines), 'line')}</summary>"
         folded = "\n".join(["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""])

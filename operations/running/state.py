@@ -138,7 +138,7 @@ class RunStore:
         """What was sent and not acknowledged: S3 may have it."""
 
     def current(self) -> Held | None:
-        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, most=MOST_BYTES + 1)) is None:
+        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, max_bytes=MOST_BYTES + 1)) is None:
             return None
         return Held(parse(answer[0], self.address), answer[1])
 

@@ -14,7 +14,7 @@ import pytest
 from benchmark.plan import from_dict
 from cdk8s_charts.workloads import benchmark_pod
 from cdk8s_charts.workloads.benchmark_pod import (
-    LARGEST_CONFIG_MAP,
+    MAX_CONFIG_MAP_BYTES,
     benchmark_objects,
     plan,
     plan_object,
@@ -104,7 +104,7 @@ def test_a_plan_that_the_benchmark_would_refuse_is_not_rendered(reference: Exper
 
 
 def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experiment) -> None:
-    long = replace(reference.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
+    long = replace(reference.prompts[0], messages=(("user", "x" * MAX_CONFIG_MAP_BYTES),))
     experiment = replace(reference, prompts=(long, *reference.prompts[1:]))
     assert plan_object(reference) is None
     large = plan_object(experiment)

@@ -11,7 +11,7 @@ import pytest
 
 from core.command_line import Verb, Verbs, carried_out
 from core.findings import Finding, Misuse, Outside, Refusal
-from core.screen import LEAST, MOST, width
+from core.screen import MAX_WIDTH, MIN_WIDTH, width
 
 command = click.Command("fine", callback=lambda: None)
 
@@ -80,8 +80,15 @@ def test_standard_output_that_is_closed_is_one_line(
 
 
 def test_a_width_is_between_60_and_100_and_100_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for columns, wide in (("20", LEAST), ("72", 72), ("500", MOST), ("0", MOST), ("many", MOST), ("", MOST)):
+    for columns, wide in (
+        ("20", MIN_WIDTH),
+        ("72", 72),
+        ("500", MAX_WIDTH),
+        ("0", MAX_WIDTH),
+        ("many", MAX_WIDTH),
+        ("", MAX_WIDTH),
+    ):
         monkeypatch.setenv("COLUMNS", columns)
         assert width() == wide
     monkeypatch.setattr(sys, "stdout", None)
-    assert width() == MOST
+    assert width() == MAX_WIDTH

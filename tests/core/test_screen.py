@@ -13,7 +13,7 @@ from benchmark.__main__ import main as benchmark
 from core.screen import table
 from experiment import load
 from experiment.__main__ import main as experiment
-from experiment.cost import buying_text, run_price, ways_to_buy
+from experiment.cost import purchase_options, purchase_text, run_price
 from lab import __main__ as demo
 from operations.__main__ import main as operations
 from tests.benchmark.records import store
@@ -100,7 +100,10 @@ def test_the_answer_of_a_demonstration_fits(
     monkeypatch.setenv("COLUMNS", str(columns))
     price = run_price(load(REFERENCE))
     found: Any = SimpleNamespace(summary=summarise(all_runs()["reference"]), price=price)
-    on_aws = {"trn2_hours": price.hours, "ways": buying_text(ways_to_buy(load(REFERENCE), price.hours))}
+    on_aws = {
+        "trn2_hours": price.hours,
+        "ways": purchase_text(purchase_options(load(REFERENCE), price.hours)),
+    }
     answer = {"on_aws": on_aws, "report": "results/demo-20260921T141400Z/report.html", "next": "./trnspec"}
     assert narrowest("\n".join(demo.as_lines(found, answer, inventory=False))) <= columns
 

@@ -23,7 +23,7 @@ def test_a_noun_follows_its_number() -> None:
 def test_names_are_listed_as_a_person_lists_them() -> None:
     texts = ["", "a", "a and b", "a, b and c"]
     assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == texts
-    assert listed(list("abcdef"), most=3) == "a, b and 4 more"
+    assert listed(list("abcdef"), max_names=3) == "a, b and 4 more"
 
 
 ESCAPED = {"open-ended": "open-ended", "100 % code": "100 % code"}

@@ -10,7 +10,7 @@ import pytest
 from experiment import Experiment, load
 from experiment.catalogue.published import DRAFTED
 from experiment.catalogue.published import REFERENCE as PUBLISHED
-from experiment.cost import COMPILE_H, buying_text, idle, per_hour, run_price, running, ways_to_buy
+from experiment.cost import COMPILE_H, idle, per_hour, purchase_options, purchase_text, run_price, running
 from experiment.expected import expected_of
 from experiment.starter import compose
 from experiment.step_time import of_row, published_forecaster
@@ -47,7 +47,7 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
     for one in (first, later):
         assert f"{one.hours:.2f} Trn2 hours | {one.hours * hour:.2f} |" in table
-    assert f"| {buying_text(ways_to_buy(reference, first.hours), home='us-east-2')} |" in table
+    assert f"| {purchase_text(purchase_options(reference, first.hours), home='us-east-2')} |" in table
     assert f"${24 * per_hour(idle(reference)):.2f} a day for the reference" in _guide("operations.md")
     said = f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
     assert said in _guide("quick-start.md")

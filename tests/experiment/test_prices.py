@@ -13,7 +13,7 @@ import pytest
 from experiment import Experiment, load
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
-from experiment.cost import BLOCK_END_H, buying_text, node_price, per_hour, running, ways_to_buy
+from experiment.cost import BLOCK_END_H, node_price, per_hour, purchase_options, purchase_text, running
 from experiment.description import as_text
 from infra.off_schedules import BEFORE_BLOCK_ENDS
 from operations.__main__ import main
@@ -59,13 +59,13 @@ def test_spot_without_a_record_counts_the_block_and_says_so(variation: Variation
 
 def test_a_block_is_paid_as_a_whole_and_spot_by_its_range(reference: Experiment) -> None:
     beside = per_hour(running(reference)) - node_price(reference).usd_per_hour
-    spot, block, *_ = ways_to_buy(reference, 2.2)
+    spot, block, *_ = purchase_options(reference, 2.2)
     assert (spot.kind, spot.zone, spot.hours_billed) == ("spot", "us-east-2c", 2.2)
     assert spot.low_usd == pytest.approx(2.2 * (8.99 + beside))
     assert spot.high_usd == pytest.approx(2.2 * (15.37 + beside))
     assert (block.kind, block.hours_billed, block.hours_used) == ("capacity-block", 8, 2.2)
     assert block.low_usd == block.usd == block.high_usd == pytest.approx(8 * 38.52 + 2.2 * beside)
-    assert buying_text(ways_to_buy(reference, 2.2)) == (
+    assert purchase_text(purchase_options(reference, 2.2)) == (
         "by spot $21 to $35 in us-east-2c if it can be had; "
         "by Capacity Block $310 for 8 hours in ap-south-2b, of which this uses 2.2"
     )
@@ -76,19 +76,19 @@ def test_a_longer_answer_takes_the_cheapest_block_that_holds_it_before_its_last_
     reference: Experiment, hours: float, billed: float
 ) -> None:
     assert timedelta(hours=BLOCK_END_H) == BEFORE_BLOCK_ENDS
-    blocks = [way for way in ways_to_buy(reference, hours) if way.kind == "capacity-block"]
+    blocks = [way for way in purchase_options(reference, hours) if way.kind == "capacity-block"]
     assert blocks[0].hours_billed == billed
 
 
 def test_the_sentence_prefers_the_region_of_the_file() -> None:
-    ways = ways_to_buy(load(SMALL), 1.0)
-    assert "in ap-southeast-4c if" in buying_text(ways)
-    assert buying_text(ways, home="sa-east-1").startswith("by spot $2 to $6 in sa-east-1c if")
+    ways = purchase_options(load(SMALL), 1.0)
+    assert "in ap-southeast-4c if" in purchase_text(ways)
+    assert purchase_text(ways, home="sa-east-1").startswith("by spot $2 to $6 in sa-east-1c if")
 
 
 def test_check_says_how_nodes_are_bought() -> None:
     text = as_text(load(SMALL))
-    assert "  capacity    by spot in sa-east-1c, at most $4 an hour a node, at most 2 nodes" in text
+    assert "  capacity    by spot in sa-east-1c, at most $4 per hour per node, at most 2 nodes" in text
     assert "price of a Trn2 node: it changes all the time: $0.90 to $2.57 in the 30 days before" in text
     assert "an answer costs by spot $2 to $6 in sa-east-1c" in text
 
@@ -121,12 +121,12 @@ def test_live_rates_are_said_by_the_same_words(reference: Experiment) -> None:
     demand = replace(here, kind="on-demand", zone=None, usd_per_hour=40)
     live = (here, demand, replace(here, instance="trn2.3xlarge", usd_per_hour=1))
     text = "by spot $21 in us-east-2c if it can be had; on demand $81 in us-east-2 if it can be had"
-    assert buying_text(ways_to_buy(reference, 2, live)) == text
+    assert purchase_text(purchase_options(reference, 2, live)) == text
 
 
 def test_two_small_nodes_cost_twice_as_much() -> None:
     small = load(SMALL)
-    ways = ways_to_buy(small, 1.0)
+    ways = purchase_options(small, 1.0)
     assert {way.region for way in ways} == {"sa-east-1", "ap-southeast-4"}
     beside = per_hour(running(small)) - 2 * node_price(small).usd_per_hour
     assert ways[0].usd == pytest.approx(2 * 2.27 + beside)
@@ -142,5 +142,5 @@ def test_cost_says_whose_prices_count_in_another_region(capsys: pytest.CaptureFi
 
 def test_the_lab_buys_nothing() -> None:
     lab = load(ROOT / "experiments" / "lab-tiny.yaml")
-    assert ways_to_buy(lab, 1.0) == ()
-    assert buying_text(()) == ""
+    assert purchase_options(lab, 1.0) == ()
+    assert purchase_text(()) == ""

@@ -17,7 +17,7 @@ import yaml
 
 from experiment import InvalidExperiment, load
 from experiment.catalogue.instances import INSTANCES, ZONES
-from experiment.checks.names import longest_name
+from experiment.checks.names import max_name_length
 from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
@@ -202,7 +202,7 @@ def test_several_networks_a_whole_8_and_none_are_taken(variation: Variation) -> 
 @pytest.mark.parametrize("region", ZONES)
 def test_the_longest_name_gives_buckets_that_s3_takes(region: str, variation: Variation) -> None:
     edit = both(
-        put("name", "x" * longest_name(region)),
+        put("name", "x" * max_name_length(region)),
         put("cluster.region", region),
         put("cluster.availability_zones", list(ZONES[region][:2])),
     )
@@ -211,7 +211,7 @@ def test_the_longest_name_gives_buckets_that_s3_takes(region: str, variation: Va
     named = load(variation(edit))
     assert all(len(bucket(named, kind, "1" * 12)) <= 63 for kind in ("checkpoints", "artifacts", "results"))
     with pytest.raises(InvalidExperiment, match="bucket names made from it would pass 63"):
-        load(variation(both(edit, put("name", "x" * (longest_name(region) + 1)))))
+        load(variation(both(edit, put("name", "x" * (max_name_length(region) + 1)))))
 
 
 def test_every_pattern_of_the_schema_is_explained() -> None:

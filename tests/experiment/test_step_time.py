@@ -20,8 +20,8 @@ from experiment.catalogue.published import (
     Plain,
 )
 from experiment.step_time import (
-    LARGEST_BATCH,
-    LONGEST_CONTEXT,
+    MAX_BATCH,
+    MAX_CONTEXT,
     DraftedStep,
     PlainEngine,
     forecaster,
@@ -73,8 +73,8 @@ def test_a_model_is_forecast_by_the_others_as_well_as_the_guide_says() -> None:
 
 
 def test_beyond_the_rows_of_the_fit_there_is_a_bound_and_no_value_and_every_limit_is_named() -> None:
-    assert max(row.batch for row in HEALTHY) == LARGEST_BATCH == 4
-    assert max(row.compiled_tokens for row in HEALTHY) == LONGEST_CONTEXT == 12_800
+    assert max(row.batch for row in HEALTHY) == MAX_BATCH == 4
+    assert max(row.compiled_tokens for row in HEALTHY) == MAX_CONTEXT == 12_800
     for row in PLAIN:
         if row.handicap:
             step = FORECAST.plain(of_row(row), row.handicap)

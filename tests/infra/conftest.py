@@ -20,7 +20,7 @@ import pytest
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.model import Capacity, Network, Serve
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.synthesis import app_of, configure
 from tests.conftest import ROOT
 from tests.infra.templates import Deployment, Deployments
@@ -36,8 +36,8 @@ PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
 KEY = "arn:aws:kms:us-east-2:111122223333:key/0a1b2c3d-0000-4000-8000-000000000000"
 DESTINATION = "arn:aws:logs:us-east-2:444455556666:destination:central"
 RESERVATION = "cr-0123456789abcdef0"
-TEAM = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
-Variants = dict[str, tuple[Experiment, Lasting]]
+TEAM = DeploymentSettings(admins=(ADMIN,), pipeline_role=PIPELINE)
+Variants = dict[str, tuple[Experiment, DeploymentSettings]]
 
 
 @pytest.fixture(scope="session")
@@ -80,9 +80,9 @@ def variants(experiment: Experiment) -> Variants:
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     promoted = replace(experiment, arms=arms, serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2))
     rented = changed(promoted, "rented", off_at_utc="23:45", capacity=block)
-    found["rented"] = rented, Lasting(workloads="gitops")
+    found["rented"] = rented, DeploymentSettings(workloads="gitops")
     # The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin.
-    found["small"] = load(ROOT / "experiments" / "llama-medusa-batch.yaml"), Lasting()
+    found["small"] = load(ROOT / "experiments" / "llama-medusa-batch.yaml"), DeploymentSettings()
     # In an existing VPC of an account that has wishes, with a subnet in the zone that would be the third.
     subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
     network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
@@ -93,7 +93,7 @@ def variants(experiment: Experiment) -> Variants:
         "log_destination": DESTINATION,
         "tags": {"cost-center": "4711"},
     }
-    found["within"] = within, Lasting(admins=(ADMIN,), build_images="codebuild", **wishes)
+    found["within"] = within, DeploymentSettings(admins=(ADMIN,), build_images="codebuild", **wishes)
     # In an existing cluster that has nothing; in it again, when it has nearly everything, by spot; and on the nodes of the first.
     joined = changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
     there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
@@ -114,7 +114,7 @@ def variants(experiment: Experiment) -> Variants:
         network=Network(nat_gateways=3, interface_endpoints=True),
         off_at_utc="05:00",
     )
-    found["later"] = later, Lasting(admins=(SECOND_ADMIN, ADMIN))
+    found["later"] = later, DeploymentSettings(admins=(SECOND_ADMIN, ADMIN))
     return found
 
 
@@ -129,8 +129,8 @@ def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
         from infra.deployment import add_stacks
         from infra.nag import Rules
 
-        for name, (one, lasting) in variants.items():
-            add_stacks(cdk.Stage(app, name), experiment=one, files=render(one), lasting=lasting)
+        for name, (one, settings) in variants.items():
+            add_stacks(cdk.Stage(app, name), experiment=one, files=render(one), settings=settings)
         rules = Rules(app)
         cdk.Validations.of(app).add_plugins(rules)
         with suppress(RuntimeError):  # of a finding, which test_rules tells

@@ -18,7 +18,7 @@ from core.findings import Misuse
 from experiment import Experiment
 from experiment.model import Network, Serve
 from infra import ROOT
-from infra.deployment_file import KEYS, Lasting, read_deployment, refuse_elsewhere
+from infra.deployment_file import KEYS, DeploymentSettings, read_deployment, refuse_elsewhere
 from infra.synthesis import DEPLOYMENT, app_of, configure
 from tests.infra.conftest import ADMIN, DESTINATION, KEY, SECOND_ADMIN
 from tests.infra.templates import ACCOUNT, Deployment, Deployments, json_of, resolved
@@ -40,10 +40,10 @@ WRITTEN: dict[str, Any] = {
 
 
 @pytest.fixture
-def lasting(tmp_path: Path) -> Callable[[str], Lasting]:
+def settings(tmp_path: Path) -> Callable[[str], DeploymentSettings]:
     """What is read from a deployment.yaml with this text."""
 
-    def read(text: str) -> Lasting:
+    def read(text: str) -> DeploymentSettings:
         path = tmp_path / "deployment.yaml"
         path.write_text(text, encoding="utf-8")
         return read_deployment(path)
@@ -53,7 +53,7 @@ def lasting(tmp_path: Path) -> Callable[[str], Lasting]:
 
 def test_the_committed_files_name_the_reference_experiment_and_nobody_and_nothing_to_warn_of() -> None:
     configuration = configure({})
-    assert (configuration.experiment.name, configuration.lasting) == ("qwen3-32b", Lasting())
+    assert (configuration.experiment.name, configuration.settings) == ("qwen3-32b", DeploymentSettings())
     assert yaml.safe_load(DEPLOYMENT.read_text(encoding="utf-8")).keys() == {*KEYS}
     context = configuration.context
     assert context["@aws-cdk/core:defaultCrossStackReferences"] == "strong"
@@ -65,14 +65,14 @@ def test_the_committed_files_name_the_reference_experiment_and_nobody_and_nothin
 
 
 def test_who_leaves_the_file_empty_reads_what_follows() -> None:
-    admins, alarms = Lasting().warnings("deployment.yaml")
+    admins, alarms = DeploymentSettings().warnings("deployment.yaml")
     assert admins.startswith("deployment.yaml: admins is empty, so no one can use kubectl")
     assert alarms.startswith("deployment.yaml: alarm_email is empty, so no one receives the alarms")
-    full = Lasting(admins=(ADMIN,), alarm_email="team@example.com")
+    full = DeploymentSettings(admins=(ADMIN,), alarm_email="team@example.com")
     assert full.warnings("x") == []
     (unused,) = full.warnings("x", existing="team")
     assert unused.startswith("x: admins is not used, because team is an existing cluster")
-    assert not [line for line in Lasting().warnings("x", existing="team") if "admins" in line]
+    assert not [line for line in DeploymentSettings().warnings("x", existing="team") if "admins" in line]
     (applied,) = full.model_copy(update={"workloads": "gitops"}).warnings("x")
     assert "no deployment applies the manifests" in applied
 
@@ -86,19 +86,19 @@ def test_what_must_last_is_not_taken_from_the_command_line() -> None:
 
 
 def test_everything_that_lasts_is_read_from_the_file_and_the_guide_shows_settings_that_are_read(
-    lasting: Callable[[str], Lasting], tmp_path: Path
+    settings: Callable[[str], DeploymentSettings], tmp_path: Path
 ) -> None:
-    found = lasting(yaml.safe_dump({**WRITTEN, "admins": [*WRITTEN["admins"], ADMIN]}))
-    assert found == Lasting(**{**WRITTEN, "admins": tuple(WRITTEN["admins"])})
+    found = settings(yaml.safe_dump({**WRITTEN, "admins": [*WRITTEN["admins"], ADMIN]}))
+    assert found == DeploymentSettings(**{**WRITTEN, "admins": tuple(WRITTEN["admins"])})
     file = tmp_path / "deployment.yaml"
     assert configure({}, deployment=file).context[BOUNDARY] == {"name": "bounds"}, "CDK's own form"
     region = r"kms_key = .*: is not in ap-southeast-4, the experiment's region; name one that is"
     with pytest.raises(Misuse, match=region):
         configure({"experiment": "experiments/llama-medusa-batch.yaml"}, deployment=file)
-    shown = lasting(_of_the_guide(1))
+    shown = settings(_of_the_guide(1))
     assert Network.model_validate(yaml.safe_load(_of_the_guide(0))["cluster"]["network"]).vpc
     for key in ("kms_key", "log_days", "log_destination", "tags"):
-        assert getattr(shown, key) != getattr(Lasting(), key)
+        assert getattr(shown, key) != getattr(DeploymentSettings(), key)
 
 
 WRONG: list[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())[
@@ -111,9 +111,11 @@ MANY = {
 
 
 @pytest.mark.parametrize("case", [*WRONG, MANY], ids=lambda case: case["file"][:40])
-def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], case: dict[str, str]) -> None:
+def test_a_wrong_value_is_one_line(
+    settings: Callable[[str], DeploymentSettings], case: dict[str, str]
+) -> None:
     with pytest.raises(Misuse) as caught:
-        lasting(case["file"])
+        settings(case["file"])
     assert case["line"] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -126,14 +128,16 @@ def test_what_belongs_to_another_account_than_is_deployed_to_is_refused(referenc
     certificate = f"arn:aws:acm:us-east-2:{ACCOUNT}:certificate/0a"
     experiment = replace(reference, serve=Serve(arm="qwen-sd-vllm", certificate_arn=certificate))
     admins = (ADMIN.replace(ACCOUNT, OTHER), SECOND_ADMIN)
-    lasting = Lasting(log_destination=DESTINATION, kms_key=KEY, admins=admins, pipeline_role=ADMIN)
+    settings = DeploymentSettings(
+        log_destination=DESTINATION, kms_key=KEY, admins=admins, pipeline_role=ADMIN
+    )
     with pytest.raises(Misuse) as caught:
-        refuse_elsewhere(lasting.model_copy(update={"account": OTHER}), experiment, "file")
+        refuse_elsewhere(settings.model_copy(update={"account": OTHER}), experiment, "file")
     places = ("file: kms_key", "file: pipeline_role", "file: admins[1]", "qwen3-32b: serve.certificate_arn")
     for line, where in zip(str(caught.value).splitlines(), places, strict=True):
         assert line.startswith(f"{where} = 'arn:")
         assert line.endswith(f"is not of account {OTHER}, which this deploys to; name one that is")
-    refuse_elsewhere(lasting.model_copy(update={"account": ACCOUNT, "admins": ()}), experiment, "file")
+    refuse_elsewhere(settings.model_copy(update={"account": ACCOUNT, "admins": ()}), experiment, "file")
 
 
 def test_a_named_account_is_that_of_every_stack_and_changes_nothing_else(

@@ -13,7 +13,7 @@ import botocore.session
 import pytest
 
 from infra import ROOT
-from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
+from infra.pipeline.pipeline_file import MAX_HOURS, PipelineConfiguration
 from infra.pipeline.stage import dev_steps, prod_steps
 from operations import delivery
 from tests.infra.pipeline.conftest import GROUP, PROD_KEY
@@ -160,7 +160,7 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
         assert commands(one, "install")[0] == "chmod +x trnspec scripts/*"
 
 
-@pytest.mark.parametrize("hours", [1, MOST_HOURS])
+@pytest.mark.parametrize("hours", [1, MAX_HOURS])
 def test_compiling_may_take_hours_in_both_accounts_as_codebuild_takes_them(
     pipeline: Deployment, stages: Stages, configuration: PipelineConfiguration, hours: int
 ) -> None:

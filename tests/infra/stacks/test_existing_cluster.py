@@ -13,7 +13,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.forms import INSTALLABLE
 from experiment.naming import NODE_ROLE_LABEL, neuron_nodegroup
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.software import AFTER_NODES, BEFORE_NODES
 from infra.stacks.workloads import WorkloadsStack
 from infra.synthesis import cdk_app
@@ -119,10 +119,10 @@ def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(made: D
 def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_ours_rights_in_it(
     variants: Variants, tmp_path: Path
 ) -> None:
-    app, gitops = cdk_app({}, outdir=str(tmp_path), validation=False), Lasting(workloads="gitops")
+    app, gitops = cdk_app({}, outdir=str(tmp_path), validation=False), DeploymentSettings(workloads="gitops")
     beside, _ = variants["beside"]
     files = render(beside)
-    stack = WorkloadsStack(app, experiment=beside, lasting=gitops, files=files, cluster=None, made=None)
+    stack = WorkloadsStack(app, experiment=beside, settings=gitops, files=files, cluster=None, made=None)
     made = Template.from_stack(stack).to_json()
     assert {one["Type"] for one in made["Resources"].values()} == {"AWS::CloudFormation::WaitConditionHandle"}
     assert made["Outputs"]

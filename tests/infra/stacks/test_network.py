@@ -9,7 +9,7 @@ from aws_cdk.assertions import Template
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
 from experiment.cost import SERVICES
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.stacks.network import NetworkStack
 from tests.infra.conftest import changed
 from tests.infra.templates import ROOT, Deployments, json_of
@@ -31,7 +31,7 @@ def test_a_region_that_is_not_in_the_table_has_the_zones_that_the_file_names(
 ) -> None:
     zones = ("eu-north-1c", "eu-north-1a")
     north = changed(experiment, "north", region="eu-north-1", availability_zones=zones)
-    template = Template.from_stack(NetworkStack(cdk.App(), experiment=north, lasting=Lasting()))
+    template = Template.from_stack(NetworkStack(cdk.App(), experiment=north, settings=DeploymentSettings()))
     for zone in zones:
         template.resource_properties_count_is("AWS::EC2::Subnet", {"AvailabilityZone": zone}, 2)
 

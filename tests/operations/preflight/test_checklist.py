@@ -23,7 +23,7 @@ from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.model import Capacity
-from infra.deployment_file import Lasting
+from infra.deployment_file import DeploymentSettings
 from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
 from operations.cloud.aws import Aws
@@ -300,10 +300,10 @@ def documented() -> list[dict[str, Any]]:
     return list(json.loads(text.replace("111122223333", ACCOUNT)))
 
 
-def key(*statements: dict[str, Any], **more: str) -> Lasting:
+def key(*statements: dict[str, Any], **more: str) -> DeploymentSettings:
     policy = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
     made = shared_client("kms").create_key(Policy=policy, **more)["KeyMetadata"]
-    return Lasting(kms_key=made["Arn"])
+    return DeploymentSettings(kms_key=made["Arn"])
 
 
 NEEDED = [
@@ -314,14 +314,14 @@ NEEDED = [
 
 
 def test_an_imported_key_needs_each_statement_of_the_guide_and_must_be_usable(aws: Aws) -> None:
-    assert checks.imported_key(aws, Lasting()).state is State.FINE
+    assert checks.imported_key(aws, DeploymentSettings()).state is State.FINE
     assert checks.imported_key(aws, key(*documented())).state is State.FINE
     for statement, says in zip(documented(), NEEDED, strict=True):
         found = checks.imported_key(aws, key(*(one for one in documented() if one != statement)))
         assert (found.state, says in found.why) == (State.FINDING, True), found
         assert "docs/what-you-have.md" in found.remedy
     gone = f"arn:aws:kms:us-east-2:{ACCOUNT}:key/0a1b2c3d-0000-4000-8000-000000000000"
-    assert checks.imported_key(aws, Lasting(kms_key=gone)).why.endswith("no such key")
+    assert checks.imported_key(aws, DeploymentSettings(kms_key=gone)).why.endswith("no such key")
     disabled = key(*documented())
     kms_backends[ACCOUNT]["us-east-2"].disable_key(disabled.kms_key.rpartition("/")[2])
     assert "is Disabled" in checks.imported_key(aws, disabled).why

@@ -16,7 +16,7 @@ from benchmark.analyse.result_files import EXPECTED, optional_results
 from benchmark.plan import from_dict
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
-from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
+from cdk8s_charts.workloads.benchmark_pod import MAX_CONFIG_MAP_BYTES, plan_object
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import load
 from experiment.compilation import artifact_key
@@ -124,7 +124,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     aws: Aws, variation: Callable[..., Path], tmp_path: Path, whole: bool
 ) -> None:
     swept = load(variation(three_windows))
-    long = replace(swept.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
+    long = replace(swept.prompts[0], messages=(("user", "x" * MAX_CONFIG_MAP_BYTES),))
     driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
     context = driver.context()
     arms = context.experiment.served_arms if whole else rounds(context.experiment)[1]
