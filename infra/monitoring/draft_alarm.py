@@ -103,6 +103,16 @@ def transformer(experiment: Experiment) -> dict[str, Any]:
     return {"LogGroupIdentifier": log_group(experiment), "TransformerConfig": processors}
 
 
+def _pods(experiment: Experiment, arm: Arm) -> str:
+    """In a filter pattern, the pods of an arm, and not of another whose name only begins alike."""
+    others = [one.name for one in experiment.promoted_arms if one.name.startswith(f"{arm.name}-")]
+    pods = [
+        f'$.kubernetes.pod_name = "{arm.name}-*"',
+        *(f'$.kubernetes.pod_name != "{one}-*"' for one in others),
+    ]
+    return " && ".join(pods)
+
+
 def metric_filters(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Properties of each `AWS::Logs::MetricFilter`, by its id: what the pods of an arm accepted and drafted."""
     return {
@@ -111,7 +121,7 @@ def metric_filters(experiment: Experiment) -> dict[str, dict[str, Any]]:
             "ApplyOnTransformedLogs": True,
             "FilterPattern": (
                 f'{{ $.kubernetes.namespace_name = "{naming.namespace(experiment)}" && '
-                f'$.kubernetes.pod_name = "{one.arm.name}-*" && $.{key} = * }}'
+                f"{_pods(experiment, one.arm)} && $.{key} = * }}"
             ),
             "MetricTransformations": [
                 {

@@ -126,6 +126,12 @@ def test_both_dashboards_show_the_steps_of_production_beside_the_break_even(serv
     names = {line[1] for line in graph["metrics"] if isinstance(line[0], str)}
     assert names == {f"AcceptedTokens-{ARM}", f"DraftedTokens-{ARM}"}
     assert any("failed_over" in one["properties"].get("query", "") for one in widgets)
+    (cost,) = (one["properties"] for one in widgets if "USD an hour" in one["properties"].get("title", ""))
+    dollars, *replicas = cost["metrics"]
+    assert [line[line.index("Service") + 1] for line in replicas] == ["qwen-vllm", ARM], (
+        "not the gateway's pods"
+    )
+    assert dollars[0]["expression"].count("FILL(replicas") == 2
     steps = next(
         panel for panel in dashboard_rows(service)["Servers"] if panel.title.startswith("Tokens of a step")
     )
@@ -142,3 +148,11 @@ def test_filters_read_what_the_transformer_adds_from_the_pods_of_the_arm(service
     assert {one["LogGroupName"] for one in filters.values()} == {made["LogGroupIdentifier"]}
     assert all(one["ApplyOnTransformedLogs"] for one in filters.values())
     assert all(f'"{ARM}-*"' in one["FilterPattern"] for one in filters.values())
+
+
+def test_an_arm_whose_name_begins_like_another_is_not_counted_with_it(service: Experiment) -> None:
+    longer = replace(next(arm for arm in service.arms if arm.name == ARM), name=f"{ARM}-k5")
+    serve = SERVE.model_copy(update={"routes": {**SERVE.routes, "code": longer.name}})
+    both = metric_filters(replace(service, arms=(*service.arms, longer), serve=serve))
+    assert f'pod_name != "{ARM}-k5-*"' in both[f"AcceptedTokens-{ARM}"]["FilterPattern"]
+    assert "!=" not in metric_filters(service)[f"AcceptedTokens-{ARM}"]["FilterPattern"]
