@@ -40,6 +40,7 @@ _ROWS = {
         "scale": ("operations.cloud.nodegroup", "set the number of Trn2 nodes, and when they go away"),
         "kubectl": ("operations.cloud.access", "kubectl on the experiment's cluster; nothing to install"),
         "promote": ("operations.promotion", "make the winning arm a service"),
+        "recheck": ("operations.rechecking", "does the policy of a promoted run still hold?"),
         "teardown": ("operations.teardown", "take an experiment down, then list what still bills"),
     },
     IN_A_CHANGE: {

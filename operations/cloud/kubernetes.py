@@ -131,9 +131,12 @@ class Kubernetes:
         """Remove an object, if it exists. Does not wait for its finalizers."""
         self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
 
-    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+    def logs(
+        self, pod: str, *, container: str | None = None, lines: int = 20, since_s: int | None = None
+    ) -> str:
+        """The last lines; all of the last seconds where these are given."""
         chosen = f"--container={container}" if container else "--all-containers"
-        return self._run("logs", pod, chosen, f"--tail={lines}")
+        return self._run("logs", pod, chosen, f"--since={since_s}s" if since_s else f"--tail={lines}")
 
     def passthrough(self, arguments: Sequence[str]) -> int:
         """Run kubectl on the caller's terminal; returns its exit code."""

@@ -36,7 +36,7 @@ _NO_ROUNDS = (
 """Folders that belong to no round: what a Job keeps while it measures, quality checks, and profiles."""
 _QUALITY = "quality-"
 """With a round's number the key of its answers in the state."""
-_PLAN = "plan"
+PLAN = "plan"
 """Volume of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
 _EXPLORER_SINCE = (2, 30)
 """The SDK that has Neuron Explorer alone
@@ -76,7 +76,7 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
         return
     known = set(state.results.values())
     if key not in state.before:
-        context.save(before={**state.before, key: sorted(_stored(context) - known)})
+        context.save(before={**state.before, key: sorted(stored_runs(context) - known)})
     name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
 
     def made() -> dict[str, Any]:
@@ -87,7 +87,7 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
     until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=remedy)
-    new = sorted(_stored(context) - set(context.state.before[key]) - known)
+    new = sorted(stored_runs(context) - set(context.state.before[key]) - known)
     if not new:
         raise Refusal(
             "benchmark: its Job is complete and nothing new is in the bucket of results; read ./trnspec kubectl logs of its Job"
@@ -95,7 +95,8 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     context.save(results={**context.state.results, key: new[-1]})
 
 
-def _stored(context: Context) -> set[str]:
+def stored_runs(context: Context) -> set[str]:
+    """Folders of measured requests in the bucket of results."""
     s3, where = (
         context.aws.client("s3"),
         {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX},
@@ -112,9 +113,9 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     names = [arm.name for arm in arms]
     partly = len(arms) < len(context.experiment.served_arms)
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
-    mounted = [volume["configMap"] for volume in volumes if volume["name"] == _PLAN and "configMap" in volume]
+    mounted = [volume["configMap"] for volume in volumes if volume["name"] == PLAN and "configMap" in volume]
     containers: list[Any] = kubernetes.pod_containers(job)
-    fetching = [container for container in containers if container["name"] == _PLAN]
+    fetching = [container for container in containers if container["name"] == PLAN]
     if fetching:
         fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
         return
