@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,15 @@ def _refused(code: str, message: str, action: str) -> tuple[str, str]:
 
 def _meaning(kind: str, names: set[str], said: str) -> tuple[str, str] | None:
     """Why, and what to do, of the first entry of `aws_errors.yaml` with one of these names."""
-    entries = yaml.safe_load(_ERRORS.read_text(encoding="utf-8"))[kind]
-    found = next((entry for entry in entries if not names.isdisjoint(entry["names"])), None)
+    found = next((entry for entry in _meanings()[kind] if not names.isdisjoint(entry["names"])), None)
     return (found["why"].format(said=said), found["remedy"]) if found else None
+
+
+@cache
+def _meanings() -> dict[str, list[dict[str, Any]]]:
+    """Read once: a run that waits for nodes asks for what is not there yet thousands of times."""
+    found: dict[str, list[dict[str, Any]]] = yaml.safe_load(_ERRORS.read_text(encoding="utf-8"))
+    return found
 
 
 def _flat(text: object) -> str:

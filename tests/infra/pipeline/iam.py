@@ -120,7 +120,11 @@ def _speaks_of(statement: Statement, request: Request) -> bool:
 def _selected(statement: Statement, key: str, value: str, *, fold: bool) -> bool:
     for name, wanted in ((key, True), (f"Not{key}", False)):
         if name in statement:
-            patterns = [text for entry in _list(statement[name]) for text in _list(resolved(entry))]
+            patterns = (
+                text
+                for entry in _list(statement[name])
+                for text in ([entry] if isinstance(entry, str) else _list(resolved(entry)))
+            )
             return any(_like(pattern.lower() if fold else pattern, value) for pattern in patterns) is wanted
     return False
 
