@@ -154,7 +154,9 @@ def gateway_objects(experiment: Experiment, serve: Serve, *, grace_s: int) -> li
         {"name": "http", "containerPort": naming.GATEWAY_PORT},
         {"name": "health", "containerPort": HEALTH_PORT},
     ]
-    server["readinessProbe"] = {"httpGet": {"path": "/ready", "port": "health"}, "periodSeconds": 5}
+    asked = {"httpGet": {"path": "/ready", "port": "health"}}
+    server["readinessProbe"] = {**asked, "periodSeconds": 5}
+    server["livenessProbe"] = {**asked, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10}
     # Until every node has taken the pod's address out of the Service; then running answers end. nginx removes its file of the process id
     # last, and only then does the hook end: the container runtime's own signal may be one that ends answers.
     wait = f"sleep 5; nginx -c /etc/gateway/nginx.conf -s quit; while [ -e {_FOLDER}/nginx.pid ]; do sleep 1; done"

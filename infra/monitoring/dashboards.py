@@ -373,13 +373,13 @@ def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
     pods, title = panels.SERVICE_PODS, "USD an hour of the running replicas, quoted price"
     # Behind the service's name are the gateway's pods where there are routes; each arm's are behind its own.
     shown, counted, dollars = list[Any](), list[Any](), list[str]()
-    for number, arm in enumerate(experiment.promoted_arms):
-        running = _insights(experiment, pods, Service=arm.name if serve.routes else service)
-        label, id_ = pods.title + (f" of {arm.name}" if serve.arms[1:] else ""), f"replicas{number or ''}"
+    for number, served in enumerate(experiment.promoted_arms):
+        running = _insights(experiment, pods, Service=served.name if serve.routes else service)
+        label, id_ = pods.title + (f" of {served.name}" if serve.arms[1:] else ""), f"replicas{number or ''}"
         shown.append(_line(running, label))
         counted.append(_line(running, label, id_))
         present = f"FILL({id_},0)" if serve.arms[1:] else id_
-        dollars.append(f"{arm_usd_per_hour(experiment, arm):.6g}*{present}")
+        dollars.append(f"{arm_usd_per_hour(experiment, served):.6g}*{present}")
     cost = [{"label": "USD an hour", "expression": "+".join(dollars)}]
     yield _graphs(
         experiment,

@@ -199,6 +199,7 @@ def test_the_gateway_alone_calls_the_routed_arms_and_runs_as_nobody_in_particula
     assert servers["ports"] == [{"port": 8000, "endPort": 8001, "protocol": "TCP"}], "both ports of a Service"
     pod = Pod(named(routed, "Deployment")["qwen3-32b-gateway"])
     security = pod.container("nginx")["securityContext"]
+    assert pod.container("nginx")["livenessProbe"]["httpGet"]["path"] == "/ready"
     assert security["readOnlyRootFilesystem"]
     assert pod.spec["securityContext"]["runAsNonRoot"]
     assert security["capabilities"] == {"drop": ["ALL"]}
