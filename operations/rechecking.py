@@ -86,8 +86,8 @@ def command(path: Path, run: Path, at_once: int, account: str | None, as_json: b
             *map(str, rows),
             f"{cost['folder']}: {count(cost['requests'], 'request')} and {cost['output_tokens']:,} output tokens in "
             f"{cost['minutes']} minutes, on nodes that bill anyway (${cost['usd_of_nodes']:.2f} in that time, quoted price)",
-            sentence,
         )
+        print(sentence)
     return 1 if "broken" in states else 3 if "untold" in states else 0
 
 
@@ -182,7 +182,7 @@ def _measured(
 
 
 def _load(context: Context, plan: Plan) -> None:
-    """One Job from the suspended CronJob, with a plan of its own; its records into the folder. Nothing of it stays in the cluster."""
+    """One Job from the suspended CronJob, with a plan of its own; its records into the folder. Nothing of it stays in the cluster but a Job that failed."""
     _refuse_down(context, plan)
     for other in context.cluster.list("jobs"):
         name = other["metadata"]["name"]
@@ -194,8 +194,9 @@ def _load(context: Context, plan: Plan) -> None:
         wait_for(context, name, patience_s=_PATIENCE_S, still=lambda: _refuse_down(context, plan))
     finally:
         with suppress(Refusal):
-            context.cluster.delete("job", name)
             context.cluster.delete("configmap", f"{name}-plan")
+            if kubernetes.job_state(context.cluster.get("job", name)) != "failed":  # its log says why
+                context.cluster.delete("job", name)
     new = sorted(measuring.stored_runs(context) - known)
     if not new or not measuring.fetch(context, new[-1], context.out):
         raise StepError(f"job {name}: is complete and left nothing in the bucket of results; run this again")

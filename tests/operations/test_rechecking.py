@@ -223,6 +223,18 @@ def test_an_arm_that_dies_meanwhile_ends_the_check_and_its_job(recheck: Recheck)
     assert "none of 1 replica is ready" in err
 
 
+def test_a_job_that_failed_stays_for_its_log(recheck: Recheck) -> None:
+    recheck.world.failing[naming.BENCHMARK_NAME] = "no space left"
+    code, _, err = recheck()
+    left = [
+        one["metadata"]["name"]
+        for one in recheck.world.api.of("jobs")
+        if "recheck" in one["metadata"]["name"]
+    ]
+    assert (code, len(left)) == (3, 1)
+    assert "no space left; read ./trnspec kubectl logs job/qwen-llmperf-recheck-20260401t120000z" in err
+
+
 @pytest.mark.parametrize(
     ("section", "line"),
     [
