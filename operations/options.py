@@ -75,6 +75,21 @@ def _hours(text: str | float) -> float:
     return value
 
 
+def _number(most: float) -> Any:
+    """A number above 0; not NaN, which is below no limit."""
+
+    def read(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= most:
+            raise click.BadParameter(f"{text!r} is not a number above 0 and up to {most:g}")
+        return value
+
+    return click.types.FuncParamType(read)
+
+
 def _waiting(text: str) -> float:
     if (
         not re.fullmatch(forms.TIME, text)
@@ -104,6 +119,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine, problems too.")
 FILE: Any = click.Path(path_type=Path)
 HOURS: Any = click.types.FuncParamType(_hours)
+USD = _number(forms.MOST)
 WAITING: Any = click.types.FuncParamType(_waiting)
 """Hours, from a time with its unit."""
 manifests_option = click.option(

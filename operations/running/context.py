@@ -60,6 +60,14 @@ class StepError(Refusal):
     """A step cannot be carried out; the message is the line that the user gets."""
 
 
+class NoCapacityError(StepError):
+    """EC2 has no such instance now, or none at the price that the file allows; it may have one later."""
+
+
+class BudgetError(StepError):
+    """The run would cost more than its dollars."""
+
+
 class UnprovenError(StepError):
     """The nodes are there and something about them is not as it must be: worth a look before they are given back."""
 

@@ -31,6 +31,7 @@ from operations.options import (
     FILE,
     HOURS,
     ROOT,
+    USD,
     WAITING,
     dry_run_option,
     experiment_of,
@@ -69,13 +70,15 @@ _REPORT = (
 )
 @click.option(
     "--max-usd",
-    type=click.FloatRange(0, min_open=True),
+    type=USD,
     metavar="USD",
     help="End the run before it has cost more, with everything kept and 0 nodes.",
 )
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
 @manifests_option
-@click.option("--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails.")
+@click.option(
+    "--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails (not when its dollars end it)."
+)
 @click.option(
     "--grace",
     type=click.FloatRange(0, 24 * 60),

@@ -16,7 +16,7 @@ from infra.off_schedules import block_over
 from operations.cloud import kubernetes, nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.running import spending, waiting
-from operations.running.context import Context, StepError, job_progress, release
+from operations.running.context import Context, NoCapacityError, StepError, job_progress, release
 from operations.running.state import NodesReplaced
 
 NODES_S = 40 * 60
@@ -36,7 +36,12 @@ def need(context: Context) -> nodegroup.Group:
             "again"
         )
     spending.refuse(context)
-    group = nodegroup.read(context.experiment, context.aws)
+    group, off_at = nodegroup.read(context.experiment, context.aws), context.state.off_at
+    if off_at and group.desired and moment(off_at) + _GRACE <= context.clock.now():
+        raise StepError(
+            f"{group.name}: still has {count(group.desired, 'node')}, which its schedule was to set to 0 at {off_at}; the run ends here, and "
+            "sets them to 0: read ./trnspec status, then run this again"
+        )
     if group.desired < context.state.nodes:
         raise StepError(
             f"{group.name}: someone or its schedule (off at {context.state.off_at or 'the daily hour'}) set it to "
@@ -67,7 +72,7 @@ def missing(context: Context) -> str | None:
         context.save(**spending.settled(context), nodes_since=stamp(now), nodes_away=away)
     if group.issues and now - context.away_since >= _GRACE:
         issue = group.issues[0]
-        kind = waiting.NoCapacityError if waiting.is_no_capacity(issue) else StepError
+        kind = NoCapacityError if waiting.is_no_capacity(issue) else StepError
         raise kind(f"{group.name}: no nodes ({issue}); {_remedy(context.experiment, issue)}")
     waits = f"{group.name}: {len(names)} of {count(wanted, 'node')} are ready"
     if now - context.away_since >= timedelta(seconds=NODES_S):

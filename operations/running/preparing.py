@@ -121,8 +121,6 @@ def _ask_for_nodes(context: Context) -> None:
     experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
     group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted, group)
-    if dear := spending.too_dear(context):
-        raise waiting.NoCapacityError(dear)
     spending.refuse(context)
     ends: dict[str, Any] = {"hours": spending.within_budget_h(context), "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)

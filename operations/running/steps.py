@@ -16,9 +16,9 @@ from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.running import measuring, preparing, spending
-from operations.running.context import Context, UnprovenError, predicted_h
+from operations.running.context import BudgetError, Context, NoCapacityError, UnprovenError, predicted_h
 from operations.running.state import NotOursError
-from operations.running.waiting import NoCapacityError, give_back, no_nodes
+from operations.running.waiting import give_back, no_nodes
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     """All steps that are left; returns what is printed of the run, with the address of its state, what it cost, and the nodes that
     were replaced.
 
-    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, when the time of grace is
+    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`, which a limit in dollars overrides; after a failed proof, when the time of grace is
     over), the line of its error is passed on.
     An interruption changes nothing but the lock; what bills is printed.
     """
@@ -149,7 +149,9 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
         known = refusal_of(error)
         # Where the schedule of nodes that failed their proof cannot be set to the end of their grace, they go off at once.
         unproven = isinstance(known, UnprovenError) and context.grace_min > 0
-        kept = keep_nodes or not context.state.nodes
+        # Nobody wants to look at nodes that do not come, and a limit in dollars goes before a wish to keep them.
+        wanted = keep_nodes and not isinstance(known, BudgetError | NoCapacityError)
+        kept = wanted or not context.state.nodes
         if not kept and not (unproven and _if_possible(context, lambda: _keep_for_a_look(context))):
             _if_possible(context, lambda: stop_paying(context))
         _let_go(context, problem=str(known))

@@ -18,7 +18,7 @@ from operations.cloud import kubernetes, nodegroup
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import stamp
 from operations.running import spending
-from operations.running.context import POLL_S, Context, StepError
+from operations.running.context import POLL_S, Context, NoCapacityError
 from operations.running.state import NotOursError, claimed, unfinished
 
 FIRST_S, LONGEST_S = 60, 30 * 60
@@ -32,10 +32,6 @@ _NONE = re.compile(
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-request-status.html)."""
 _BUSY_S = 600
 _TRIES = 4
-
-
-class NoCapacityError(StepError):
-    """EC2 has no such instance now; it may have one later."""
 
 
 def is_no_capacity(issue: str) -> bool:

@@ -164,3 +164,9 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
     again.needs_h = 4.0
     with pytest.raises(Refusal, match=r"an hour before the capacity block ends .*buy or extend a block"):
         carry_out(again, keep_nodes=False)
+
+
+@pytest.mark.parametrize("usd", ["nan", "0", "-1", "inf", "much"])
+def test_a_budget_that_bounds_nothing_is_refused(usd: str, say: Say) -> None:
+    code, _, err = say("run", str(REFERENCE), "--max-usd", usd)
+    assert (code, f"'{usd}' is not a number above 0" in " ".join(err.split())) == (2, True)

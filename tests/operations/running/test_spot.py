@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,56 @@ def test_a_price_above_the_most_is_waited_for(spot: Driver) -> None:
     assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], abs=0.01)
 
 
+def test_a_price_that_rises_in_the_middle_is_waited_for_too(spot: Driver) -> None:
+    context, nodes = spot.context(), list[int]()
+    context.wait_h = 4.0
+    spot.world.on_tick.append(lambda: nodes.append(spot.world.nodes))
+    with prices(spot, CALM, (3.0, 31.0), (45.0, 14.0)):
+        answer = carry_out(context, keep_nodes=False)
+    assert any(
+        "is $31.00 an hour, and cluster.capacity.max_usd_per_hour is 20; 0 nodes" in one for one in spot.said
+    )
+    ups = [now for before, now in pairwise(nodes) if before != now]
+    assert ups[:3] == [1, 0, 1], "no node bills while it costs more than allowed"
+    assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], rel=0.2)
+
+
+@pytest.mark.parametrize("dollars", ["price", "budget", "capacity"])
+def test_nodes_are_not_kept_where_dollars_or_a_missing_node_ended_the_run(
+    dollars: str, spot: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.operations.world.TICKS", 60)
+    context = spot.context()
+    context.max_usd = 6.0 if dollars == "budget" else None
+    spot.world.no_capacity = dollars == "capacity"
+    rising = ((2.0, 31.0),) if dollars == "price" else ()
+    with prices(spot, CALM, *rising), pytest.raises(Refusal):
+        carry_out(context, keep_nodes=True)
+    assert (spot.world.nodes, spot.world.rentals()) == (0, [])
+
+
+def test_a_price_that_ec2_does_not_have_is_said_and_what_is_not_held_for_it(spot: Driver) -> None:
+    with prices(spot):
+        answer = spot.run()
+    (line,) = (one for one in spot.said if "spot price is not known" in one)
+    assert (
+        "EC2 has none of trn2.48xlarge in us-east-2a; the quoted one counts, and max_usd_per_hour is not held"
+        in line
+    )
+    assert answer["bill"]["paid_usd"] == 0
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.parametrize("usd", [0.01, 1.0, 5.0])
+def test_no_node_starts_for_dollars_in_which_it_could_do_nothing(spot: Driver, usd: float) -> None:
+    context, nodes = spot.context(), set[int]()
+    context.max_usd = usd
+    spot.world.on_tick.append(lambda: nodes.add(spot.world.nodes))
+    with pytest.raises(Refusal, match=r"run this again with more to go on"):
+        carry_out(context, keep_nodes=False)
+    assert (nodes, spot.world.rentals()) == ({0}, [])
+
+
 @pytest.mark.usefixtures("calm")
 def test_a_budget_ends_the_run_before_it_is_passed_and_a_larger_one_goes_on(
     spot: Driver, monkeypatch: pytest.MonkeyPatch
@@ -329,3 +380,14 @@ def test_dollars_of_node_hours_follow_the_price_of_each_second() -> None:
     assert known.usd(hours(-6), hours(1)) is None, "before the first price that is known"
     assert SpotPrices(()).usd(noon, hours(1)) is None
     assert (known.newest_usd, SpotPrices(()).newest_usd) == (12.0, None)
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_run_whose_schedule_did_not_act_ends_itself(spot: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dollars count up to that hour, so nobody would see what the nodes cost after it."""
+    monkeypatch.setattr("tests.operations.world.TICKS", 60)
+    spot.hours = 0.5
+    line = spot.line()
+    assert "still has 1 node, which its schedule was to set to 0 at 2026-04-01T13:00:0" in line
+    assert (spot.world.nodes, spot.world.rentals()) == (0, [])
+    assert spot.clock.now() < START + timedelta(minutes=67)
