@@ -41,7 +41,7 @@ def rechecked(seed: int, k: int, *, kept: float = 1.0) -> CheckedRoute:
     return row
 
 
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_an_unchanged_service_is_rarely_called_changed(k: int) -> None:
     """From a clear gain (1.3) to one that is hardly there (1.05), where servers differ from start to start as they were seen to."""
     states = Counter(rechecked(seed, k).state for seed in range(100))
