@@ -77,13 +77,15 @@ def edited(text: str, section: str, changes: Mapping[str, Any]) -> str:
         return text
     whole = text if text.endswith("\n") else f"{text}\n"
     # Up to the next line that begins with anything but white space.
-    match = re.search(rf"^{section}[ \t]*:.*\n(?:(?:[ \t].*)?\n)*", whole, re.MULTILINE)
+    match = re.search(rf"^[\"']?{section}[\"']?[ \t]*:.*\n(?:(?:[ \t].*)?\n)*", whole, re.MULTILINE)
     start, part = (match.start(), match[0].rstrip() + "\n") if match else (len(whole), f"{section}:\n")
     editor = YAML()
     editor.width, editor.preserve_quotes = 4096, True
     editor.indent(mapping=2, sequence=4, offset=2)
     written = io.StringIO()
     try:
+        if match is None and section in document:
+            raise YAMLError(section)
         read = editor.load(part)
         read[section] = CommentedMap() if read[section] is None else read[section]
         _write(read[section], changes)
@@ -113,6 +115,8 @@ def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _write(values: Any, changes: Mapping[str, Any]) -> None:
+    if any(isinstance(value, Mapping | Remarked) for value in changes.values()):
+        values.fa.set_block_style()  # a comment would run over the rest of a mapping on one line
     for key, value in changes.items():
         if value is None:
             values.pop(key, None)
@@ -121,7 +125,7 @@ def _write(values: Any, changes: Mapping[str, Any]) -> None:
                 values[key] = CommentedMap()
             _write(values[key], value)
         elif isinstance(value, Remarked):
-            values[key] = _scalar(value.value)
+            values[_scalar(key)] = _scalar(value.value)
             values.yaml_add_eol_comment(value.remark, key)
         else:
             values[key] = _scalar(value)
@@ -133,5 +137,11 @@ def _scalar(value: Any) -> Any:
         line = CommentedSeq(map(_scalar, value))
         line.fa.set_flow_style()
         return line
-    text = isinstance(value, str) and yaml.safe_load(value) != value
-    return DoubleQuotedScalarString(value) if text else value
+    return DoubleQuotedScalarString(value) if isinstance(value, str) and not _reads_as_it_is(value) else value
+
+
+def _reads_as_it_is(text: str) -> bool:
+    try:
+        return bool(yaml.safe_load(text) == text)
+    except yaml.YAMLError:
+        return False

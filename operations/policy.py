@@ -67,17 +67,25 @@ class Policy:
 
 
 def evidence_of(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[Evidence]]:
-    """What is known by class and arm, the smallest load first.
+    """What is known by class and arm, the smallest load first. Of a run with a baseline for each batch, arms of the first batch: the ratios
+    of others are to an arm that would not be served.
 
     Raises `Refusal` for a run that has no verdicts, as of arms at one address.
     """
+    if "decision" not in summary:
+        raise Refusal(
+            f"run {summary['run']['id']}: its summary has no decision; make it again with ./trnspec benchmark report"
+        )
     if is_withheld(summary):
         raise Refusal(
             f"run {summary['run']['id']}: its answers make no sense, so it has no verdict; look at its report"
         )
     known: dict[tuple[str, str], list[Evidence]] = {}
-    for at in sorted(summary["decision"]["loads"], key=lambda at: at["load"]["concurrency"] or 0):
+    baseline = summary["run"]["baseline"]
+    for at in sorted(summary["decision"]["loads"], key=_load):
         for gain in at["by_window"]:
+            if gain.get("baseline", baseline) != baseline:
+                continue
             usd = gain["usd_before"], gain["usd_after"]
             known.setdefault((gain["class"], gain["arm"]), []).append(
                 Evidence(
@@ -96,6 +104,10 @@ def evidence_of(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[Eviden
             f"run {summary['run']['id']}: compares no arms, so it supports no route; promote an arm by its name"
         )
     return known
+
+
+def _load(at: Mapping[str, Any]) -> float:
+    return float(at["load"]["concurrency"] or at["load"].get("rate_per_s") or 0)
 
 
 def proposed(summary: Mapping[str, Any]) -> Policy:
@@ -131,9 +143,9 @@ def proposed(summary: Mapping[str, Any]) -> Policy:
 
 
 def _paying(rows: Sequence[Evidence]) -> list[Evidence]:
-    """The loads from the smallest on at which an arm pays."""
+    """The loads from the smallest on at which an arm pays; of rates all or none, since no limit of requests in flight follows from them."""
     end = next((place for place, row in enumerate(rows) if row.problem), len(rows))
-    return list(rows[:end])
+    return [] if end < len(rows) and rows[end].at_once is None else list(rows[:end])
 
 
 def _limits(summary: Mapping[str, Any], chosen: Any) -> Iterator[tuple[str, int]]:
@@ -162,18 +174,21 @@ def with_routes(
     kept = {class_: arm for class_, arm in merged.items() if class_ == DEFAULT or arm != default}
     against, reasons = dict[str, str](), {class_: policy.reasons.get(class_, "") for class_ in kept}
     for class_, arm in routes.items():
-        rest = [name for name, _ in known if name not in kept]
-        rows = {name: known.get((name, arm), [])[:1] for name in ([class_] if class_ != DEFAULT else rest)}
+        rest = dict.fromkeys(name for name, _ in known if name not in kept)
+        rows = {name: known.get((name, arm), []) for name in ([class_] if class_ != DEFAULT else rest)}
+        if class_ != DEFAULT and arm != default:  # a limit keeps it from the loads above
+            rows = {name: row if row and row[0].at_once is None else row[:1] for name, row in rows.items()}
         reasons[class_] = "; ".join(f"{name} {row[0]}" for name, row in rows.items() if row)
         if arm != policy.baseline and (objections := list(_objections(rows))):
             against[class_] = "; ".join(objections)
-    seen = dict(_limits(summary, [rows for rows in map(_paying, known.values()) if rows]))
+    routed = [_paying(known.get((class_, arm), [])) for class_, arm in kept.items() if arm != default]
+    seen = dict(_limits(summary, [rows for rows in routed if rows]))
     for arm, most in most_at_once.items():
         if most > seen.get(arm, 0):
             against[arm] = (
                 f"was seen to pay up to {seen[arm]} at once" if arm in seen else "was not seen to pay"
             )
-    limits = {**policy.most_at_once, **most_at_once}
+    limits = {**seen, **most_at_once}
     return Policy(
         run=policy.run,
         baseline=policy.baseline,
@@ -210,5 +225,5 @@ def _objections(rows: Mapping[str, Sequence[Evidence]]) -> Iterator[str]:
     for class_, known in rows.items():
         if not known:
             yield f"{class_} was not measured"
-        elif known[0].problem:
-            yield f"{class_} is {known[0].problem}, {known[0]}"
+        elif (speaks := next((row for row in known if row.problem), None)) is not None:
+            yield f"{class_} is {speaks.problem}, {speaks}"

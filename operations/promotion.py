@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,8 +137,9 @@ def command(
         raise click.UsageError("give one of ARM and --from RUN")
     if run is None and (routes or limits or against_evidence):
         raise click.UsageError("--route, --most-at-once and --against-evidence need --from RUN")
-    served = experiment_of(path, verb="promote").serve
-    policy, levels = _policy(run, dict(routes), dict(limits), against_evidence) if run else (None, {})
+    present = experiment_of(path, verb="promote")
+    served, asked_for = present.serve, (dict(routes), dict(limits), against_evidence)
+    policy, levels = _policy(present.name, run, *asked_for) if run else (None, {})
     asked["client_cidrs"] = [*asked["client_cidrs"]] or None
     given = {key: value for key, value in asked.items() if value is not None}
     before = path.read_text(encoding="utf-8")
@@ -197,7 +199,7 @@ def command(
 
 
 def _policy(
-    run: Path, routes: Mapping[str, str], limits: Mapping[str, str], despite: bool
+    name: str, run: Path, routes: Mapping[str, str], limits: Mapping[str, str], despite: bool
 ) -> tuple[Policy, dict[str, float]]:
     """The policy of a run's decision, with what was asked for instead, and the break-evens of its drafting arms.
 
@@ -211,9 +213,13 @@ def _policy(
             f"--most-at-once {', '.join(map('='.join, limits.items()))}: must be whole numbers"
         ) from None
     policy = with_routes(proposed(summary), summary, routes, numbers)
-    if (emulated := summary["run"]["provenance"] != "measured") or policy.against:
-        reasons = [f"{name}: {why}" for name, why in policy.against.items()]
-        reasons += [f"run {policy.run} is {summary['run']['provenance']}"] if emulated else []
+    reasons = [f"{name}: {why}" for name, why in policy.against.items()]
+    if (provenance := summary["run"]["provenance"]) != "measured":
+        reasons.append(f"run {policy.run} is {provenance}")
+    if (other := summary["run"].get("experiment", name)) != name:
+        reasons.append(f"run {policy.run} is of experiment {other}")
+        policy = replace(policy, run=f"{policy.run} of {other}")
+    if reasons:
         if not despite:
             raise Refusal(
                 f"{run}: speaks against this ({'; '.join(reasons)}); take the route back, or add --against-evidence, and the file says so"

@@ -136,10 +136,22 @@ def test_each_class_gets_the_arm_that_pays_furthest() -> None:
     [
         ({"chat": DRAFTED}, {}, {"chat": "chat is slower, 0.90 [0.86, 0.94] times as fast at 1 at once"}),
         ({"poems": DRAFTED}, {}, {"poems": "poems was not measured"}),
-        ({"*": DRAFTED}, {}, {"*": "chat is slower, 0.90 [0.86, 0.94] times as fast at 1 at once"}),
+        (
+            {"*": DRAFTED},
+            {},
+            {
+                "*": "json is slower, 0.80 [0.76, 0.84] times as fast at 16 at once; code is slower, 0.70 [0.66, 0.74] times as fast "
+                "at 16 at once; chat is slower, 0.90 [0.86, 0.94] times as fast at 1 at once"
+            },
+        ),
         ({"json": PLAIN}, {}, {}),
         ({}, {DRAFTED: 8}, {}),
         ({}, {DRAFTED: 12}, {DRAFTED: "was seen to pay up to 8 at once"}),
+        (
+            {"json": PLAIN, "code": PLAIN, "*": DRAFTED},
+            {},
+            {"*": "chat is slower, 0.90 [0.86, 0.94] times as fast at 1 at once"},
+        ),
     ],
 )
 def test_what_is_asked_for_instead_is_held_against_the_run(
@@ -149,6 +161,48 @@ def test_what_is_asked_for_instead_is_held_against_the_run(
     policy = with_routes(proposed(run), run, routes, limits)
     assert policy.against == against
     assert set(policy.most_at_once) <= set(policy.routes.values()) - {policy.routes["*"]}
+
+
+def test_a_default_is_judged_at_every_load_and_a_route_asked_for_has_the_limit_of_its_arm() -> None:
+    run = summary(
+        {("json", DRAFTED): {1: 2.0, 8: 1.5}, ("json", SMALL): {1: 1.5, 8: 0.9}, ("chat", SMALL): {1: 0.9}}
+    )
+    everything = with_routes(proposed(run), run, {"*": DRAFTED, "chat": SMALL}, {})
+    assert everything.against["chat"].startswith("chat is slower")
+    assert "*" not in everything.against
+    assert (
+        "json is slower, 0.90"
+        in with_routes(proposed(run), run, {"json": SMALL, "*": SMALL}, {}).against["*"]
+    )
+    small = with_routes(proposed(run), run, {"json": SMALL}, {})
+    assert (small.against, small.most_at_once) == ({}, {SMALL: 2}), "slower at 8"
+
+
+def test_of_several_baselines_only_the_one_that_would_serve_counts_and_of_rates_all_must_pay() -> None:
+    run = summary({("json", DRAFTED): {1: 2.0}, ("json", SMALL): {1: 3.0}})
+    for gain in run["decision"]["loads"][0]["by_window"]:
+        gain["baseline"] = PLAIN if gain["arm"] == DRAFTED else f"{PLAIN}-b8"
+    assert proposed(run).routes == {"*": DRAFTED}
+    for second, routes in ((1.5, {"*": DRAFTED}), (0.8, {"*": PLAIN})):
+        run = summary({("json", DRAFTED): {1: 2.0, 8: second}})
+        for at in run["decision"]["loads"]:
+            at["load"] = {"concurrency": None, "rate_per_s": at["load"]["concurrency"] / 2}
+        run["decision"]["loads"].reverse()
+        assert (proposed(run).routes, proposed(run).most_at_once) == (routes, {})
+    without = {key: value for key, value in summary(MIXED).items() if key != "decision"}
+    with pytest.raises(Refusal, match="has no decision; make it again"):
+        proposed(without)
+
+
+def test_a_run_of_another_experiment_is_no_evidence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = json.loads((folder / "run" / "summary.json").read_text())
+    run["run"]["experiment"] = "llama"
+    (folder / "run" / "summary.json").write_text(json.dumps(run), encoding="utf-8")
+    words = ("--from", str(folder / "run"))
+    assert _promote(folder, *words) == 1
+    assert "run R is of experiment llama" in capsys.readouterr().err
+    assert _promote(folder, *words, "--against-evidence") == 0
+    assert "at 8 at once, run R of llama" in (folder / "mine.yaml").read_text()
 
 
 def test_a_real_run_without_a_clear_difference_supports_the_baseline_alone(tmp_path: Path) -> None:

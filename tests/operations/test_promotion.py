@@ -17,7 +17,7 @@ from core.findings import Misuse
 from experiment import Experiment, load
 from experiment.model import Serve
 from operations import promotion as verb
-from operations.editing import edited
+from operations.editing import Remarked, edited
 from operations.promotion import bill, billed
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.conftest import Say
@@ -66,6 +66,24 @@ def test_the_section_is_edited_in_place_or_stands_at_the_end_and_nothing_else_ch
     for before in SPOILT:
         with pytest.raises(Misuse, match=r"^serve: .* or by hand$"):
             edited(before, "serve", SECTION)
+
+
+@pytest.mark.parametrize(
+    "section", ["serve: {routes: {json: a}}", '"serve":\n  routes: {json: a}', "serve:\n"]
+)
+def test_remarks_stand_behind_their_lines_however_the_section_was_written(section: str) -> None:
+    routes = {
+        "json": Remarked("b", "1.6 times"),
+        "*": Remarked("a", "the rest"),
+        "on": Remarked("b", "2 times"),
+    }
+    after = edited(f"name: x\n{section}\n", "serve", {"routes": routes})
+    assert [line.split("#")[0].split() for line in after.splitlines() if "#" in line] == [
+        ["json:", "b"],
+        ['"*":', "a"],
+        ['"on":', "b"],
+    ]
+    assert after.count("serve") == 1
 
 
 def test_nodes_bill_whole(experiment: Experiment) -> None:
