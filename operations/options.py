@@ -119,7 +119,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine, problems too.")
 FILE: Any = click.Path(path_type=Path)
 HOURS: Any = click.types.FuncParamType(_hours)
-USD = _number(forms.MOST)
+USD = _number(1_000_000)
 WAITING: Any = click.types.FuncParamType(_waiting)
 """Hours, from a time with its unit."""
 manifests_option = click.option(
