@@ -83,7 +83,7 @@ def _folder(experiment: Experiment, out: Path) -> Path:
 
 
 def said(found: Iterable[Rendered], *, check: bool) -> int:
-    """The exit code, after a line for each."""
+    """The exit code, after one line for each."""
     outdated: list[Path] = []
     for one in found:
         outdated += one.changed

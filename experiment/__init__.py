@@ -1,11 +1,11 @@
-"""The core: what an experiment file says, what it resolves to, and why it is refused.
+"""Experiment files: their schema, what they resolve to, and why they are refused.
 
-Pure: no AWS, no jsii, no network, no clock, so that a wrong file is refused in well under a second.
+Nothing here uses AWS, jsii, the network or a clock, so an invalid file is refused in well under a second.
 """
 
 import os
 
-# pydantic looks for plugins in the metadata of every installed distribution, a third of the time of `check`; none is used.
+# pydantic searches the metadata of every installed distribution for plugins: a third of the time of `check`. No plugin is used.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 import core as core  # before pydantic, whose plugins it turns off

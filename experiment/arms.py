@@ -1,6 +1,6 @@
-"""What an experiment means with the catalogue at hand: arms with models, runtime and instance type. Frozen.
+"""The resolved experiment: arms with models, runtime and instance type from the catalogue, as frozen dataclasses.
 
-What needs no catalogue is read as the file was validated (`model`).
+Sections that do not need the catalogue are used as they were validated (`model`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Weights:
     revision: str | None
     """Commit on Hugging Face; `None` until the weights are fetched, when it is resolved and recorded."""
     shape_of: str | None = None
-    """Where its shape was declared to be found: a model of the catalogue, or a `config.json`; `None` in the catalogue."""
+    """Where the file says that its shape is: a model of the catalogue, or a `config.json`; `None` for a model of the catalogue."""
     address: str | None = None
-    """Folder in S3 that it is taken from; `None` for Hugging Face."""
+    """Folder in S3 with the weights; `None` for Hugging Face."""
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What the file says of it, which nobody has verified before it is fetched."""
+        """What the file says about the model. It is verified when the model is fetched."""
         shape = f"{self.model.name}: shape of {self.shape_of}, as declared; compared with its config.json when fetched"
         weights = f"{self.model.name}: weights of {self.address}"
         return (*([shape] if self.shape_of else []), *([weights] if self.address else []))
@@ -52,8 +52,7 @@ class Speculation:
 
 
 class ArmServing(Serving):
-    """With the degree of tensor parallelism, which the instance type decides where the file does not, one batch, and what
-    the load asks of it."""
+    """Serving settings of one arm: with the resolved degree of tensor parallelism, one batch size, and the lengths of the load."""
 
     later = ("prompt_tokens", "sequence_tokens")
 
@@ -61,9 +60,9 @@ class ArmServing(Serving):
     max_num_seqs: int
     """Sequences in this arm's batch."""
     prompt_tokens: int = 0
-    """What the longest prompt of the load is expected to have; 0 where nothing is compiled for it."""
+    """Expected tokens of the longest prompt of the load; 0 if nothing is compiled for it."""
     sequence_tokens: int = 0
-    """The same with its answer and a step; 0 where decoding is compiled for the whole context alone."""
+    """The same with its answer and a step; 0 if decoding is compiled only for the whole context."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,37 +73,37 @@ class Arm:
     target: Weights
     runtime: Runtime
     instance: Instance
-    """What it stands on."""
+    """Instance type of its node."""
     serving: ArmServing
     speculation: Speculation | None
     engine: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of the Neuron configuration that this arm sets otherwise."""
+    """Keys of the Neuron configuration that this arm overrides."""
     scheduler: str | None = None
-    """`synchronous` where asynchronous scheduling is turned off for this arm."""
+    """`synchronous` if asynchronous scheduling is turned off for this arm."""
 
     @property
     def num_speculative_tokens(self) -> int:
-        """Tokens that are drafted in one decoding step; 0 where it decodes plainly."""
+        """Tokens that are drafted in one decoding step; 0 for plain decoding."""
         return self.speculation.num_speculative_tokens if self.speculation else 0
 
     @property
     def mode(self) -> Mode | None:
-        """What its runtime says to its way of speculating."""
+        """Its mode of speculation, as its runtime supports it."""
         return self.runtime.modes[self.speculation.mode] if self.speculation else None
 
     @property
     def tokens_per_step(self) -> int:
-        """The most tokens that one decoding step of this arm can yield."""
+        """Maximum tokens that one decoding step of this arm can yield."""
         return self.mode.tokens_per_step(self.num_speculative_tokens) if self.mode else 1
 
     @property
     def step_room(self) -> int:
-        """Tokens of the context that must be left over when an answer ends; see `Mode.within_context`."""
+        """Tokens of the context that must remain free when an answer ends; see `Mode.within_context`."""
         return self.num_speculative_tokens if self.mode and self.mode.within_context else 0
 
     @property
     def also_changes(self) -> tuple[str, ...]:
-        """What else differs in this arm's engine: what speculation changes (`Mode.also_changes`), what the file sets."""
+        """Other differences of this arm's engine: caused by speculation (`Mode.also_changes`) or set in the file."""
         return (
             *(self.mode.also_changes if self.mode else ()),
             *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()),
@@ -113,7 +112,7 @@ class Arm:
 
     @property
     def batch_only(self) -> bool:
-        """Whether no server can run it: then it is one batch Job around the runtime's own script, never loaded."""
+        """Whether no server can run the arm. Then it is one batch Job with the runtime's own script, and gets no load."""
         return self.mode is not None and self.mode.batch_only
 
     @property
@@ -124,7 +123,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One experiment; of each size of the batch, the first arm is the baseline."""
+    """One experiment. The first arm of each batch size is the baseline."""
 
     name: str
     description: str
@@ -138,11 +137,11 @@ class Experiment:
     expect: Expect | None = None
     """Published figures that a run should meet."""
     prompt_format: str = ""
-    """How the file of prompts is written; empty where they stand in the experiment's own."""
+    """Format of the prompt file; empty if the prompts are in the experiment file."""
 
     @property
     def instance(self) -> Instance:
-        """The instance type that the arms stand on."""
+        """The instance type of the arms' nodes."""
         return INSTANCES[self.cluster.instance]
 
     @property
@@ -152,9 +151,9 @@ class Experiment:
 
     @property
     def answer_limit(self) -> int | None:
-        """Tokens at which the servers end every answer, whatever is asked for.
+        """Maximum tokens of every answer, enforced by the servers.
 
-        Callers of a promoted arm ask for any length, and one whose steps must fit the context would end at its end.
+        Callers of a promoted arm can ask for any length. A server whose steps must fit the context would fail at its end.
         """
         return self.longest_answer if any(arm.step_room for arm in self.promoted_arms) else None
 
@@ -165,7 +164,7 @@ class Experiment:
 
     @property
     def node_image(self) -> NodeImage | None:
-        """The image of the Trn2 nodes, whose driver serves the runtime of every arm; `None` on an instance type without devices."""
+        """The image of the Trn2 nodes; its driver supports the runtimes of all arms. `None` for an instance type without devices."""
         if not self.instance.neuron:
             return None
         return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
@@ -182,32 +181,32 @@ class Experiment:
 
     @property
     def device_arms(self) -> tuple[Arm, ...]:
-        """The arms that stand on Neuron devices; buckets, compilations, claims and proofs are for them alone."""
+        """The arms that use Neuron devices; only they need buckets, compilations, claims and checks of the node."""
         return tuple(arm for arm in self.arms if arm.serving.devices)
 
     @property
     def lab_only(self) -> bool:
-        """Whether it runs on one machine by the lab; rendered like any other, it is applied to no cluster."""
+        """Whether it runs only on one machine, in the lab. Its manifests are rendered but never applied to a cluster."""
         return any(arm.runtime.lab_only for arm in self.arms)
 
     @property
     def weights(self) -> tuple[Weights, ...]:
-        """Every model at every revision that some arm needs, each once."""
+        """Every model and revision that an arm needs, without duplicates."""
         return tuple(dict.fromkeys(weights for arm in self.arms for weights in arm.weights))
 
     @property
     def baseline(self) -> Arm:
-        """The arm that every other of its batch is compared with; what all arms share can be read from it."""
+        """The first arm. Other arms of its batch are compared with it, and it has the settings that all arms share."""
         return self.arms[0]
 
     @property
     def by_batch(self) -> tuple[tuple[Arm, ...], ...]:
-        """The arms of each size of the batch, the baseline first."""
+        """The arms of each batch size, the baseline first."""
         sizes = dict.fromkeys(arm.serving.max_num_seqs for arm in self.arms)
         return tuple(tuple(arm for arm in self.arms if arm.serving.max_num_seqs == size) for size in sizes)
 
     def baseline_of(self, arm: Arm) -> Arm:
-        """What `arm` is compared with: the baseline of its own batch."""
+        """Return the baseline that `arm` is compared with: the one of its batch size."""
         return next(one for one in self.arms if one.serving.max_num_seqs == arm.serving.max_num_seqs)
 
     @property
@@ -220,17 +219,17 @@ _LATER = (
     *("engine", "scheduler", "shape_of", "address"),
     *("tokens", "at_s", "conversation", "think_s", "made_up"),
 )
-"""Fields that came later: where they declare nothing, the fingerprint stays what it was before. Of a section the model says it."""
+"""Fields of later releases. Empty fields are left out of the digest, so that it does not change. Sections list theirs in `later`."""
 _JUDGED = (
     *("one_layer", "needs_device_sampling", "synchronous", "degrees", "offered"),
     *("config_keys", "ends", "plain_only", "schedules_ahead"),
 )
-"""Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
+"""Fields of the catalogue that are used only to check a file, so they are left out of the digest."""
 
 
 def digest(experiment: Experiment) -> str:
-    """SHA-256, hexadecimal, of all that the experiment resolves to, catalogue facts included: files that mean the same have
-    the same one."""
+    """Return the SHA-256, in hexadecimal, of everything that the experiment resolves to, with facts of the catalogue. Files with
+    the same meaning have the same digest."""
     plain = _plain(experiment)
     del plain["prompt_format"], plain["expect"]  # neither changes what is deployed and asked
     plain["cluster"]["instance"] = _plain(experiment.instance)
@@ -240,14 +239,14 @@ def digest(experiment: Experiment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    found: dict[str, Any] | None = None
+    members: dict[str, Any] | None = None
     later: tuple[str, ...] = _LATER
     if isinstance(value, FileSection):
-        found, later = dict(value), value.later
+        members, later = dict(value), value.later
     elif is_dataclass(value):
-        found = {one.name: getattr(value, one.name) for one in fields(value)}
-    if found is not None:
-        value = {name: inner for name, inner in found.items() if inner or name not in later}
+        members = {field.name: getattr(value, field.name) for field in fields(value)}
+    if members is not None:
+        value = {name: inner for name, inner in members.items() if inner or name not in later}
         value = {name: inner for name, inner in value.items() if name not in _JUDGED}
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}

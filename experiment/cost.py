@@ -1,4 +1,4 @@
-"""What an experiment costs: an hour, a run, and an answer by each way of buying its nodes, from dated prices."""
+"""The cost of an experiment: per hour, per run, and for the whole answer with each purchase option, from dated prices."""
 
 from __future__ import annotations
 
@@ -18,71 +18,71 @@ from experiment.placement import compilations_at_once, nodes_needed, rounds
 from experiment.prompts import effective_prompts, replayed
 
 SYSTEM_NODES = 2
-"""One a zone, so that DNS outlives a node."""
+"""One per zone, so that DNS outlives a node."""
 SYSTEM_VOLUME_GIB = 150
-"""Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods.py`), beside the other images, the
-fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
+"""Holds two Neuron images, which the check of the arguments pulls (`cdk8s_charts/pods.py`), the other images, the files of the
+fetch Job and the caches of the mounts, and stays below the 85 % at which the kubelet begins to remove images."""
 NEURON_VOLUME_GIB = 100
-"""The system's disk, where images and pods live on local NVMe."""
+"""Disk of the operating system; images and pods are on local NVMe."""
 BASTION_VOLUME_GIB = 8
 SERVICES = (
     *("ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "eks", "eks-auth"),
     *("ssm", "ssmmessages", "ec2messages", "ec2"),
 )
-"""With `network.interface_endpoints`, what nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod
-Identity's), metrics, logs, the session manager, and `ec2` for the network plugin
+"""With `network.interface_endpoints`, the services that nodes, add-ons, pods and the bastion call: images, credentials
+(`eks-auth` is for Pod Identity), metrics, logs, Session Manager, and `ec2` for the network plugin
 (https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 BLOCK_END_H = 1.0
-"""The last hour of a block, in which its nodes are already set to 0."""
+"""The last hour of a block, in which its node group is already at 0."""
 NODE_START_H = 0.25
 VERIFY_H = 0.05
 LOAD_H = 0.25
 COMPILE_H = 1.0
-"""Where no time is published: NxD Inference's, and a drafting arm's."""
+"""Used where no time is published: NxD Inference, and arms that draft."""
 QUALITY_TOKENS = 512
-"""The longest answer to a question of `lm_eval`."""
+"""Maximum length of an answer to a question of `lm_eval`."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """Units of one priced thing."""
+    """A price and the number of its units."""
 
     price: Price
     units: int
 
     @property
     def usd_per_hour(self) -> float:
-        """Dollars an hour for all units."""
+        """Dollars per hour for all units."""
         return self.price.usd_per_hour * self.units
 
 
 def idle(experiment: Experiment) -> tuple[Item, ...]:
-    """What is billed to the experiment while no Trn2 node runs; storage and traffic come on top, and dashboards beyond the three
-    that an account has free.
+    """Return what is billed to the experiment while no Trn2 node runs. Storage and traffic are not included, nor are dashboards
+    beyond the three that are free in each account.
 
-    Alarms bill by the metrics that they look at: of each cell of an arm its errors and its slowest tokens, once for the arm and,
-    the errors, once for each silence; then the run, the nodes and four counts of the switch-off.
+    Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
+    each alarm about silence; also the run, the nodes and four counts of the switch-off.
     """
     if not experiment.instance.neuron:
         return (Item(PRICES["lab"], 1),)
     cluster, network, serve = experiment.cluster, experiment.cluster.network, experiment.serve
     own_cluster, own_network = cluster.existing is None, network.vpc is None
     system = SYSTEM_NODES if cluster.brings("system-nodes") else 0
-    ways_out = network.nat_gateways if own_network else 0
+    nat_gateways = network.nat_gateways if own_network else 0
     zones = {*cluster.availability_zones, cluster.trn2_zone}
     endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
-    way_in = int(own_cluster and not cluster.admin_cidrs)
+    bastions = int(own_cluster and not cluster.admin_cidrs)
     cells = len(experiment.classes) * max(1, len(experiment.benchmark.known_concurrency))
     silences = 1 if cluster.existing else 2
     of_cells = len(experiment.served_arms) * cells * (2 + silences)
     units = {
         "control plane": int(own_cluster),
-        "NAT gateway": ways_out,
-        "public IPv4": ways_out,
+        "NAT gateway": nat_gateways,
+        "public IPv4": nat_gateways,
         "interface endpoint": endpoints,
         "system node": system,
-        "way in": way_in,
-        "gp3 GiB": system * SYSTEM_VOLUME_GIB + way_in * BASTION_VOLUME_GIB,
+        "bastion": bastions,
+        "gp3 GiB": system * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
         "load balancer": int(serve is not None and serve.certificate_arn is not None),
         "KMS key": 2 + own_cluster,  # buckets, notices, secrets
         "alarm metric": of_cells + silences + (0 if cluster.nodes_of else 4),
@@ -95,7 +95,7 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
 
 
 def of_others(experiment: Experiment) -> str:
-    """What the experiment uses and somebody else pays; empty where it has everything of its own."""
+    """Return what the experiment uses and others pay; empty if the experiment owns everything."""
     cluster = experiment.cluster
     shared = f"nodes and add-ons of {cluster.nodes_of}" if cluster.nodes_of else ", ".join(cluster.provided)
     vpc, existing = cluster.network.vpc, cluster.existing
@@ -103,7 +103,7 @@ def of_others(experiment: Experiment) -> str:
 
 
 def running(experiment: Experiment) -> tuple[Item, ...]:
-    """What is billed while the largest batch of arms runs."""
+    """Return what is billed while the largest batch of arms runs."""
     if not experiment.instance.neuron:
         return idle(experiment)
     nodes = nodes_needed(experiment)
@@ -112,8 +112,8 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
 
 
 def node_price(experiment: Experiment) -> Price:
-    """The price of a Trn2 node that counts in sums, for the way of buying it that the file names. Its note says where that is the rate
-    of a Capacity Block because nobody published another."""
+    """Return the price of a Trn2 node with the purchase option of the file. Where no such price is published, the rate of a
+    Capacity Block is used and a note says so."""
     name, region, kind = experiment.instance.name, experiment.cluster.region, experiment.cluster.capacity.kind
     if not experiment.instance.neuron:
         return PRICES["lab"]
@@ -149,14 +149,14 @@ def _spread(rate: NodeRate) -> str:
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
-    """An arm's part of its Trn2 node, in proportion to its devices."""
+    """Return an arm's share of the price of its Trn2 node, in proportion to its devices."""
     if not experiment.instance.neuron:
         return 0.0
     return node_price(experiment).usd_per_hour * arm.serving.devices / experiment.instance.devices
 
 
 def per_hour(items: Iterable[Item]) -> float:
-    """Dollars an hour."""
+    """Return the dollars per hour of all items."""
     return sum(item.usd_per_hour for item in items)
 
 
@@ -171,10 +171,10 @@ class RunPart:
 
 @dataclass(frozen=True)
 class RunPrice:
-    """What a run takes from the first Trn2 node to the last, and everything that is billed in that time."""
+    """The duration of a run, from the first Trn2 node to the last, and everything that is billed in that time."""
 
     parts: tuple[RunPart, ...]
-    """Empty where the hours were given."""
+    """Empty if the hours were given."""
     hours: float
     usd: float
 
@@ -185,9 +185,9 @@ def run_price(
     to_compile: int | None = None,
     hours: float | None = None,
 ) -> RunPrice:
-    """The price of a run in which `to_compile` artifacts do not exist yet (default: none of its arms' exists).
+    """Return the price of a run in which `to_compile` artifacts do not exist yet (default: those of all arms).
 
-    Predicted from assumptions that the parts name; `hours` replaces the prediction.
+    The price is predicted; each part names its assumption. `hours` replaces the prediction.
     """
     parts = () if hours is not None else _parts(experiment, to_compile)
     length = sum(part.hours for part in parts) if hours is None else hours
@@ -196,7 +196,7 @@ def run_price(
 
 @dataclass(frozen=True, kw_only=True)
 class PurchaseOption:
-    """One way of buying the nodes of an answer, in one place, with the dollars of the whole answer."""
+    """One purchase option in one place, with the dollars of the whole answer."""
 
     kind: str
     region: str
@@ -204,19 +204,19 @@ class PurchaseOption:
     usd_per_hour: float
     """The rate of one node."""
     low_usd: float
-    """At the lowest price of 30 days; `usd` where the price does not change."""
+    """At the lowest price of 30 days; equal to `usd` if the price does not change."""
     usd: float
-    """All nodes and, while they run, what else bills in that time."""
+    """All nodes, and everything else that is billed while they run."""
     high_usd: float
     hours_used: float
     hours_billed: float
-    """Hours of a node that are paid: a block is paid to its end."""
+    """Billed hours of a node: a block is billed to its end."""
     as_of: str
     source: str
 
     @property
     def text(self) -> str:
-        """As one part of a sentence."""
+        """The option as a part of a sentence."""
         where = self.zone or self.region
         if self.kind == "capacity-block":
             hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
@@ -230,25 +230,25 @@ class PurchaseOption:
 def purchase_options(
     experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
 ) -> tuple[PurchaseOption, ...]:
-    """What an answer that takes so many hours costs by each rate of its instance type, wherever that is; the cheapest first."""
+    """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
     if not experiment.instance.neuron:
         return ()
     nodes = nodes_needed(experiment)
-    beside = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
-    ways = [
-        _way(rate, hours, nodes=nodes, beside=beside)
+    other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
+    options = [
+        _option(rate, hours, nodes=nodes, other_usd=other_usd)
         for rate in rates
         if rate.instance == experiment.instance.name
     ]
-    return tuple(sorted(ways, key=lambda way: way.usd))
+    return tuple(sorted(options, key=lambda option: option.usd))
 
 
-def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> PurchaseOption:
+def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> PurchaseOption:
     billed = hours
     if rate.smallest_h:
         billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
     low, usd, high = (
-        nodes * billed * (rate.usd_per_hour if price is None else price) + beside
+        nodes * billed * (rate.usd_per_hour if price is None else price) + other_usd
         for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
     )
     return PurchaseOption(
@@ -266,18 +266,18 @@ def _way(rate: NodeRate, hours: float, *, nodes: int, beside: float) -> Purchase
     )
 
 
-def purchase_text(ways: Iterable[PurchaseOption], *, home: str = "") -> str:
-    """The cheapest of each way of buying, in one sentence for all outputs; empty without any. The region `home` goes first where a
-    way is published for it."""
+def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
+    """Return the cheapest option of each kind in one sentence; empty without options. Options in the region `home` are
+    preferred."""
     cheapest: dict[str, PurchaseOption] = {}
-    for way in sorted(ways, key=lambda one: (one.region != home, one.usd)):
-        cheapest.setdefault(way.kind, way)
-    return "; ".join(way.text for way in cheapest.values())
+    for option in sorted(options, key=lambda each: (each.region != home, each.usd)):
+        cheapest.setdefault(option.kind, option)
+    return "; ".join(option.text for option in cheapest.values())
 
 
 def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, worst: bool = False) -> float:
-    """Seconds for which the arms of a round are loaded, in turns, where each answer takes `answer_s`. A search is taken to spread
-    its cells over its range; in the `worst` case all of them are as long as the longest."""
+    """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`. The cells of a search
+    are assumed to be spread over its range; in the `worst` case all are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
     part = SETS_A_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
     if replayed(experiment.prompts):
@@ -293,20 +293,20 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     limits = [load.budget.minutes * 60] if load.budget.minutes else []
     usd_per_hour = sum(arm_usd_per_hour(experiment, arm) for arm in arms)
     limits += [load.budget.usd / usd_per_hour * 3600] if load.budget.usd and usd_per_hour else []
-    # A cell is begun before the limit, and the first, at the lower end, is measured once more.
+    # The last cell begins before the limit; the first cell, at the lower end, is measured twice.
     whole_s = max(found) * len(found) if worst else sum(found)
     return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + part * found[0]
 
 
 def _passes_s(experiment: Experiment, once_s: float) -> float:
-    """All passes, of which one takes `once_s`; a duration is the least, and the rest of a pass comes on top."""
+    """Return the seconds of all passes, if one takes `once_s`. A duration is a minimum: the last pass is completed."""
     settings = experiment.benchmark
     return once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
 
 
 def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_s: float) -> float:
-    """Seconds of one cell, all arms in turns, at so many requests at once or, of a search by rate, a second: what the client does
-    (`benchmark.cell_size`). Requests above a batch wait for it, so their answers take longer."""
+    """Return the seconds of one cell, with all arms in turn, as the client computes them (`benchmark.cell_size`). `level` is the
+    number of concurrent requests or, in a search by rate, of requests per second. Requests above the batch wait for it."""
     settings = experiment.benchmark
     by_rate = bool(settings.load and settings.load.search_rate)
     mixed = settings.mixed or settings.load is not None
@@ -325,8 +325,8 @@ def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_
 
 
 def _replayed_s(experiment: Experiment, arms: Sequence[Arm], answer_s: float) -> float:
-    """One pass of recorded arrivals, which may all wait for the batch, since nothing else bounds how many are in flight; the turns
-    of a conversation cannot be asked at once."""
+    """Return the seconds of one pass of recorded arrivals. All requests may wait for the batch, because nothing else limits how
+    many are in flight; the turns of a conversation follow each other."""
     settings, talks = experiment.benchmark, defaultdict[str, float](float)
     for one in experiment.prompts:
         talks[one.conversation] += answer_s + one.think_s
@@ -339,25 +339,25 @@ def _replayed_s(experiment: Experiment, arms: Sequence[Arm], answer_s: float) ->
 
 
 def replay_s(experiment: Experiment) -> float:
-    """When the last prompt of a replay arrives."""
+    """Return when the last prompt of a replay arrives, in seconds."""
     return max((prompt.at_s or 0.0 for prompt in experiment.prompts), default=0.0)
 
 
 def quality_tokens(arm: Arm) -> int:
-    """The longest answer of an arm to a question of `lm_eval`."""
+    """Return the maximum tokens of an arm's answer to a question of `lm_eval`."""
     return min(QUALITY_TOKENS, arm.serving.max_model_len // 2)
 
 
 def quality_s(experiment: Experiment, *, token_s: float) -> float:
-    """Seconds of the questions of `lm_eval`, which are asked of each arm once, one arm after the other, where every answer is as
-    long as it may be."""
+    """Return the seconds of the questions of `lm_eval`, asked of one arm after the other, if every answer has its maximum
+    length."""
     asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
     turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.served_arms)
     return sum(answers * tokens * token_s for answers, tokens in turns)
 
 
 def budget_text(experiment: Experiment) -> str:
-    """How long the arms of a round are loaded, in words."""
+    """Return in words how long the arms of a round are loaded."""
     settings, load = experiment.benchmark, experiment.benchmark.load
     starts = f", {count(settings.starts, 'start')} of the servers" if settings.starts > 1 else ""
     if load is not None:
@@ -373,14 +373,14 @@ def budget_text(experiment: Experiment) -> str:
 
 
 def objective_text(experiment: Experiment) -> str:
-    """How many prompts the objective needs, and how many there are; empty without one."""
+    """Return how many prompts the objective needs and how many exist; empty without an objective."""
     if not (limits := experiment.benchmark.limits):
         return ""
     return f"objective {need(limits, effective_prompts(experiment.benchmark, experiment.prompts))}"
 
 
 def _compiling(experiment: Experiment, missing: int) -> RunPart:
-    """The longest of the arms decides about each turn: which of them are missing is not known here."""
+    """Return the compile step. Each turn takes as long as the slowest arm, because it is not known which arms are missing."""
     at_once, arms = compilations_at_once(experiment), experiment.served_arms
     known = [span[1] for arm in arms if (span := cold_start_s(arm))]
     likely = [one for arm in arms if (one := cold_start_like(arm))]
@@ -403,7 +403,7 @@ def _compiling(experiment: Experiment, missing: int) -> RunPart:
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
     settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.served_arms
     missing = len(arms) if to_compile is None else to_compile
-    # A speculating arm is taken for no faster than plain decoding, so this is the most.
+    # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
     answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
     warm_s = settings.starts * max(1, -(-settings.warmup // (settings.most_at_once or 4))) * answer_s
     seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)

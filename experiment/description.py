@@ -158,7 +158,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     allocation = {"dra": "DRA", "device-plugin": "device plugin"}[serving.allocation]
     yield f"  node image  {image.release}, Neuron driver {image.neuron_driver}"
     yield (
-        f"  serving     {count(serving.devices, 'device')} an arm by {allocation}, TP {serving.tensor_parallel} at LNC "
+        f"  serving     {count(serving.devices, 'device')} per arm by {allocation}, TP {serving.tensor_parallel} at LNC "
         f"{serving.logical_nc_config}, {sizes} x {serving.max_model_len} tokens"
     )
     bought, how = cluster.capacity, "on demand"
@@ -175,7 +175,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
 
 
 def _batch(experiment: Experiment, number: int) -> Iterator[str]:
-    """One table a batch: where an arm stands (node:devices), its tokens a step, its weights and full KV cache."""
+    """One table per batch: where an arm stands (node:devices), its tokens per step, its weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = batches(experiment)[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
@@ -241,12 +241,12 @@ def _asked(experiment: Experiment) -> Iterator[str]:
         queue = "requests wait for a place in the batch"
         yield f"              above serving.max_num_seqs = {' or '.join(few)} {queue}"
     if settings.lm_eval:
-        yield f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} an arm"
+        yield f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} per arm"
 
 
 def _loads(experiment: Experiment) -> str:
     settings, requests = experiment.benchmark, count(experiment.benchmark.requests, "request")
-    each = f"{requests} an arm" if replayed(experiment.prompts) else f"{requests} a class or more"
+    each = f"{requests} per arm" if replayed(experiment.prompts) else f"{requests} a class or more"
     if timed(experiment.prompts):
         return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:

@@ -55,7 +55,7 @@ class ArmForecast:
         return self.plain.likely_s / self.plain.bound_s if self.plain.likely_s else None
 
     def drafted_tpot_s(self, tokens_per_step: float) -> tuple[float, float, float] | None:
-        """Low, likely and high seconds a token at an acceptance; `None` where nothing is published."""
+        """Low, likely and high seconds per token at an acceptance; `None` where nothing is published."""
         plain, step = self.plain.likely_s, self.drafted
         if plain is None or step is None or step.likely is None or step.high is None:
             return None
@@ -170,9 +170,9 @@ def should_meet(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 _WORDS: dict[str, Callable[[float], str]] = {
-    "tpot_s": lambda value: f"{value * 1000:.2f} ms a token",
+    "tpot_s": lambda value: f"{value * 1000:.2f} ms per token",
     "speed_up": lambda value: f"{value:.2f} times as fast as the baseline",
-    "tokens_per_step": lambda value: f"{value:.2f} tokens a step",
+    "tokens_per_step": lambda value: f"{value:.2f} tokens per step",
 }
 
 
@@ -253,7 +253,7 @@ def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
 
 
 def _row(forecast: ArmForecast) -> tuple[str, ...]:
-    """Plain milliseconds a token, drafted over plain step, speed-up where all drafts are accepted, dollars without and with that."""
+    """Plain milliseconds per token, drafted over plain step, speed-up where all drafts are accepted, dollars without and with that."""
     plain, drafted = forecast.plain, forecast.drafted
     if plain.likely_s is None or plain.high_s is None:
         return f">= {plain.bound_s * 1000:.1f}", "-" if drafted is None else "not known", "-", "-", "-"
@@ -341,7 +341,7 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
     else:
         yield (
             f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
-            f"tokens a step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"
+            f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"
         )
 
 

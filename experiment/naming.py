@@ -1,4 +1,4 @@
-"""Names and labels that stacks, manifests and scripts must agree on, made in one place from the experiment."""
+"""Names and labels that stacks, manifests and scripts share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiment.compilation import artifact_key
 from experiment.placement import place
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
-"""Stands for the account id in rendered manifests; filled at deploy time."""
+"""Placeholder for the account id in rendered manifests; filled in at deploy time."""
 SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
     "serving",
     "benchmark",
@@ -20,37 +20,37 @@ SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
 )
 BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
 PROFILE = "profile-"
-"""Before an arm's name: the CronJob that profiles it; and before the folders of profiles in the bucket of results."""
+"""Prefix of the CronJob that profiles an arm, and of the folders of profiles in the results bucket."""
 LMEVAL_CHECK = "check-"
-"""Before an arm's name: the container that asks it."""
+"""Prefix of the container that asks an arm the questions of `lm_eval`."""
 SERVICE_PORT, GATEWAY_PORT = 8000, 8080
 SECOND_PORT = SERVICE_PORT + 1
 """A second port of an arm's Service, to the same port of its pods: the gateway asks on it where the arm is not the route's own, and its log
 shows that."""
 METRICS_PORT, METRICS_PORT_NAME = 9400, "metrics"
-"""On which the benchmark shows a run to Prometheus."""
+"""Port on which Prometheus reads the benchmark's metrics."""
 RESULTS_PREFIX = "runs/"
-"""Under which the benchmark stores its runs in the bucket of results."""
+"""Prefix of runs in the results bucket; the benchmark writes there."""
 STATE_PREFIX = "state/"
-"""Under which the state of a run lies in the bucket of results, apart from what pods may write."""
+"""Prefix of the state of a run in the results bucket; pods cannot write there."""
 ACTIVE_RUN = f"{STATE_PREFIX}active.json"
 """The unfinished run."""
 AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR = "keda", "keda-operator"
-"""What KEDA's chart labels the pods of that reads metrics (`app.kubernetes.io/name`)."""
+"""Namespace of KEDA, and the label `app.kubernetes.io/name` of its pods that read metrics."""
 PLAN_FILE = "plan.json"
-"""In the folder that a run reads, and of a ConfigMap."""
+"""Name of the plan in the folder that a run reads, and in a ConfigMap."""
 PLANS_PREFIX = "plans/"
-"""Under which plans lie in the bucket of results that are too large for a ConfigMap."""
+"""Prefix of plans that are too large for a ConfigMap, in the results bucket."""
 STALE_TAG = ("lifecycle", "stale")
-"""Key and value of the tag on objects of an artifact that no arm has any more."""
+"""Key and value of the tag on the objects of an artifact that no arm uses any more."""
 COMPLETE = "COMPLETE"
-"""Last file of a folder of weights or of an artifact: its presence says that every other one was written before. `store` writes
-it, and travels alone."""
+"""Completion marker: the last file of a folder of weights or of an artifact. It exists only if all other files were written. `store`
+writes it and does not import this module."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: see `role_label`."""
 UNPINNED = "unpinned"
-"""Stands for a revision that the experiment leaves open."""
+"""Placeholder for a revision that the experiment leaves open."""
 _SLUG_LENGTH, _CRON_JOB_LENGTH = 36, 52
 
 
@@ -149,9 +149,9 @@ def neuron_release(experiment: Experiment) -> str:
 def neuron_nodegroup(experiment: Experiment) -> str:
     """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand-d2-28`.
 
-    EKS gives a group that exists neither another zone nor another way of buying, and never an earlier node image
+    EKS cannot change the zone or the purchase option of an existing group, or set an earlier node image
     (https://docs.aws.amazon.com/eks/latest/APIReference/API_UpdateNodegroupVersion.html). CloudFormation replaces a
-    group only under another name: so each has its own, and so have each reservation and each line of Neuron drivers.
+    group only if its name changes, so the name contains the zone, the purchase option, the reservation and the driver line.
     """
     capacity, image = experiment.cluster.capacity, experiment.node_image
     reservation = capacity.reservation_id[-8:] if capacity.reservation_id else ""
@@ -161,12 +161,12 @@ def neuron_nodegroup(experiment: Experiment) -> str:
 
 
 def neuron_nodegroups(experiment: Experiment) -> str:
-    """How the names of all such groups begin."""
+    """Return the prefix of the names of all such groups."""
     return f"{nodes_owner(experiment)}-trn2-"
 
 
 def system_nodegroup(experiment: Experiment) -> str:
-    """EKS managed node group of everything else."""
+    """EKS managed node group for everything except the models."""
     return f"{experiment.name}-system"
 
 
@@ -176,7 +176,7 @@ def schedule_group(experiment: Experiment) -> str:
 
 
 def daily_schedule(experiment: Experiment) -> str:
-    """The schedule of that group that ends every day; a rental's own is made after its model."""
+    """The schedule that turns the group off every day; each rental copies it for its own schedule."""
     return f"{nodes_owner(experiment)}-daily"
 
 
@@ -186,7 +186,7 @@ def off_role_name(experiment: Experiment) -> str:
 
 
 def promoted_service(experiment_name: str) -> str:
-    """Service of the promoted arm: the name stays when another arm is promoted."""
+    """Service of the promoted arm. The name does not change when another arm is promoted."""
     return f"{experiment_name}-service"
 
 
@@ -196,12 +196,12 @@ def gateway(experiment: Experiment) -> str:
 
 
 def promoted_load_balancer(experiment_name: str) -> str:
-    """Service through which callers beyond the cluster reach the promoted arm."""
+    """Service through which callers outside the cluster reach the promoted arm."""
     return f"{experiment_name}-service-tls"
 
 
 def slug(text: str) -> str:
-    """`text` with what Kubernetes accepts in a name."""
+    """Return `text` with only the characters that Kubernetes accepts in a name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -216,11 +216,11 @@ def stack_name(experiment: Experiment, part: str) -> str:
 
 
 PROTECTED = ("storage", "cluster")
-"""Parts whose stacks CloudFormation deletes only after their termination protection is lifted, as a teardown does."""
+"""Stacks with termination protection; a teardown disables it first."""
 
 
 def control_plane_log_group(experiment: Experiment) -> str:
-    """Where EKS writes the logs of the control plane: it chooses the name.
+    """Log group of the control plane; EKS chooses the name.
 
     https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html
     """
@@ -228,7 +228,7 @@ def control_plane_log_group(experiment: Experiment) -> str:
 
 
 def dashboard_name(experiment: Experiment) -> str:
-    """CloudWatch dashboard; further pages of it have a number after it."""
+    """CloudWatch dashboard; further pages have a number after the name."""
     return account_wide(experiment)
 
 
@@ -238,7 +238,7 @@ def service_dashboard_name(experiment: Experiment) -> str:
 
 
 def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
-    """Where the CloudWatch add-on writes: metrics as log events, and the logs of pods, system and nodes.
+    """Log groups of the CloudWatch add-on: metrics as log events, and the logs of pods, system and nodes.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-view-metrics.html
     """
@@ -247,7 +247,7 @@ def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
 
 
 def bastion_name(experiment: Experiment) -> str:
-    """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
+    """Tag `Name` of the bastion, through which a private endpoint is reached, and of its Auto Scaling group."""
     return f"{cluster_name(experiment)}-way-in"
 
 
@@ -259,16 +259,17 @@ def notices_topic(experiment: Experiment) -> str:
 NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 ROLE = "speculation.trn2/workload"
-"""`server`, `gateway` (passes callers on to servers), `client` (may call servers), `job` (may only leave the cluster) or `offline` (may reach nobody)."""
+"""`server`, `gateway` (forwards requests to servers), `client` (may call servers), `job` (may only call services outside the
+cluster) or `offline` (no network)."""
 STEP = "speculation.trn2/step"
-"""On Jobs that one actor releases: `arguments`, `fetch`, `compile` or `batch`."""
+"""Label of Jobs that a run starts: `arguments`, `fetch`, `compile` or `batch`."""
 BATCH = "speculation.trn2/batch"
 """Arms with the same number run at the same time."""
 
 ARTIFACT_KEY = "speculation.trn2/artifact-key"
 """Annotation of a server's pods."""
 LAB_ONLY = "speculation.trn2/lab-only"
-"""Annotation of every object of an experiment of the lab, which no tool applies."""
+"""Annotation of every object of a lab experiment. No tool applies these objects."""
 LAB_ONLY_TEXT = "read by ./trnspec lab on one machine; never applied to a cluster"
 
 
@@ -278,5 +279,5 @@ def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
 
 
 def batch_of(experiment: Experiment, arm: Arm) -> str:
-    """Number of the batch in which the arm stands."""
+    """Return the number of the arm's batch."""
     return next((str(where.batch) for where in place(experiment) if where.arm == arm.name), "0")

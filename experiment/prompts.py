@@ -1,7 +1,7 @@
-"""The prompts of an experiment: classes in the experiment's own file, or a file of prompts; and how many tokens they have.
+"""The prompts of an experiment, from the experiment file or a file of prompts, and their number of tokens.
 
-An estimate of tokens, by script, chooses what is compiled and forecast. What must fit is held against a bound: a prompt that is
-longer than believed ends a server of NxD Inference.
+An estimate of tokens, by script, decides what is compiled and forecast. Limits are checked with an upper bound, because a prompt
+that is longer than expected ends a server of NxD Inference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from experiment.model import PromptsSection
 from experiment.refusals import refused
 
 MIN_PROMPTS_PER_CLASS = 8
-"""Below about six distinct prompts an interval over prompts says nothing; eight leaves room for two failures."""
+"""An interval over fewer than about six distinct prompts says nothing; eight leaves room for two failures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,44 +40,44 @@ class Prompt:
     """Role and content, in order."""
     max_tokens: int | None = None
     tokens: int | None = None
-    """The most tokens that it has with the target's tokenizer, as its author says."""
+    """Maximum tokens with the target's tokenizer, as its author states."""
     at_s: float | None = None
-    """When it arrives, seconds after the start."""
+    """Arrival, in seconds after the start."""
     conversation: str = ""
-    """Prompts with the same one are its turns; each waits for the answer to the one before it."""
+    """Prompts with the same conversation are its turns; each waits for the answer to the turn before it."""
     think_s: float = 0
-    """How long a turn waits after that answer."""
+    """Seconds that a turn waits after that answer."""
     made_up: bool = False
-    """Whether its text only has the length of a recorded one."""
+    """Whether the text is generated and has only the length of a recorded text."""
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """Its texts."""
+        """The texts of the prompt."""
         return (self.text,) if self.text is not None else tuple(content for _, content in self.messages)
 
     @property
     def utf8_bytes(self) -> int:
-        """Its length, and an upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
+        """Length in bytes, which is also an upper bound of the tokens: a byte-level vocabulary has at most one token per byte."""
         return sum(len(content.encode()) for content in self.contents)
 
     @property
-    def most_tokens(self) -> int:
-        """What must fit."""
+    def max_prompt_tokens(self) -> int:
+        """Upper bound of its tokens, for the checks of limits."""
         return self.utf8_bytes if self.tokens is None else self.tokens
 
     @property
     def likely_tokens(self) -> int:
-        """What is compiled and forecast for."""
+        """Estimated tokens, for compilation and forecasts."""
         return self.tokens or sum(map(estimated, self.contents))
 
 
 _OPTIONAL = ("max_tokens", "tokens", "at_s", "conversation", "think_s", "made_up")
 _AROUND_TOKENS = 48
-"""What the benchmark and a chat template put around a prompt."""
+"""Tokens that the benchmark and a chat template add to a prompt."""
 
 
 def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int]:
-    """Tokens of the longest prompt, earlier turns included, and of the longest sequence, with its answer; estimates."""
+    """Estimate the tokens of the longest prompt, with earlier turns, and of the longest sequence, with its answer."""
     longest, whole, before = 0, 0, Counter[str]()
     for prompt in prompts:
         asked = before[prompt.conversation] + prompt.likely_tokens + _AROUND_TOKENS
@@ -89,21 +89,21 @@ def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int
 
 
 def timed(prompts: Iterable[Prompt]) -> bool:
-    """Whether they arrive when they say, which then is the load."""
+    """Return whether the prompts have arrival times, which then are the load."""
     return any(one.at_s is not None for one in prompts)
 
 
 def replayed(prompts: Iterable[Prompt]) -> bool:
-    """Whether all are asked together, each once in a round: with arrival times, or as conversations."""
+    """Return whether the prompts are replayed, each once per round: with arrival times, or as conversations."""
     return any(one.at_s is not None or one.conversation for one in prompts)
 
 
 Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
-"""What could be read, what could not, and the format of a file."""
+"""The prompts, the problems, and the format of the file."""
 
 
 def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Read:
-    """Prompts of the section; a file's path is relative to the experiment file's folder."""
+    """Read the prompts of the section; the path of a file is relative to the experiment file's folder."""
     if (section.classes is None) == (section.file is None):
         return (), (refused("prompts one-source", None),), ""
     if section.file is not None:
@@ -128,7 +128,7 @@ def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Rea
 
 
 def _asked(text: str, endpoint: str) -> dict[str, Any]:
-    """A text as the endpoint takes it: for chat, it is what the user says."""
+    """Return a text in the form of the endpoint: for chat, as the user's message."""
     return {"messages": (("user", text),)} if endpoint == "chat" else {"text": text}
 
 
@@ -152,7 +152,7 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
 
 
 def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
-    """A line as the experiment's endpoint takes it. Raises ValueError where it is empty or malformed."""
+    """Return a line as a prompt for the endpoint. Raises ValueError if it is empty or malformed."""
     own = {"id": content["id"], "class_name": content["class"]}
     own |= {key: content[key] for key in _OPTIONAL if key in content}
     if "conversation" in content and endpoint != "chat":
@@ -164,8 +164,8 @@ def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
             pairs = []
             for message in messages:
                 match message:
-                    case {"role": str(role), "content": str(said)} if said:
-                        pairs.append((role, said))
+                    case {"role": str(role), "content": str(message_text)} if message_text:
+                        pairs.append((role, message_text))
                     case _:
                         raise ValueError
             if "user" in dict(pairs):
@@ -191,7 +191,7 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
 
 
 def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
-    """For how many different prompts those count that an arm is asked at the lowest load."""
+    """Return the number of independent prompts that the requests to an arm at the lowest load are equal to."""
     each = list(Counter(prompt.class_name for prompt in prompts).values())
     if replayed(prompts):
         return counted(each)
@@ -208,18 +208,18 @@ def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
 
 _MAX_TOKENIZER_BYTES = 64 * 2**20
 LATIN_PER_TOKEN = 3.0
-"""Characters of one token, about; of other scripts see `prompts.yaml`."""
+"""Approximate characters per token; for other scripts see `prompts.yaml`."""
 
 
 @cache
 def _scripts() -> tuple[list[int], list[float]]:
-    """Where each script begins, and how many of its characters one token has."""
+    """Return the code point at which each script begins, and its characters per token."""
     table = table_of(__file__)
     return list(table.keys()), list(table.values())
 
 
 def estimated(text: str) -> int:
-    """About how many tokens `text` has."""
+    """Estimate the tokens of `text`."""
     if text.isascii():
         return int(len(text) / LATIN_PER_TOKEN)
     begins, per_token = _scripts()
@@ -228,7 +228,7 @@ def estimated(text: str) -> int:
 
 
 def counter(path: Path) -> Callable[[str], int]:
-    """Counts the tokens of a text, with the tokenizer.json at `path`. Raises `Misuse`."""
+    """Return a function that counts the tokens of a text with the tokenizer.json at `path`. Raises `Misuse`."""
     try:
         from tokenizers import Tokenizer  # not installed with this project
     except ImportError:

@@ -1,8 +1,8 @@
-"""A first experiment for a model and its prompts: short, with comments, and right by every check.
+"""Write a first experiment for a model and its prompts: a short file with comments that passes all checks.
 
-The catalogue offers runtimes, modes, drafts, instance types and sizes; the checks say which of them hold this model and these
-prompts. Of those, an image with a future is preferred to one whose support ends, the setting of the published result for its own
-model, and the cheapest hour for any other.
+The catalogue offers runtimes, modes, drafts, instance types and sizes; the checks decide which of them fit this model and these
+prompts. Of those, a supported image is preferred to one whose support ends. A model with a published result gets the setting of
+that result, any other model the cheapest hardware.
 """
 
 from __future__ import annotations
@@ -38,39 +38,39 @@ _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
 _SCRATCH = "  artifact_source: scratch   # its compile cache needs a local disk\n"
 _REASONS = {
-    "draft": "{draft}, {window} tokens a step; {because}",
+    "draft": "{draft}, {window} tokens per step; {because}",
     "runtime": "{runtime}, mode {mode}",
-    "hardware": "{nodes} x {instance} in {region}, chips an arm: {devices}, ${usd:.2f} an hour at the rate of a Capacity Block; {why}",
+    "hardware": "{nodes} x {instance} in {region}, chips per arm: {devices}, ${usd:.2f} per hour at the rate of a Capacity Block; {why}",
     "context": "{length} tokens: the longest prompt and its answer fit{bound}",
     "prompts": "{prompts}",
 }
 _WORTH_COUNTING = 1024
-"""Bytes of a prompt, from which on its tokens are worth counting."""
+"""Bytes of a prompt from which counting its tokens saves context."""
 _LENGTHS = [1024 * 2**power for power in range(6)]
 _SERVED = {name: runtime for name, runtime in RUNTIMES.items() if not runtime.lab_only}
 _HEAD_MODES = {name for runtime in _SERVED.values() for name, mode in runtime.modes.items() if mode.head}
 _LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
 """Requests at once for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
-"""AWS's EAGLE3 tutorial drafts so many tokens, where the training of a head fixes no other number."""
+"""The number of drafted tokens in AWS's EAGLE3 tutorial; used unless the training of a head fixes another number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StarterExperiment:
-    """A first experiment."""
+    """A first experiment with the reasons for its settings."""
 
     text: str
     why: str
-    """What was chosen, why, and what the alternative is: one line."""
+    """The choice, its reason and the alternative, on one line."""
     chosen: dict[str, str]
     """Every choice with its reason."""
     emulated: bool
-    """Whether steps of its mode are published, without which there is no demonstration."""
+    """Whether step times of its mode are published; without them no demonstration is possible."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Route:
-    """A way to draft for a target."""
+    """A draft for a target, with the runtime and the mode that serve it."""
 
     runtime: Runtime
     mode: str
@@ -78,19 +78,19 @@ class _Route:
     because: str
     head_for: str = ""
 
-    def said(self, base: str) -> str:
-        """What it is, whether its image is supported, and what is published of it."""
+    def text(self, base: str) -> str:
+        """Return the mode, the draft, the support of the image, and the published results."""
         support = self.runtime.end_of_support or "recommended by AWS"
         gains: dict[int, list[float]] = {}
         for row in _published(base, self.mode):
             if self.head_for or row.draft == self.draft:
                 gains.setdefault(row.concurrency, []).append(row.plain_tpot_s / row.tpot_s)
-        found = [
+        results = [
             f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
             for load, some in sorted(gains.items())
         ]
-        published = f"published: {listed(found)} at once"
-        published = published if found else "no result of this draft on Trn2 is published"
+        published = f"published: {listed(results)} at once"
+        published = published if results else "no result of this draft on Trn2 is published"
         return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
 
 
@@ -113,7 +113,7 @@ def compose(
     mode: str | None = None,
     runtime: str | None = None,
 ) -> StarterExperiment:
-    """An experiment called `name`, for a file in `folder`. Raises `Misuse`."""
+    """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
     _refuse(known("--like" if like else "--model", like or model, FETCHED, "model", own))
     base = FETCHED[like or model]
@@ -162,14 +162,14 @@ def compose(
 
 
 def _refuse(findings: Iterable[Finding]) -> None:
-    """Raises `Misuse` where there are any."""
+    """Raise `Misuse` if there are findings."""
     if problems := tuple(findings):
         raise Misuse(*problems)
 
 
 def _why(base: str, found: list[_Route], rejected: Rejected, *, asked: bool) -> str:
     route, *others = found
-    parts = [route.said(base) + (", as you asked" if asked else "")]
+    parts = [route.text(base) + (", as you asked" if asked else "")]
     if route.runtime.end_of_support and not asked:
         better = [(other, problems) for other, problems in rejected if not other.runtime.end_of_support]
         if better:
@@ -179,14 +179,14 @@ def _why(base: str, found: list[_Route], rejected: Rejected, *, asked: bool) -> 
             parts.append(f"a supported image drafts with heads only, and none is known for {base}")
     for other in others:
         option = "" if other.mode != route.mode else f"--runtime {other.runtime.name}, that is "
-        parts.append(f"alternative: {option or '--mode '}{other.said(base)}")
+        parts.append(f"alternative: {option or '--mode '}{other.text(base)}")
     return "; ".join(parts)
 
 
 def _bound(asked: Sequence[Prompt]) -> str:
-    """Where the length of the longest prompt is its bytes, and likely far fewer tokens, how to state these."""
-    longest = max(asked, key=lambda prompt: prompt.most_tokens)
-    if longest.tokens is not None or longest.most_tokens < _WORTH_COUNTING:
+    """Return how to count tokens, if the length of the longest prompt is only known in bytes."""
+    longest = max(asked, key=lambda prompt: prompt.max_prompt_tokens)
+    if longest.tokens is not None or longest.max_prompt_tokens < _WORTH_COUNTING:
         return ""
     return (
         f", by its {longest.utf8_bytes:,} bytes, about {longest.likely_tokens:,} tokens; to compile less, count them: "
@@ -195,14 +195,14 @@ def _bound(asked: Sequence[Prompt]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """As YAML reads it back."""
+    """Return the text as a YAML scalar."""
     return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").rstrip("\n")
 
 
 def _routes(
     target: Model, base: str, *, draft: str | None, mode: str | None, runtime: str | None
 ) -> list[_Route]:
-    """How to draft for it, images with a future first; what an option names is kept, and the checks judge it. Raises `Misuse`."""
+    """Return the possible drafts, supported images first. Options of the user are kept; the checks judge them. Raises `Misuse`."""
     if runtime is not None:
         _refuse(known("--runtime", runtime, _SERVED, "runtime"))
     if mode is not None and mode not in MODES:
@@ -211,7 +211,7 @@ def _routes(
         mode = _mode_of(draft, mode, target)
     able = [
         (one, name, of)
-        for one in sorted(_SERVED.values(), key=lambda one: sum(said.ends for said in one.support))
+        for one in sorted(_SERVED.values(), key=lambda one: sum(entry.ends for entry in one.support))
         for name, of in one.modes.items()
         if runtime in (None, one.name) and mode in (None, name)
     ]
@@ -236,7 +236,7 @@ def _routes(
 
 
 def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
-    """The mode of a head; of a model of its own what was asked for. Raises `Misuse` for what is neither."""
+    """Return the mode of a head, or the requested mode for a separate model. Raises `Misuse` for an unknown draft."""
     if draft in HEADS:
         return mode or HEADS[draft].mode
     if draft not in FETCHED and mode == "dflash":
@@ -263,7 +263,7 @@ def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | 
 
 
 def _small_drafts(target: Model, base: str) -> list[Model]:
-    """Smaller models of its family, the most suitable first."""
+    """Return smaller models of the same family, the most suitable first."""
     ratio = FETCHED[TARGET].parameters / FETCHED[DRAFT].parameters
     published = {row.draft for row in _published(base, "fused")}
     family = (one for one in FETCHED.values() if one.tokenizer == target.tokenizer)
@@ -277,7 +277,7 @@ def _small_drafts(target: Model, base: str) -> list[Model]:
 
 
 def _filled(route: _Route, target: Model) -> dict[str, Any]:
-    """What the text says of a route."""
+    """Return the values of the template that depend on the route."""
     gated = target.gated or (route.draft in FETCHED and FETCHED[route.draft].gated)
     trained = HEADS[route.draft].speculative_tokens if route.draft in HEADS else None
     window, windows = WINDOW, "[3, 5, 7] would be three arms"
@@ -300,7 +300,7 @@ def _filled(route: _Route, target: Model) -> dict[str, Any]:
 
 
 def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
-    """Hardware and context that may hold two arms, the best first: what was published, then what is cheap."""
+    """Yield hardware and context lengths that may hold two arms: published settings first, then the cheapest."""
     hardware: list[tuple[Any, dict[str, Any]]] = []
     for instance, size in product(map(INSTANCES.__getitem__, BLOCK_RATES), GROUP_SIZES):
         if size > instance.devices:
@@ -316,15 +316,15 @@ def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
             "nodes": nodes,
             "usd": usd,
             "region": region,
-            # The nodes stand in the first; EKS wants a second.
+            # Nodes run in the first zone; EKS requires a second.
             "zones": ", ".join([*dict.fromkeys((*instance.zones[region], *ZONES[region]))][:2]),
             "allocation": "dra" if instance.efa_attached else "device-plugin",
             "why": why,
         }
         hardware.append(((not published, usd, -size), place))
     hardware.sort(key=lambda one: one[0])
-    beside = {row.base for row in _published(base, mode)}
-    contexts = {row.compiled_tokens for row in PLAIN if row.row in beside}
+    plain_rows = {row.base for row in _published(base, mode)}
+    contexts = {row.compiled_tokens for row in PLAIN if row.row in plain_rows}
     lengths = sorted(_LENGTHS, key=lambda one: one not in contexts)
     for (_, place), length in product(hardware, lengths):
         yield {**place, "length": length}

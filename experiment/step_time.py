@@ -1,10 +1,10 @@
-"""What a decode step on Trainium2 is expected to take, as a range that every published result has been held against.
+"""Predict the time of a decode step on Trainium2, as a range that was compared with every published result.
 
-    plain step = weights read / bandwidth + seconds a layer x layers + factor x compiled key-value cache / bandwidth
+    plain step = weights read / bandwidth + seconds per layer x layers + factor x compiled key-value cache / bandwidth
 
-The two constants are fitted to the table of published results, and so is the range: every model is left out once, forecast from the
-others, and the range is that of measured over forecast. Nothing is forecast beyond what the rows of the fit cover: a
-`PlainStep` there has a bound and what was measured beyond it, and no likely value.
+The two constants are fitted to the table of published results. For the range, every model is left out once and forecast from the
+others; the range is that of measured over forecast. Nothing is forecast beyond the rows of the fit: a `PlainStep` there has a bound
+and the published measurements, and no likely value.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from experiment.catalogue.published import (
 )
 
 BANDWIDTH = 2.9e12
-"""Bytes a second of one Trainium2 chip's memory
+"""Bytes per second of one Trainium2 chip's memory
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/arch/neuron-hardware/trainium2.html)."""
 MAX_BATCH, MAX_CONTEXT = 4, 12_800
-"""Sequences and tokens compiled into a step, up to which rows of the fit were published."""
+"""Maximum sequences and tokens compiled into a step, among the rows of the fit."""
 BEYOND: dict[Handicap, str] = {
     "host sampling": "tokens are sampled on the host",
     "synchronous": "the native plugin schedules a step only when the one before it has ended",
@@ -46,7 +46,7 @@ BEYOND: dict[Handicap, str] = {
 }
 
 _NOISE, _ROUNDS = 0.03, 100
-"""Share of a time up to which two errors are alike, about what published figures are rounded to; the most rounds until nothing moves."""
+"""Errors below this share of a time count as equal, because published figures are rounded; and the maximum rounds of the fit."""
 _MODES: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
     "fused": (1, 15, {1: (), 2: (), 3: (), 4: ()}, ""),
     "eagle3": (1, 3, {1: (1, 2), 2: (1, 2)}, ""),
@@ -57,14 +57,14 @@ _MODES: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
         "over plain steps that are scheduled synchronously, which hide a part of a block's cost",
     ),
 }
-"""Modes of which steps are published: smallest and largest k, by requests at once the published loads that are taken together, a
-caution. Of a fused step the passes of its draft are forecast; 15 is the largest window that was tried (AWS Machine Learning Blog,
-2026-04-15). Of heads only ratios are known; EAGLE3's loads of 1 and 2 are one range, because each has one configuration or two."""
+"""Modes with published steps: minimum and maximum k, the published loads to combine for each number of concurrent requests, and a
+caution. For a fused step the passes of its draft are forecast; 15 is the largest window that was tried (AWS Machine Learning Blog,
+2026-04-15). For heads only ratios are known; EAGLE3's loads of 1 and 2 form one range, because each has one or two configurations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainEngine:
-    """A plain engine as far as its step depends on it."""
+    """The settings of a plain engine that its step time depends on."""
 
     shape: Shape
     chips: float
@@ -85,7 +85,7 @@ class PlainEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The two constants."""
+    """The two fitted constants."""
 
     layer_s: float
     cache_factor: float
@@ -105,25 +105,25 @@ class PlainStep:
 
     bound_s: float
     likely_s: float | None
-    """`None` beyond what is published."""
+    """`None` outside the published range."""
     low_s: float
     high_s: float | None
     why: str = ""
-    """Why there is no likely value, and what was measured there."""
+    """Why the likely value is missing, and what was measured there."""
     rows: tuple[str, ...] = ()
-    """Published results that it rests on."""
+    """The published results that were used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DraftedStep:
-    """A step with drafts over a plain one; also the tokens a step at which drafting breaks even."""
+    """The ratio of a drafted step to a plain step, which is also the break-even number of tokens per step."""
 
     likely: float | None
-    """`None` where nothing is published; the middle of the range where only ratios are."""
+    """`None` if nothing is published; the middle of the range if only ratios are published."""
     low: float
     high: float | None
     most_tokens: int
-    """Tokens that come out of a step at most."""
+    """Maximum tokens that a step yields."""
     why: str = ""
     rows: tuple[str, ...] = ()
 
@@ -134,19 +134,19 @@ class DraftedStep:
 
 
 def of_row(row: Plain) -> PlainEngine:
-    """The configuration of a published result."""
+    """Return the configuration of a published result."""
     return PlainEngine(
         shape=row.model.shape, chips=row.chips, batch=row.batch, compiled_tokens=row.compiled_tokens
     )
 
 
 def fit(rows: Sequence[Plain]) -> Fit:
-    """The constants with the least relative errors, models weighted equally (iteratively reweighted least squares).
+    """Return the constants with the smallest relative errors, models weighted equally (iteratively reweighted least squares).
 
     An error counts by its size, not by its square, down to `_NOISE`, so that one odd row moves little.
     """
     of_shape = Counter(row.model.shape for row in rows)
-    lines = []  # each row in parts of its own time: layers, cache, what the two have to explain, and its weight
+    lines = []  # each row as shares of its time: layers, cache, the rest that these two must explain, and its weight
     for row in rows:
         own, t = of_row(row), row.tpot_s
         lines.append(
@@ -167,18 +167,18 @@ def fit(rows: Sequence[Plain]) -> Fit:
 
 
 def left_out(rows: Sequence[Plain]) -> dict[str, float]:
-    """Measured over forecast by row, each forecast by the rows of all models of another shape."""
-    found: dict[str, float] = {}
+    """Return measured over forecast by row; each forecast uses only the rows of models with another shape."""
+    ratios: dict[str, float] = {}
     for shape in dict.fromkeys(row.model.shape for row in rows):
         others = fit([row for row in rows if row.model.shape != shape])
         own = (row for row in rows if row.model.shape == shape)
-        found |= {row.row: row.tpot_s / others.step_s(of_row(row)) for row in own}
-    return found
+        ratios |= {row.row: row.tpot_s / others.step_s(of_row(row)) for row in own}
+    return ratios
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
-    """A fit and the range that its rows give it."""
+    """A fit and its range."""
 
     fit: Fit
     low: float
@@ -186,7 +186,7 @@ class Forecaster:
     rows: tuple[str, ...]
 
     def plain(self, own: PlainEngine, handicap: Handicap | None = None) -> PlainStep:
-        """A range inside what is published, a bound outside."""
+        """Return a range inside the published settings, and only a bound outside."""
         beyond: list[Handicap] = [handicap] if handicap else []
         if not handicap:
             beyond += ["large batch"] if own.batch > MAX_BATCH else []
@@ -206,7 +206,7 @@ class Forecaster:
         )
 
     def _measured_beyond(self, handicap: Handicap) -> str:
-        """What was published there, against what the formula of the others gives."""
+        """Return the published results with this handicap, compared with the formula."""
         rows = [row for row in PLAIN if row.handicap == handicap]
         if not rows:
             return "no result is published"
@@ -228,7 +228,7 @@ class Forecaster:
         at_once: int,
         handicap: Handicap | None = None,
     ) -> DraftedStep:
-        """What a drafted step costs in plain steps, with `at_once` requests under way."""
+        """Return the cost of a drafted step in plain steps, with `at_once` concurrent requests."""
         k, fused, plain = num_speculative_tokens, mode == "fused", self.plain(target, handicap)
         unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k if fused else k + 1)
         if plain.likely_s is None:
@@ -247,7 +247,7 @@ class Forecaster:
             low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
             why = f"mode {mode}: the middle of a range {caution}" if caution else ""
             return replace(unknown, likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
-        # k passes of the draft and one of the target: a pass costs at least its weights, likely what it would cost alone.
+        # k passes of the draft and one of the target: a pass costs at least reading its weights, likely as much as alone.
         pass_of = replace(target, shape=draft)
         alone = self.plain(pass_of, handicap)
         if alone.likely_s is None or alone.high_s is None:
@@ -262,7 +262,7 @@ class Forecaster:
 
 
 def _published_for(mode: str) -> str:
-    """For which windows and loads steps of a mode are published."""
+    """Return the windows and loads for which steps of a mode are published."""
     if mode not in _MODES:
         return "not at all"
     minimum, maximum, groups, _ = _MODES[mode]
@@ -272,7 +272,7 @@ def _published_for(mode: str) -> str:
 
 
 def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:
-    """Fitted to the rows without a handicap. The range spans what leaving out each model shows."""
+    """Return a forecaster that is fitted to the rows without a handicap. Its range comes from leaving out each model."""
     healthy = [row for row in rows if row.handicap is None]
     ratios = left_out(healthy).values()
     return Forecaster(
@@ -282,7 +282,7 @@ def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:
 
 @cache
 def published_forecaster() -> Forecaster:
-    """That of all published rows, fitted once."""
+    """Return the forecaster of all published rows, fitted once."""
     return forecaster()
 
 
@@ -291,7 +291,7 @@ _INSIDE = [row for row in PLAIN if row.handicap is None]
 
 
 def ledger() -> dict[str, Any]:
-    """Every published row with its source; plain rows with the forecast of the other models."""
+    """Return every published row with its source as JSON; plain rows have the forecast from the other models."""
     by, ratios = published_forecaster(), left_out(_INSIDE)
     return {
         "schema": 1,
@@ -323,7 +323,7 @@ def ledger() -> dict[str, Any]:
 
 
 def ledger_lines() -> Iterator[str]:
-    """The same for a person; sources come last, by row."""
+    """Yield the same as lines; the sources come last, by row."""
     by, ratios = published_forecaster(), left_out(_INSIDE)
     folds = {
         shape: forecaster(other for other in PLAIN if other.model.shape != shape)
@@ -360,13 +360,13 @@ def ledger_lines() -> Iterator[str]:
         f"{widest:.2f} wide at most."
     )
     for given in contributed():
-        yield f"Contributed, {given.row}: {given.tpot_s * 1000:.2f} ms a token at {given.concurrency} at a time; not fitted."
+        yield f"Contributed, {given.row}: {given.tpot_s * 1000:.2f} ms per token at {given.concurrency} at a time; not fitted."
     for kind, text in BEYOND.items():
         beyond = ", ".join(row.row for row in PLAIN if row.handicap == kind)
         yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."
     yield ""
     yield from table(
-        ("row", "beside", "mode", "k", "at once", "plain ms", "ms", "tok/step", "step / plain"),
+        ("row", "plain row", "mode", "k", "at once", "plain ms", "ms", "tok/step", "step / plain"),
         [
             (
                 *(one.row, one.base or "-", one.mode, str(one.num_speculative_tokens), str(one.concurrency)),

@@ -1,8 +1,8 @@
-"""Sweeps: an arm that lists drafts or windows is as many arms as there are combinations, each with its own name; of several
-sizes of the batch, each has all of them.
+"""Expand sweeps: an arm that lists drafts or windows becomes one arm per combination, each with its own name. With several batch
+sizes, each size has all arms.
 
-Expansion comes before every check, so that rules and renderers only know arms with one draft and one window; each
-remembers where the author wrote them.
+Expansion comes before the checks, so rules and renderers see only arms with one draft and one window. Each arm keeps the
+path in the file where its values were written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiment.refusals import refused
 
 
 class Treatment(SpeculationSection):
-    """The same after the sweep was expanded: one draft, one window, its length filled in."""
+    """Speculation of one arm after expansion: one draft, one window, and the draft's context length."""
 
     draft: DraftReference
     num_speculative_tokens: int
@@ -31,7 +31,7 @@ class Treatment(SpeculationSection):
 
 
 class SingleArm(ArmSection):
-    """The same after the sweep was expanded, with the places of the file that it was made from."""
+    """One arm after expansion, with the paths of its values in the file."""
 
     runtime: str
     speculation: Treatment | None = None
@@ -39,34 +39,34 @@ class SingleArm(ArmSection):
     at: str
     """`arms[1]`."""
     runtime_at: str
-    """`arms[1].runtime`, or `runtime` where it has none of its own."""
+    """`arms[1].runtime`, or `runtime` if the arm does not set it."""
     draft_at: str = ""
     """`arms[1].speculation.draft`, in a sweep with the draft's number."""
     window_at: str = ""
 
 
 class ExpandedFile(ExperimentFile):
-    """The same with every sweep expanded: what checks judge and `loading` resolves."""
+    """The file with every sweep expanded, as the checks and `loading` use it."""
 
     arms: tuple[SingleArm, ...]
     models: Mapping[str, Model] = MODELS
-    """The catalogue, and what the file describes beside it."""
+    """The models of the catalogue and those that the file describes."""
 
     @property
     def instance(self) -> Instance | None:
-        """What the catalogue has of its instance type."""
+        """Its instance type, if the catalogue has it."""
         return INSTANCES.get(self.cluster.instance)
 
     @property
     def references(self) -> Iterator[tuple[str, ModelReference]]:
-        """Every model that the file names, with its place."""
+        """Every model that the file names, with its path."""
         yield "target", self.target
         for arm in self.arms:
             if arm.speculation is not None:
                 yield arm.draft_at, arm.speculation.draft
 
     def described(self, reference: ModelReference) -> Model | None:
-        """What is known of it. A head stands for itself, in the shape of the target that it was trained for."""
+        """Return the description of a model. A head has the shape of the target that it was trained for."""
         if isinstance(reference, DraftReference) and reference.head_for is not None:
             target = self.models.get(reference.head_for)
             return head(reference.model, target=target, layers=reference.head_layers) if target else None
@@ -74,13 +74,13 @@ class ExpandedFile(ExperimentFile):
 
 
 MAX_ARMS = 128
-"""Far more than anybody can pay for, and few enough to judge in a moment."""
+"""More arms than anybody can pay for, and few enough to check quickly."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 
 
 def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
-    """Every combination of every arm, batch by batch in file order, drafts first, then windows; and what is wrong with the
-    lists. Raises `Unread` where the serving section could not be read."""
+    """Return every combination of every arm, batch by batch in file order, drafts first, then windows; and the problems of the
+    lists. Raises `Unread` if the serving section could not be read."""
     problems: list[Finding] = []
     sizes = _values(file.serving.max_num_seqs, "serving.max_num_seqs", problems)
     swept: list[tuple[ArmSection, list[Any], list[Any]]] = []
@@ -106,7 +106,7 @@ def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
 
 
 def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, Any]]:
-    """Each value of a sweep once, with its place; a value that is listed twice would be one arm twice."""
+    """Return each value of a sweep with its path. A value that is listed twice is a problem."""
     if not isinstance(value, list):
         return [(path, value)]
     found: list[tuple[str, Any]] = []
@@ -128,7 +128,7 @@ def _singles(
     size: int,
     suffix: str,
 ) -> Iterator[SingleArm]:
-    """The arms of one arm of the file and one size of the batch, whose names end with `suffix`."""
+    """Yield the arms that one arm of the file makes with one batch size; their names end with `suffix`."""
     at, speculation = f"arms[{number}]", arm.speculation
     common: dict[str, Any] = {
         "runtime": file.runtime if arm.runtime is None else arm.runtime,
@@ -162,7 +162,7 @@ def _singles(
 
 
 def _short_names(drafts: list[DraftReference]) -> list[str]:
-    """`0-6b` for Qwen/Qwen3-0.6B where sizes tell the drafts apart, the whole last part of the name otherwise."""
+    """Return `0-6b` for Qwen/Qwen3-0.6B if the sizes of the drafts differ, otherwise the last part of the name."""
     lasts = [draft.model.rsplit("/", 1)[-1] for draft in drafts]
     sizes = [match[0] if (match := _SIZE.search(last)) else "" for last in lasts]
     return [slug(text) for text in (sizes if all(sizes) and len(set(sizes)) == len(sizes) else lasts)]

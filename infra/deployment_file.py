@@ -158,7 +158,7 @@ class DeploymentSettings(Settings):
         return role
 
     def warnings(self, where: str, *, existing: str | None = None) -> list[str]:
-        """What follows from empty settings, and from those that an existing cluster has no use for, a line each."""
+        """What follows from empty settings, and from those that an existing cluster has no use for, one line each."""
         lines = {
             f"admins is not used, because {existing} is an existing cluster; its owner decides who administers it": existing
             and self.admins,
@@ -176,12 +176,12 @@ _Model = TypeVar("_Model", bound=Section)
 
 
 def read_deployment(path: Path) -> DeploymentSettings:
-    """Raises `Misuse` with a line for each problem."""
+    """Raises `Misuse` with one line for each problem."""
     return validated(DeploymentSettings, parse(path), path.name, file=path.name)
 
 
 def validated(model: type[_Model], data: Any, where: str, *, file: str) -> _Model:
-    """The section of `file` at `where`. Raises `Misuse` with a line for each problem."""
+    """The section of `file` at `where`. Raises `Misuse` with one line for each problem."""
     if not isinstance(data, dict):
         raise Misuse(f"{where} = {data!r}: has no keys and values; see the committed {file}")
     try:

@@ -1,4 +1,4 @@
-"""Prices of `prices.yaml`, dated, in US dollars an hour: of a Trn2 node by each way of buying it, and of everything beside it."""
+"""The prices of `prices.yaml`, dated, in US dollars per hour: Trn2 nodes by purchase option, and everything else that is billed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.catalogue.models import table_of
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one unit of something costs for an hour."""
+    """The price of one unit for one hour."""
 
     item: str
     usd_per_hour: float
@@ -18,12 +18,12 @@ class Price:
     """ISO date on which the source stated it, `undated` or `an estimate`."""
     source: str
     note: str = ""
-    """What has to be said beside it: that it counts instead of one that nobody published, or that it changes."""
+    """A remark: that it replaces a price that is not published, or that it changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRate:
-    """What a Trn2 node costs an hour in one place, by one way of buying it."""
+    """The price of a Trn2 node per hour in one place, with one purchase option."""
 
     instance: str
     kind: Literal["spot", "capacity-block", "on-demand"]
@@ -31,22 +31,22 @@ class NodeRate:
     zone: str | None = None
     usd_per_hour: float
     low_usd: float | None = None
-    """Spot: the lowest price of 30 days, and the highest."""
+    """Spot only: the lowest price of 30 days; `high_usd` is the highest."""
     high_usd: float | None = None
     smallest_h: float = 0
-    """Hours of the smallest unit that can be bought; 0 where seconds are billed. Blocks grow by whole days
+    """Minimum hours of a purchase; 0 if billing is per second. Blocks grow by whole days
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
     as_of: str
     source: str
 
     @property
     def place(self) -> str:
-        """The zone, or the region where no zone is named."""
+        """The zone, or the region if no zone is given."""
         return self.zone or self.region
 
 
 MONTH_H = 730
-"""Hours of a month, as AWS's calculator takes them."""
+"""Hours per month, the number that the AWS Pricing Calculator uses."""
 SYSTEM_INSTANCE_TYPE, BASTION_INSTANCE_TYPE = "m7i.xlarge", "t4g.nano"
 _TABLE = table_of(__file__)
 PRICES = {
@@ -59,7 +59,7 @@ PRICES = {
     for name, row in _TABLE["prices"].items()
 }
 NODE_RATES = tuple(NodeRate(**row) for row in _TABLE["node_rates"])
-"""The published ones. For on-demand capacity there is none."""
+"""Published rates of nodes. No on-demand rate is published."""
 BLOCK_RATES = {
     name: min(
         (rate for rate in NODE_RATES if rate.kind == "capacity-block" and rate.instance == name),
@@ -67,4 +67,4 @@ BLOCK_RATES = {
     )
     for name in dict.fromkeys(rate.instance for rate in NODE_RATES)
 }
-"""The lowest Capacity Block rate of each instance type. It counts wherever no other price is known."""
+"""The lowest Capacity Block rate of each instance type. It is used wherever no other price is known."""

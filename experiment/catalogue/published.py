@@ -39,7 +39,7 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Plain:
-    """One token a step."""
+    """One token per step."""
 
     row: str
     model: Family
@@ -70,7 +70,7 @@ class Plain:
 
 @dataclass(frozen=True, kw_only=True)
 class Drafted:
-    """Several tokens a step, beside the plain row of the same configuration."""
+    """Several tokens per step, beside the plain row of the same configuration."""
 
     row: str
     base: str
@@ -181,7 +181,7 @@ def figure(name: str, metric: str) -> tuple[float, str] | None:
 
 
 def conditions(name: str) -> dict[str, int | float | str]:
-    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token a step."""
+    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token per step."""
     row = _ROWS[name]
     found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
     if isinstance(row, Drafted):
@@ -200,5 +200,5 @@ PLAIN_TPOT_S = REFERENCE.tpot_s
 SPEED_UP = REFERENCE_DRAFTED.plain_tpot_s / REFERENCE_DRAFTED.tpot_s
 
 SLOWEST_TPOT_S = 0.2
-"""More than four times the reference's plain step, five tokens a second, about as fast as people read: what an alarm tells of and
+"""More than four times the reference's plain step, five tokens per second, about as fast as people read: what an alarm tells of and
 no deadline allows for."""

@@ -48,7 +48,7 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     needed: dict[Prompt, int] = {}
     before: Counter[str] = Counter()
     for prompt in prompts:
-        own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer)
+        own = prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer)
         needed[prompt] = before[prompt.conversation] + own + step
         before[prompt.conversation] += own if prompt.conversation else 0
     too_long = [prompt for prompt in prompts if needed[prompt] > limit]
@@ -69,7 +69,7 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     for name in dict.fromkeys(prompt.class_name for prompt in too_long):
         group = [prompt for prompt in too_long if prompt.class_name == name]
         prompt = max(group, key=needed.__getitem__)
-        own = prompt.most_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
+        own = prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
         earlier = needed[prompt] - own
         yield refused(
             "prompt too-long",
@@ -89,7 +89,7 @@ def _length(prompt: Prompt) -> dict[str, Any]:
     if prompt.tokens is None:
         how = "its UTF-8 bytes"
         counted = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json), "
-    return {"bound": f"{prompt.most_tokens} tokens ({how})", "room": _room(prompt), "counted": counted}
+    return {"bound": f"{prompt.max_prompt_tokens} tokens ({how})", "room": _room(prompt), "counted": counted}
 
 
 def _room(prompt: Prompt) -> int:
@@ -99,12 +99,12 @@ def _room(prompt: Prompt) -> int:
 
 def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """NxD Inference raises for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
-    longest = max(prompts, key=lambda prompt: prompt.most_tokens + _room(prompt), default=None)
+    longest = max(prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt), default=None)
     for arm in file.arms:
         listed = arm.engine.get(CONTEXT_BUCKETS)
         if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
             continue
-        needed, maximum = longest.most_tokens + _room(longest), longest_prompt(arm.engine)
+        needed, maximum = longest.max_prompt_tokens + _room(longest), longest_prompt(arm.engine)
         if maximum is not None and needed > maximum:
             where, words = f"{arm.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
             yield refused("prompt above-bucket", listed, at=where, prompt=longest, **words)

@@ -148,7 +148,7 @@ class _Stages(Section):
 def read_pipeline(path: Path = FILE, *, manifests: Path = ROOT / "manifests") -> PipelineConfiguration:
     """Read, judge and resolve.
 
-    Raises `Misuse` with a line for each problem, and `InvalidExperiment`.
+    Raises `Misuse` with one line for each problem, and `InvalidExperiment`.
     """
     file = path.name
     settings = validated(PipelineFile, parse(path), file, file=file)

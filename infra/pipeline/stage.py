@@ -224,7 +224,7 @@ class DeliveryRoleStack(ExperimentStack):
 
 
 class DeliveryStack(ExperimentStack):
-    """A project a step, in the private subnets, let in to the cluster's endpoint; started from the pipeline's account."""
+    """A project per step, in the private subnets, let in to the cluster's endpoint; started from the pipeline's account."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class WayIn(Construct):
     """A bastion of the smallest instance type, without any inbound rule: Session Manager forwards a local port through it to the
     cluster's endpoint, for everyone who may start a session (`./trnspec kubectl`).
 
-    A group of one replaces it when it fails; its price is a few dollars a month. Not run on AWS.
+    A group of one replaces it when it fails; its price is a few dollars per month. Not run on AWS.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who may do what: one role a service account, its rights action by action."""
+"""Who may do what: one role per service account, its rights action by action."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MAX_ZONES = 6
 """The most zones of any AWS region. Addresses are reserved for as many, so that a further zone moves no subnet."""
 _CIDR = "10.0.0.0/16"
 _PRIVATE_MASK = 19
-"""8,187 addresses a zone; every pod takes one."""
+"""8,187 addresses per zone; every pod takes one."""
 _PUBLIC_MASK = 24
 """Holds the NAT gateway, nothing else."""
 
@@ -61,7 +61,7 @@ class NetworkStack(ExperimentStack):
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
 
     def _add_interface_endpoints(self) -> None:
-        """An endpoint a service in the private subnets of the zones that the experiment names, open to the network's own
+        """An endpoint per service in the private subnets of the zones that the experiment names, open to the network's own
         addresses; other zones reach them there.
 
         They keep calls to AWS off the NAT gateway, at a price an hour for each and each zone. The NAT gateway stays:

@@ -332,7 +332,7 @@ class TimeToLive(Construct):
     """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment or, of a capacity block,
     before it ends, and those that `run` and `scale` add, copies of the first. What a schedule could not do after its last
     attempt goes to a queue and raises an alarm (`infra/monitoring/alarms.py`). An
-    idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
+    idle trn2.48xlarge costs about $36 per hour; nothing else here can be forgotten at that price. Not run on AWS.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:

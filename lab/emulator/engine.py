@@ -4,9 +4,9 @@ The schedule is absolute. A step ends when the one before it was planned to end 
 not delay the steps after it; a machine that stalls delivers the overdue steps at once and is on schedule again.
 
 The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled
-graph, and the server never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step
+graph, and the server never learns how many. As in that engine, `time_per_output_token_seconds` is observed once per step
 and sequence, so under speculation it is the time of a step, not of a token; and `generation_tokens_total` advances by
-one a step and sequence, and by one at the end of a prefill, however many tokens the step yields
+one per step and sequence, and by one at the end of a prefill, however many tokens the step yields
 (`LLMEngine._get_stats`, read in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other
 engines, which count tokens there, is not emulated.
 """

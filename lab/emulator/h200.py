@@ -35,7 +35,7 @@ steady state was 0.95, 0.82 and 0.90 (quoted). That steps without prefills besid
 LOCKSTEP_AFTER = 12
 """Steps without a prefill, after which sequences count as running in lockstep (assumed: longer than ADMITTED_EVERY)."""
 PREFILL_S_PER_TOKEN = 0.0001
-"""Assumed: 2 x 32.8e9 operations a token at 650 TFLOP/s, two thirds of the card's dense bfloat16."""
+"""Assumed: 2 x 32.8e9 operations per token at 650 TFLOP/s, two thirds of the card's dense bfloat16."""
 SHORTEST_PAUSE, SKEWED_PART, SKEW = 0.6448, 0.2402, 0.884
 """A drafting step takes 0.6448 + 0.2402 exp(0.884 z) of its mean, z normal: with 87 ms the median is 77, the 90th percentile 121
 ms (quoted for k = 7; the same shape for other windows is assumed)."""
@@ -50,7 +50,7 @@ BUDGET_TOKENS = 2048
 ADMITTED_EVERY = 8
 """Waiting requests are admitted every so many steps, so they are prefilled together and run in lockstep (assumed)."""
 MID = (0.62, 0.42, 0.27, 0.17, 0.11, 0.07, 0.05)
-"""Share of steps in which draft 1, 2, ... is accepted: 2.71 tokens a step at k = 7 (quoted)."""
+"""Share of steps in which draft 1, 2, ... is accepted: 2.71 tokens per step at k = 7 (quoted)."""
 PROMPT_SPREAD = 0.2
 """Standard deviation of the log odds of acceptance from prompt to prompt (assumed)."""
 

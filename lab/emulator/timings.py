@@ -221,7 +221,7 @@ def _emulated(experiment: Experiment, arm: Arm) -> Emulated:
         )
         caution = f"{arm.name} is emulated with a step of {times} ({', '.join(dict.fromkeys(rows))})"
         if tokens is not None:
-            caution += f", and with the published {tokens:.2f} tokens a step"
+            caution += f", and with the published {tokens:.2f} tokens per step"
         elif mode == "fused":
             caution += f", and with the acceptance that is fitted to {TARGET} with {DRAFT}"
         known = (CHAT,) if tokens is not None else tuple(CONDITIONAL_ACCEPTANCE) if mode == "fused" else ()

@@ -109,7 +109,7 @@ def judge(
         }
         lengths = dict(sorted(lengths.items(), key=lambda item: -item[1]))
         yield Claim(
-            f"a structured class yields at least {TOKENS_PER_STEP:g} tokens a step of 8 at most",
+            f"a structured class yields at least {TOKENS_PER_STEP:g} tokens per step of 8 at most",
             max(lengths.values(), default=0.0) >= TOKENS_PER_STEP,
             ", ".join(f"{name} {length:.2f}" for name, length in lengths.items()),
         )

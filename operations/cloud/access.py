@@ -184,7 +184,7 @@ def _forwarding(
     said, opened = deque[str](maxlen=20), Event()
 
     def listen() -> None:
-        """All that the plugin says: it writes a line for each connection, and stops when nobody reads them."""
+        """All that the plugin says: it writes one line for each connection, and stops when nobody reads them."""
         for line in process.stdout or ():
             if not opened.is_set():
                 said.append(line.strip())

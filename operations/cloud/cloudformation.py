@@ -264,7 +264,7 @@ def removal(name: str, region: str) -> str:
 
 
 def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
-    """The stacks without a file in every region of the catalogue that the account has enabled, and a line for each region that
+    """The stacks without a file in every region of the catalogue that the account has enabled, and one line for each region that
     could not be looked at."""
     described, refused = _loaded(files)
     dropped: dict[tuple[str, str], set[str]] = {}  # stacks of each experiment that no file of it has

@@ -125,7 +125,7 @@ def _print(as_json: bool, **done: Any) -> None:
     ends = "no Trn2 node bills once EC2 has let them go"
     if done["nodes"]:
         until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec scale 0"
-        ends = f"${done['usd_per_hour']:.2f} an hour (quoted price) {until}"
+        ends = f"${done['usd_per_hour']:.2f} per hour (quoted price) {until}"
     print_text(f"{line}; {ends}")
 
 

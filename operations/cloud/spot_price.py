@@ -13,7 +13,7 @@ _LINUX = "Linux/UNIX"
 
 @dataclass(frozen=True)
 class SpotPrices:
-    """Dollars an hour of one node, each from a moment on; the oldest first."""
+    """Dollars per hour of one node, each from a moment on; the oldest first."""
 
     changes: tuple[tuple[datetime, float], ...]
 
@@ -55,7 +55,7 @@ def spot_prices(experiment: Experiment, aws: Aws, *, since: datetime, until: dat
 
 
 def usd_per_hour(experiment: Experiment, aws: Aws, *, now: datetime) -> float | None:
-    """Dollars an hour now; None where EC2 has no spot price for the type in that zone. Raises `AwsError`."""
+    """Dollars per hour now; None where EC2 has no spot price for the type in that zone. Raises `AwsError`."""
     return spot_prices(experiment, aws, since=now, until=now).newest_usd
 
 

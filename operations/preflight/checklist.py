@@ -253,7 +253,7 @@ def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
     if usd is None:
         why = f"EC2 has no spot price for {cluster.instance} in {cluster.trn2_zone}"
         return finding(why, "begin cluster.availability_zones with a zone that has one (./trnspec capacity)")
-    why = f"by spot a {cluster.instance} costs ${usd:.2f} an hour in {cluster.trn2_zone}"
+    why = f"by spot a {cluster.instance} costs ${usd:.2f} per hour in {cluster.trn2_zone}"
     if spot_price.above(experiment, usd):
         maximum = cluster.capacity.max_usd_per_hour
         remedy = "wait, use another zone (./trnspec capacity), or raise cluster.capacity.max_usd_per_hour"
@@ -272,7 +272,7 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
     entry = versions[version]
     if entry["versionStatus"] != "STANDARD_SUPPORT":
         support = entry["versionStatus"].lower().replace("_", " ")
-        why = f"EKS {version} is in {support}, where the control plane costs $0.60 an hour"
+        why = f"EKS {version} is in {support}, where the control plane costs $0.60 per hour"
         return finding(why, "set cluster.kubernetes to a version in standard support")
     ends = entry.get("endOfStandardSupportDate")
     return fine(f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else ""))

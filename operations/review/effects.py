@@ -194,7 +194,7 @@ def _changed(old: State, new: State) -> list[str]:
     texts += map(_worded, changes)
     prices = [side["usd_per_hour"] for side in (old, new)]
     if None not in prices and round(prices[0], 2) != round(prices[1], 2):
-        texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} an hour")
+        texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} per hour")
     return texts
 
 
@@ -202,7 +202,7 @@ def _added(arm: State) -> str:
     facts = arm["facts"]
     treatment = _speculation(facts)
     what = f"{facts.get('target.model.name')} without speculation" if treatment == "none" else treatment
-    costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} an hour while it runs"
+    costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} per hour while it runs"
     return f"added: {what}{costs}"
 
 
@@ -223,7 +223,7 @@ def _cost(old: State, new: State) -> Iterator[Note]:
         before, after = (fact.get(key, 0) for fact in facts)
         if before != after:
             price = f"${costs[1]['node']:.2f}" if costs[1].get("node") else "an unknown price"
-            text = f"{key} {before} -> {after}; a Trn2 node is {price} an hour (quoted)"
+            text = f"{key} {before} -> {after}; a Trn2 node is {price} per hour (quoted)"
             yield Note("cost", text)
 
 

@@ -1,4 +1,4 @@
-"""Who may do what, on AWS and inside the cluster, a line for each grant: a policy that was only written differently shows no
+"""Who may do what, on AWS and inside the cluster, one line for each grant: a policy that was only written differently shows no
 difference.
 
 `cdk diff --security-only` compares two templates offline as well, but as a drawn table, a second for each stack, and without

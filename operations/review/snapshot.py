@@ -53,7 +53,7 @@ def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
     - `templates`: by name of stack; without `templates`, of none
     - `workloads`: who applies the objects, `stack` or `gitops`; later than the others, so a state may lack it
     - `delivery`: the templates of the pipeline, of its stages' own stacks and of the bootstrap's policies
-    - `problems`: what kept something from being read, a line each; with one, the rest is not to be compared
+    - `problems`: what kept something from being read, one line each; with one, the rest is not to be compared
     """
     state: State = {"experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "problems": []}
     try:

@@ -59,7 +59,7 @@ def test_the_description_and_the_cost_go_by_the_recorded_time_and_by_what_turns_
     variation: Variation,
 ) -> None:
     short, long = (loaded(variation, [*TIMED[:-1], {**TIMED[-1], "at_s": end_s}]) for end_s in (60, 7260))
-    assert "recorded arrivals in 60 s, 9 requests an arm" in as_text(short)
+    assert "recorded arrivals in 60 s, 9 requests per arm" in as_text(short)
     hours = run_price(long).hours - run_price(short).hours
     assert hours == pytest.approx(2 * len(short.served_arms), rel=0.01)
     slow, fast = (loaded(variation, [one | {"think_s": wait_s} for one in TALKS]) for wait_s in (3600, 0))
