@@ -259,7 +259,7 @@ _FIRST_OF_WAVE = ("", "10", "22")
 """With what the name of a wave's first file begins: namespace, accounts and policies; claims and storage; fetch, compile, arms
 and all else.
 
-What Argo CD does is stated from its sources at v3.5.1, https://github.com/argoproj/argo-cd/tree/v3.5.1; *not run on AWS*. It
+What Argo CD does is stated from its sources at v3.5.1, https://github.com/argoproj/argo-cd/tree/v3.5.1; not verified on AWS. It
 applies a wave once every object of the one before is healthy; only behind the last it does not wait
 (gitops-engine/pkg/sync/sync_context.go, `Sync`). A suspended Job counts as `Suspended`, which is not healthy
 (gitops-engine/pkg/health/health_job.go), and `run` releases a Job only where its artifact is missing: in any wave but the last,

@@ -1,4 +1,4 @@
-"""Which stacks there are, what each takes from the others, and in which order they are deployed."""
+"""The stacks of an experiment, the values that they pass to each other, and their order of deployment."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from infra.stacks.workloads import WorkloadsStack
 @dataclass(frozen=True, kw_only=True)
 class DeliveryResources:
     vpc: ec2.IVpc | None
-    """Nothing where the experiment names an existing one."""
+    """`None` if the experiment uses an existing VPC."""
     cluster: eks.ICluster | None
-    """Likewise."""
+    """`None` if the experiment uses an existing cluster."""
     storage: StorageStack
     admits_pipeline: ExperimentStack
-    """The stack that lets the pipeline's role into the cluster."""
+    """The stack that gives the pipeline's role access to the cluster."""
 
 
 def add_stacks(

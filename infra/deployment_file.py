@@ -1,4 +1,4 @@
-"""`deployment.yaml`: the settings that every deployment keeps; it is read by default, so that they cannot be forgotten. Pure."""
+"""`deployment.yaml`: the settings that stay between deployments. It is read by default, so that no setting is forgotten."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TAG_REMEDY = "write texts of letters, digits, spaces and _.:/=+-@, numbers in q
 
 
 def form(pattern: str, what: str, *examples: object) -> Any:
-    """A text of this form."""
+    """Return a field for a string that matches the pattern."""
     return Field(pattern=rf"(?a)^(?:{pattern})\Z", description=what, examples=list(examples))
 
 
@@ -80,7 +80,7 @@ _TagValue = Annotated[str, Field(pattern=r"^[\w .:/=+@-]{0,256}\Z")]
 
 
 class Section(BaseModel):
-    """Keys and values of a settings file, and no other keys; a value that is left out or empty has its default."""
+    """A section of a settings file; unknown keys are refused, and an empty value means the default."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", str_strip_whitespace=True, regex_engine="python-re"
@@ -99,7 +99,7 @@ class Section(BaseModel):
 
 
 class Settings(Section):
-    """What stays from one deployment to the next, as `deployment.yaml` and each stage of a pipeline have it."""
+    """Settings that stay between deployments, in `deployment.yaml` and in each stage of a pipeline."""
 
     account: Account = ""
     """Id of the account that this deploys to; that of the credentials where it is empty."""
@@ -158,7 +158,7 @@ class DeploymentSettings(Settings):
         return role
 
     def warnings(self, where: str, *, existing: str | None = None) -> list[str]:
-        """What follows from empty settings, and from those that an existing cluster has no use for, one line each."""
+        """Return one line for each empty setting with a consequence, and for each that an existing cluster does not use."""
         lines = {
             f"admins is not used, because {existing} is an existing cluster; its owner decides who administers it": existing
             and self.admins,
@@ -176,12 +176,12 @@ _Model = TypeVar("_Model", bound=Section)
 
 
 def read_deployment(path: Path) -> DeploymentSettings:
-    """Raises `Misuse` with one line for each problem."""
+    """Read the settings. Raises `Misuse` with one line for each problem."""
     return validated(DeploymentSettings, parse(path), path.name, file=path.name)
 
 
 def validated(model: type[_Model], data: Any, where: str, *, file: str) -> _Model:
-    """The section of `file` at `where`. Raises `Misuse` with one line for each problem."""
+    """Return the validated section of `file` at `where`. Raises `Misuse` with one line for each problem."""
     if not isinstance(data, dict):
         raise Misuse(f"{where} = {data!r}: has no keys and values; see the committed {file}")
     try:
@@ -192,12 +192,12 @@ def validated(model: type[_Model], data: Any, where: str, *, file: str) -> _Mode
         wrong = f"{listed(unknown, max_names=3)} {'are not keys' if unknown[1:] else 'is not a key'}"
         raise Misuse(f"{where}: {wrong}; use {', '.join(model.model_fields)}")
     problems = [_problem(dict(one), where, model) for one in details]
-    # The alternatives of one value have a problem each.
+    # pydantic reports a problem for each alternative of a value; one is enough.
     raise Misuse(*{one.where or one.why: one for one in problems}.values())
 
 
 def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Finding:
-    """From an error of pydantic, and from what the field says of its values."""
+    """Return a finding for an error of pydantic, with the description and the example of the field."""
     key, *inner = detail["loc"]
     kind, value = detail["type"], detail["input"]
     field, place = model.model_fields[key], f"{where}: {key}"
@@ -223,8 +223,8 @@ def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Findin
 
 
 def refuse_elsewhere(settings: DeploymentSettings, experiment: Experiment, where: str) -> None:
-    """`Misuse` for what AWS would not take: a key or a destination in another region than the experiment; and, where the account
-    is known, what must be in it and is of another one. A destination of logs is often in an account of its own."""
+    """Raise `Misuse` for settings that AWS would refuse: a key or a destination in another region than the experiment and, if the
+    account is known, resources of another account. A destination of logs may be in another account."""
     region, account, serve = experiment.cluster.region, settings.account, experiment.serve
     problems = [
         Finding(f"{where}: {name}", arn, f"is not in {region}, the experiment's region", "name one that is")
@@ -244,7 +244,7 @@ def refuse_elsewhere(settings: DeploymentSettings, experiment: Experiment, where
 
 
 def parse(path: Path) -> Any:
-    """What a YAML file holds. Raises `Misuse` with one line, or one for each key that appears twice."""
+    """Parse a YAML file. Raises `Misuse` with one line, or one for each key that appears twice."""
     try:
         data, lines, doubled = read_yaml(path, max_value_length=_MAX_VALUE_LENGTH)
     except Misuse as error:

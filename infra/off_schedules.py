@@ -1,4 +1,4 @@
-"""When schedules set the Trn2 nodes to 0, in the words of EventBridge Scheduler, and read back. Pure."""
+"""The expressions of EventBridge Scheduler that set the Trn2 nodes to 0, written and parsed."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ NEURON_CHART = HelmChart(
 )
 """It brings the DRA driver 1.2.0, the device plugin and the scheduler extension 2.32.0.0, and no Neuron Observer: its values have
 six top-level keys, of which `tests/data/neuron-chart/` has what decides. A workshop's participant installed the device plugin and
-the extension from it on Kubernetes 1.33 (2026-09-11). Not run on AWS by us."""
+the extension from it on Kubernetes 1.33 (2026-09-11). Not verified on AWS."""
 SCHEDULER_TAGS: Mapping[str, str] = MappingProxyType(
     {"1.35": "v1.35.8-eks-1-35-15", "1.36": "v1.36.4-eks-1-36-9"}
 )
 """The tags of `public.ecr.aws/eks-distro/kubernetes/kube-scheduler`, the chart's second scheduler, by Kubernetes version: EKS
-Distro's releases v1-35-eks-15 (https://newreleases.io/project/github/aws/eks-distro/release/v1-35-eks-15) and v1-36-eks-9. Not run on
-AWS."""
+Distro's releases v1-35-eks-15 (https://newreleases.io/project/github/aws/eks-distro/release/v1-35-eks-15) and v1-36-eks-9. Not verified
+on AWS."""
 AUTOSCALER_CHART = HelmChart("keda", "keda", "https://kedacore.github.io/charts", "2.20.2")
 """The release of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
-Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not run on AWS."""
+Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not verified on AWS."""

@@ -40,14 +40,14 @@ class Configuration:
     files: tuple[ManifestFile, ...]
     """The manifests as they were reviewed, in apply order."""
     settings: DeploymentSettings
-    """The settings in deployment.yaml."""
+    """The settings of deployment.yaml."""
     context: Mapping[str, object]
     """Feature flags and keys as CDK takes them."""
 
 
 def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -> Configuration:
     """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository), the
-    manifests that were rendered from it, and what lasts.
+    manifests that were rendered from it, and the settings of deployment.yaml.
 
     Raises `InvalidExperiment`, and `Misuse` with a line for everything else that is wrong.
     """
@@ -64,7 +64,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
             f"context experiment = {named!r}: {experiment.name} runs in the lab only, there is nothing to "
             "deploy; run ./trnspec lab, or use -c experiment=experiments/qwen3-32b.yaml"
         )
-    # What may not be given with `-c`: the next plain deployment would undo it, also for an administrator.
+    # Settings must not be given with `-c`, because the next deployment without it would undo them.
     problems = [
         Finding(
             f"context {key}",
@@ -99,7 +99,7 @@ def _context() -> dict[str, object]:
 
 
 def _zones(account: str, experiment: Experiment) -> dict[str, object]:
-    """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
+    """Return the zones that CDK would look up: if a stack has an account, CDK compares a network's zones with the account's."""
     cluster = experiment.cluster
     zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
     return {f"availability-zones:account={account}:region={cluster.region}": list(zones)}
@@ -113,7 +113,7 @@ def app_of(
     takes most of its time; otherwise CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
 
-    from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
+    from infra.deployment import add_stacks  # imports the CDK, so it comes after the checks
 
     add_stacks(
         app, experiment=configuration.experiment, files=configuration.files, settings=configuration.settings
@@ -134,7 +134,7 @@ def pipeline_app(configuration: PipelineConfiguration, *, outdir: str | None = N
 
 
 def synthesize(app: cdk.App) -> int:
-    """The exit code: 1 where the validation found something, which the CDK has then printed."""
+    """Synthesize and return the exit code: 1 if the validation has findings, which the CDK has then printed."""
     try:
         app.synth()
     except RuntimeError as error:
@@ -146,7 +146,7 @@ def synthesize(app: cdk.App) -> int:
 
 
 def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:
-    """An empty app, which starts jsii: that takes a second."""
+    """Create an empty app. This starts jsii, which takes a second."""
     import aws_cdk as cdk
 
     if validation is None:

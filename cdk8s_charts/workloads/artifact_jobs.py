@@ -6,7 +6,7 @@ see these modes, as `experiment` marks them (`batch_only`). Options as in `infer
 https://github.com/aws-neuron/neuronx-distributed-inference, the version inside the 2.26.1 image; a test compares them with a
 table read off that file. Unfused speculation compiles the draft beside the target; Medusa reads its heads from
 `medusa_heads.pt` inside the target's own folder and under names of its own, so target and heads are put together first, under
-`_MEDUSA_MODEL`. *Not run on AWS.*
+`_MEDUSA_MODEL`. Not verified on AWS.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ system node, in the arms' own image, without devices or network, with the checkp
 (`in_image.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
 heads; `run` releases it and goes on with a warning where the image cannot be asked without a device. It needs no right that
 the Pod Security Standard `restricted` refuses.
-*Not run on AWS*: the images were never pulled here.
+Not verified on AWS: the images were never pulled here.
 
 A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one suspended CronJob for each distinct demand of
 the arms. Its pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
@@ -22,7 +22,7 @@ A profile says why a decode step of an arm takes what it takes; `./trnspec run -
   guide, and environment variables of Neuron Explorer, 2026-06-25). From SDK 2.31 on the device's trace is of all that a core
   does (`session`, in that page at tag v2.31.0); before, of the first execution of each graph on each core.
 
-One core is enough: the shards of an arm do the same. *Not run on AWS.*
+One core is enough: the shards of an arm do the same. Not verified on AWS.
 """
 
 from __future__ import annotations

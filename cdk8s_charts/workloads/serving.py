@@ -4,7 +4,7 @@ service: a name that stays, an internal load balancer with TLS, replicas by wait
 Whether a server has started, is ready and alive, and whether it may stop, is asked of the server itself, without using a
 slot. The load balancer is made by the cloud provider that EKS runs in the control plane with the cluster's own role: no
 controller to install, no further rights. What a Network Load Balancer takes from annotations there:
-https://cloud-provider-aws.sigs.k8s.io/service_controller/. Not run on AWS.
+https://cloud-provider-aws.sigs.k8s.io/service_controller/. Not verified on AWS.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     of its making divides their sum by the replicas.
 
     Fields: https://keda.sh/docs/2.20/scalers/metrics-api/ and https://keda.sh/docs/2.20/reference/scaledobject-spec/.
-    Not run on AWS.
+    Not verified on AWS.
     """
     name = naming.promoted_service(experiment.name)
     # The pods behind the Service are asked one by one, on the port that this address names.

@@ -1,1 +1,1 @@
-"""What dashboards and alarms say, as plain data. Pure."""
+"""Dashboards and alarms as plain data, without CDK."""

@@ -1,4 +1,4 @@
-"""Which alarms an experiment has, and why each treats missing data as it does; for CloudWatch, and as alert rules for Prometheus. Pure.
+"""The alarms of an experiment for CloudWatch, and as alert rules for Prometheus; and why each treats missing data as it does.
 
 A run publishes while it is on: `RunActive` every minute, a last 0 when it ends, and its requests as they finish. So the
 requests show that nothing happens, `RunActive` or the nodes show that something should, and a composite alarm joins the two:
@@ -32,7 +32,7 @@ QUIET_PERIODS = 3
 IDLE_PERIODS = 12
 """Periods without a finished request that raise the alarm while a node is paid: an hour. Compiling is quiet too and takes longer, which the message says."""
 FORGOTTEN_S = IDLE_PERIODS * PERIOD_S
-"""Prometheus keeps no state of an alarm: a run that vanished counts as on for so long, where CloudWatch waits for its end."""
+"""Prometheus keeps no state of an alarm: a run that vanished counts as active for this time. CloudWatch waits for its end."""
 _FAILED = (
     "TargetErrorCount",
     "InvocationsSentToDeadLetterCount",
@@ -294,7 +294,8 @@ def alert_groups(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def _condition(alarm: MetricAlarm) -> str:
-    """True while so many of the last periods are beyond the threshold; without data nothing is, unless that is looked for."""
+    """Return PromQL that is true while enough of the last periods are beyond the threshold. Missing data is not, unless it is the
+    condition."""
     value = f"({alarm.promql} or vector(0))" if alarm.missing == "breaching" else f"({alarm.promql})"
     beyond = ">" if alarm.comparison == "GreaterThanThreshold" else "<"
     # A millisecond less than the periods: Prometheus 2 counts both ends of a range, version 3 one.

@@ -1,4 +1,4 @@
-"""The dashboards of an experiment and of its promoted arm for CloudWatch, as it reads them. Pure.
+"""The CloudWatch dashboards of an experiment and of its promoted arm.
 
 Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Found by SEARCH
 are only the load balancer of a promoted arm and the loads of a search, which are known when they exist.
@@ -25,11 +25,11 @@ from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, log_group
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
 
 MAX_CHARACTERS = 900_000
-"""The most of all pages together: they are in one template, and CloudFormation takes 1 MB of it
+"""Maximum of all pages together: they are in one template, and CloudFormation accepts 1 MB
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
 MAX_WIDGETS = MAX_METRICS_PER_GRAPH = 500
 MAX_METRICS = 2500
-"""The most of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them
+"""Maximum of all widgets of a dashboard. Expressions are counted too, because the documentation does not exclude them
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
 MAX_ALARMS_PER_WIDGET = 100
 LINES_IN_GRAPH = 24
@@ -350,7 +350,7 @@ def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
 
 
 def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
-    """Is it up, is it busy, what does it cost? Not run on AWS."""
+    """Is it up, is it busy, what does it cost? Not verified on AWS."""
     price = sum(arm_usd_per_hour(experiment, arm) for arm in experiment.promoted_arms)
     service = naming.promoted_service(experiment.name)
     replicas = count(serve.replicas, "replica")

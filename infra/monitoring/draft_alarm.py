@@ -1,11 +1,11 @@
-"""Does drafting still pay in production? Tokens of a decode step of each drafting arm that serves, against the break-even of its classes as
-the promoted run measured it (`serve.break_even`). Pure.
+"""The alarm that drafting no longer pays in production. It compares the tokens per decode step of each served arm that drafts with the
+break-even that the promoted run measured (`serve.break_even`).
 
 A server of vLLM's V1 engine says every ten seconds how many tokens it drafted and how many of these were accepted, in its counters and in
-one line of its log (`SpecDecodingLogging.log` of vllm/v1/spec_decode/metrics.py). CloudWatch gets log lines only, inside the JSON that
-Container Insights writes: a transformer of the log group takes the two numbers out, and metric filters read them
+one line of its log (`SpecDecodingLogging.log` of vllm/v1/spec_decode/metrics.py). CloudWatch gets only the log lines, inside the JSON
+that Container Insights writes: a transformer of the log group extracts the two numbers, and metric filters read them
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/CloudWatch-Logs-Transformation.html). The engine of 0.9.1 counts nothing, so such
-an arm has no alarm. Not run on AWS.
+an arm has no alarm. Not verified on AWS.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ COUNTED_DRAFTS, COUNTED_ACCEPTED = (
     "vllm:spec_decode_num_accepted_tokens_total",
 )
 MIN_STEPS = 500
-"""Steps of five minutes that are enough to know: at one request at a time an arm makes more."""
+"""Minimum steps in five minutes for a comparison. An arm makes more with one request at a time."""
 _ACCEPTED, _DRAFTED = "accepted_tokens", "drafted_tokens"
-"""Fields that the transformer adds to a line of the log."""
+"""Fields that the transformer adds to a log line."""
 GROK = (
     "%{DATA}SpecDecoding metrics: Mean acceptance length: %{NUMBER}, %{DATA}"
     f"Accepted: %{{INT:{_ACCEPTED}}} tokens, Drafted: %{{INT:{_DRAFTED}}} tokens%{{GREEDYDATA}}"
@@ -32,29 +32,29 @@ GROK = (
 
 
 class DraftAlarm(NamedTuple):
-    """One arm whose drafting is watched."""
+    """The alarm of one arm."""
 
     arm: Arm
     break_even: float
-    """Tokens of a step below which plain decoding is faster."""
+    """Tokens per step below which plain decoding is faster."""
 
     @property
     def metrics(self) -> dict[str, str]:
-        """CloudWatch's names of the two counts, by the field of a log line that has them."""
+        """CloudWatch's names of the two counts, by field of the log line."""
         return {_ACCEPTED: f"AcceptedTokens-{self.arm.name}", _DRAFTED: f"DraftedTokens-{self.arm.name}"}
 
     def sources(self, experiment: Experiment) -> tuple[CloudWatchMetric, ...]:
-        """Accepted and drafted tokens, in this order."""
+        """Return the metrics of accepted and drafted tokens, in this order."""
         space = naming.metrics_namespace(experiment)
         return tuple(CloudWatchMetric(space, name, {}) for name in self.metrics.values())
 
     def expression(self, accepted: str, drafted: str) -> str:
-        """Tokens of a step in metric math; where steps are too few to know, the break-even itself, which raises no alarm."""
+        """Return the tokens per step in metric math; with too few steps it is the break-even itself, which raises no alarm."""
         k = self.arm.num_speculative_tokens
         return f"IF({drafted} >= {k * MIN_STEPS}, 1 + {k} * {accepted} / {drafted}, {self.break_even:g})"
 
     def promql(self, experiment: Experiment) -> str:
-        """The same to Prometheus, from the counters; nothing where steps are too few."""
+        """Return the tokens per step in PromQL, from the counters; with too few steps the result is empty."""
         accepted, drafts = (
             f"sum(increase({series(experiment, name, arm=self.arm.name)}[{PERIOD_S}s]))"
             for name in (COUNTED_ACCEPTED, COUNTED_DRAFTS)
@@ -63,7 +63,7 @@ class DraftAlarm(NamedTuple):
 
 
 def draft_alarms(experiment: Experiment) -> tuple[DraftAlarm, ...]:
-    """The drafting arms that serve, whose break-even is known and whose engine counts."""
+    """Return an alarm for each served arm that drafts, has a break-even, and has an engine that counts."""
     limits = experiment.serve.break_even if experiment.serve else {}
     return tuple(
         DraftAlarm(arm, limits[arm.name])
@@ -73,7 +73,7 @@ def draft_alarms(experiment: Experiment) -> tuple[DraftAlarm, ...]:
 
 
 def remedy_of(experiment: Experiment, arm: Arm) -> str:
-    """Which routes to change, and the commands."""
+    """Return which routes to change, and the commands."""
     serve = experiment.serve
     classes = [name for name, own in serve.routes.items() if own == arm.name] if serve else []
     other = next((name for name in serve.arms if name != arm.name), experiment.baseline.name) if serve else ""
@@ -85,7 +85,7 @@ def remedy_of(experiment: Experiment, arm: Arm) -> str:
 
 
 def log_group(experiment: Experiment) -> str:
-    """Where Container Insights writes what pods print."""
+    """Return the log group to which Container Insights writes the output of pods."""
     (name,) = (
         name for name in naming.container_insights_log_groups(experiment) if name.endswith("/application")
     )
@@ -93,7 +93,7 @@ def log_group(experiment: Experiment) -> str:
 
 
 def transformer(experiment: Experiment) -> dict[str, Any]:
-    """Properties of the `AWS::Logs::Transformer`: a line stays what it is, and one with counts gets two more fields."""
+    """Return the properties of the `AWS::Logs::Transformer`. Lines are kept; a line with counts gets two more fields."""
     numbers = [{"Key": key, "Type": "integer"} for key in (_ACCEPTED, _DRAFTED)]
     processors = [
         {"ParseJSON": {}},
@@ -104,7 +104,7 @@ def transformer(experiment: Experiment) -> dict[str, Any]:
 
 
 def _pods(experiment: Experiment, arm: Arm) -> str:
-    """In a filter pattern, the pods of an arm, and not of another whose name only begins alike."""
+    """Return the part of a filter pattern that selects the pods of an arm, and not those of an arm with a longer name."""
     others = [one.name for one in experiment.promoted_arms if one.name.startswith(f"{arm.name}-")]
     pods = [
         f'$.kubernetes.pod_name = "{arm.name}-*"',
@@ -114,14 +114,14 @@ def _pods(experiment: Experiment, arm: Arm) -> str:
 
 
 def metric_filters(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Properties of each `AWS::Logs::MetricFilter`, by its id: what the pods of an arm accepted and drafted."""
+    """Return the properties of each `AWS::Logs::MetricFilter`, by its id: tokens that the pods of an arm accepted and drafted."""
     return {
         name: {
             "LogGroupName": log_group(experiment),
             "ApplyOnTransformedLogs": True,
             "FilterPattern": (
                 f'{{ $.kubernetes.namespace_name = "{naming.namespace(experiment)}" && '
-                f"{_pods(experiment, one.arm)} && $.{key} = * }}"
+                f"{_pods(experiment, alarm.arm)} && $.{key} = * }}"
             ),
             "MetricTransformations": [
                 {
@@ -131,6 +131,6 @@ def metric_filters(experiment: Experiment) -> dict[str, dict[str, Any]]:
                 }
             ],
         }
-        for one in draft_alarms(experiment)
-        for key, name in one.metrics.items()
+        for alarm in draft_alarms(experiment)
+        for key, name in alarm.metrics.items()
     }

@@ -1,4 +1,4 @@
-"""The dashboard of an experiment for Grafana, from the registry that CloudWatch's is made from. Pure.
+"""The Grafana dashboard of an experiment, from the same registry of metrics as CloudWatch's dashboard.
 
 What the benchmark measures is by class; what the servers say of themselves is by arm, since they do not know classes. The
 classic model, since file provisioning and the sidecar of Grafana's chart refuse version 2

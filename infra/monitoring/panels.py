@@ -1,4 +1,4 @@
-"""What dashboards and alarms show: which metrics, with which statistics, under which names in CloudWatch and in Prometheus. Pure.
+"""The metrics of dashboards and alarms, with their statistics and their names in CloudWatch and in Prometheus.
 
 https://prometheus.io/docs/prometheus/latest/querying/basics/
 """

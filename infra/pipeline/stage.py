@@ -47,11 +47,11 @@ SOURCES = (
     "benchmark", "cdk8s_charts", "core", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
     "cdk.json", "package.json", "package-lock.json", "requirements.txt", "requirements-dev.txt",
 )  # fmt: skip
-"""The part of the repository that the steps run."""
+"""The part of the repository that the steps need."""
 DELIVER = ".venv/bin/python -m operations.delivery"
 RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}
-"""The versions in the image STANDARD_7_0: the Python that the tests ran with, and Node for what CDK Pipelines does outside the
-repository; inside it Node comes with pip."""
+"""Versions in the image STANDARD_7_0: the Python of the tests, and Node for the steps of CDK Pipelines outside the repository;
+inside the repository Node is installed by pip."""
 
 
 def build_spec(commands: Sequence[str], *, install: Sequence[str] = ()) -> dict[str, Any]:
@@ -77,13 +77,13 @@ class ClusterStep:
 
 
 def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
-    """After the deployment, without a Trn2 node."""
+    """Return the steps after the deployment of the dev stage; they need no Trn2 node."""
     smoke = f"{DELIVER} smoke {stage.path} --account {stage.account}"
     return (ClusterStep(name="smoke", commands=(smoke,), minutes=30, starts_nodes=False),)
 
 
 def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
-    """After the approval and the deployment, in order; the gate reads both runs from the bucket of results."""
+    """Return the steps after the approval and the deployment, in order; the gate reads both runs from the results bucket."""
     stage, settings = configuration.prod, configuration.settings
     hours, of_stage = settings.compile_hours, f"{stage.path} --account {stage.account}"
     compiling = f"{DELIVER} compile {of_stage} --hours {hours}"
@@ -110,7 +110,7 @@ def project_name(stage: StageConfiguration, step: ClusterStep) -> str:
 
 
 class DeliveredStage(cdk.Stage):
-    """Every role in it carries the permissions boundary, without which the execution policy allows no role."""
+    """All stacks of one stage. Every role has the permissions boundary, because the execution policy requires it."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class DeliveredStage(cdk.Stage):
 
 
 class DeliveryRoleStack(ExperimentStack):
-    """The role that the projects work with. It comes before the cluster, whose access entry names it: EKS refuses an entry
-    for a role that does not exist."""
+    """The role of the projects. It is created before the cluster, because EKS refuses an access entry for a role that does not
+    exist."""
 
     def __init__(
         self, scope: Construct, *, stage: StageConfiguration, starts_nodes: bool, key: kms.IKey
@@ -167,7 +167,7 @@ class DeliveryRoleStack(ExperimentStack):
         self._role.add_to_policy(allow(actions, *resources, sid=sid, where=condition))
 
     def _allow_run(self, key: kms.IKey) -> None:
-        """What `./trnspec run` needs: nodes up and down, a schedule that turns them off, state and results."""
+        """Allow what `./trnspec run` needs: start and stop nodes, a schedule that turns them off, state and results."""
         experiment = self.experiment
         name, schedules = naming.cluster_name(experiment), naming.schedule_group(experiment)
         group = self._arn("eks", "nodegroup", f"{name}/{naming.neuron_nodegroup(experiment)}/*")
@@ -182,7 +182,7 @@ class DeliveryRoleStack(ExperimentStack):
         markers = [f"{bucket}/*/{naming.COMPLETE}" for bucket in (checkpoints, artifacts)]
         differences = f"{artifacts}/*/neuron_config_differences.json"
         self._allow("Nodes", "eks:UpdateNodegroupConfig", group)
-        # Where the described group does not exist, a run says which one does.
+        # If the described group does not exist, a run says which one does.
         self._allow("SeeNodes", "eks:DescribeNodegroup ListNodegroups", groups, self._cluster)
         schedule = "scheduler:CreateSchedule UpdateSchedule GetSchedule DeleteSchedule"
         self._allow("TurnOff", schedule, self._arn("scheduler", "schedule", f"{schedules}/*"))
@@ -210,13 +210,13 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)
         self._allow("CompareEngines", "s3:PutObject", differences)
         self._allow("Key", "kms:Decrypt GenerateDataKey", key.key_arn)
-        off_only = "schedules of one group, which holds nothing but what turns the nodes off"
+        schedules_reason = "schedules of one group, which holds nothing but what turns the nodes off"
         kept = r"/\*(/COMPLETE|/neuron_config(_differences)?\.json)?"
         acknowledge_each(
             self._role,
             "IAM5",
             (NODE_GROUP_ID, r"Resource::arn:.*:nodegroup/.*-trn2-[a-z0-9-]*\*?/\*"),
-            (off_only, r"Resource::arn:.*:schedule/.*-off/\*"),
+            (schedules_reason, r"Resource::arn:.*:schedule/.*-off/\*"),
             (UNKNOWN_KEYS, r"Resource::arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
             (UNKNOWN_KEYS, rf"Resource::arn:.*:s3:::.*-(artifacts|checkpoints)-.*{kept}"),
             (f"{NO_RESOURCE}; a condition names one namespace", r"Resource::\*"),
@@ -224,7 +224,8 @@ class DeliveryRoleStack(ExperimentStack):
 
 
 class DeliveryStack(ExperimentStack):
-    """A project per step, in the private subnets, let in to the cluster's endpoint; started from the pipeline's account."""
+    """One CodeBuild project per step, in the private subnets, with access to the cluster's endpoint. The pipeline's account starts
+    them."""
 
     def __init__(
         self,
@@ -248,12 +249,12 @@ class DeliveryStack(ExperimentStack):
             exclude=["*", *(f"!{name}" for name in SOURCES), "**/__pycache__"],
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
-        # By name: what the builds need on top is granted in this stack, not in the one before the cluster.
+        # Imported by name, so that further permissions of the builds are granted in this stack, not in the one before the cluster.
         role = iam.Role.from_role_name(self, "Role", delivery_role_name(experiment))
-        interfaces = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
+        interfaces_reason = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
         own = ((SOURCE, r"Action::s3:.*\*"), (OWN_LOGS, BUILD_LOGS))
-        acknowledge_each(role, "IAM5", *own, (interfaces, r"Resource::.*:network-interface/\*"))
-        # Its members reach the endpoint, so that no rule of an existing cluster is changed.
+        acknowledge_each(role, "IAM5", *own, (interfaces_reason, r"Resource::.*:network-interface/\*"))
+        # Members of this group reach the endpoint, so no rule of an existing cluster is changed.
         group = cluster.cluster_security_group
         if made.cluster is not None:
             group = reach_endpoint(
@@ -277,9 +278,9 @@ class DeliveryStack(ExperimentStack):
             "grant_report_group_permissions": False,
         }
         projects = [self._project(stage, step, common) for step in steps]
-        # Of one role, CDK grants it with the first project.
-        network = "describing the network, and interfaces in it, know no resource; CodeBuild needs both inside a VPC"
-        acknowledge(projects[0], "IAM5", network, r"Resource::\*")
+        # For one role, CDK grants this with the first project.
+        network_reason = "describing the network, and interfaces in it, know no resource; CodeBuild needs both inside a VPC"
+        acknowledge(projects[0], "IAM5", network_reason, r"Resource::\*")
         self._add_starter(configuration, stage, projects)
 
     def _project(
@@ -299,8 +300,8 @@ class DeliveryStack(ExperimentStack):
             logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
             **common,
         )
-        results = "the project stores nothing; results go to the experiment's own bucket and key"
-        acknowledge(project, "CB4", results)
+        reason = "the project stores nothing; results go to the experiment's own bucket and key"
+        acknowledge(project, "CB4", reason)
         return project
 
     def _add_starter(
@@ -309,7 +310,7 @@ class DeliveryStack(ExperimentStack):
         stage: StageConfiguration,
         projects: list[codebuild.Project],
     ) -> None:
-        """The account with a condition, for a principal that does not exist yet would be refused."""
+        """Trust the account with a condition, because a principal that does not exist yet would be refused."""
         account, role = configuration.settings.account, configuration.caller_role(stage)
         caller = f"arn:{cdk.Aws.PARTITION}:iam::{account}:role/{role}"
         trusted = iam.AccountPrincipal(account).with_conditions({"ArnEquals": {"aws:PrincipalArn": caller}})

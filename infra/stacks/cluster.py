@@ -1,4 +1,4 @@
-"""The EKS cluster with what every pod needs: add-ons and a small group of system nodes; and the way in where its endpoint is private."""
+"""The EKS cluster with its add-ons and system nodes, and a bastion if its endpoint is private."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _CHANNELS = [
 (https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-create-iam-instance-profile.html)."""
 
 
-class WayIn(Construct):
-    """A bastion of the smallest instance type, without any inbound rule: Session Manager forwards a local port through it to the
-    cluster's endpoint, for everyone who may start a session (`./trnspec kubectl`).
+class Bastion(Construct):
+    """A bastion of the smallest instance type, without inbound rules. Session Manager forwards a local port through it to the
+    cluster's endpoint, for everyone who is allowed to start a session (`./trnspec kubectl`).
 
-    A group of one replaces it when it fails; its price is a few dollars per month. Not run on AWS.
+    An Auto Scaling group of one instance replaces it when it fails. It costs a few dollars per month. Not verified on AWS.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ClusterStack(ExperimentStack):
             experiment.cluster.region,
         )
         if not cidrs:
-            WayIn(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
+            Bastion(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
         cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         from_where = (
             "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"

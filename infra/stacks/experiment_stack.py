@@ -1,4 +1,4 @@
-"""What all stacks share: name, region, tags, the account's key and its wishes about logs; and what cdk-nag finds and we keep."""
+"""The base of all stacks: name, region, tags, the account's key, log settings; and acknowledgements of cdk-nag's findings."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BUILD_LOGS = r"Resource::arn:aws:logs:.*:log-group:/aws/codebuild/<.*>:\*"
 
 
 def acknowledge(scope: IConstruct, rule: str, reason: str, *named: str) -> None:
-    """What a rule of cdk-nag finds, e.g. `IAM5`, at the construct and inside it. `named` are regular expressions over what the rule
-    names there, e.g. `Resource::\\*`, and none where it names nothing."""
+    """Acknowledge the findings of a cdk-nag rule, e.g. `IAM5`, at the construct and inside it. `named` are regular expressions for
+    the names in the findings, e.g. `Resource::\\*`; without them, findings without a name are acknowledged."""
     acknowledge_each(scope, rule, (reason, *named))
 
 
 def acknowledge_each(scope: IConstruct, rule: str, *kept: tuple[str, ...]) -> None:
-    """The same for several reasons, each followed by what it is about: two calls to the CDK's process, however many there are."""
+    """Acknowledge for several reasons, each followed by its `named`, with only two calls to the CDK's process."""
     id_ = f"{PACK}::{PACK}-{rule}"
     known = [
         cdk.Acknowledgment(id=one, reason=reason)
@@ -46,9 +46,9 @@ def acknowledge_each(scope: IConstruct, rule: str, *kept: tuple[str, ...]) -> No
 
 
 class ExperimentStack(cdk.Stack):
-    """A stack of one experiment, in its region, and in the account that deployment.yaml or the pipeline's stage names; where
-    nobody names one, in that of the credentials of `cdk deploy`. Nothing is looked up at synth, so the same files give the
-    same templates everywhere.
+    """A stack of one experiment, in its region and in the account of deployment.yaml or the pipeline's stage. Without an account,
+    that of the credentials of `cdk deploy` is used. Nothing is looked up at synth, so the same files give the same templates
+    everywhere.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ExperimentStack(cdk.Stack):
         name = stack_name(experiment, part)
         super().__init__(
             scope,
-            name,  # what CDK names by a construct's path, such as a VPC, then says whose it is
+            name,  # names that CDK makes of a construct's path, such as a VPC's, then contain the stack
             stack_name=name,
             description=f"{experiment.name}: {description}",
             env=cdk.Environment(account=settings.account or None, region=experiment.cluster.region),
@@ -72,7 +72,7 @@ class ExperimentStack(cdk.Stack):
         self.experiment, self.settings = experiment, settings
 
     def network(self, made: ec2.IVpc | None) -> ec2.IVpc:
-        """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""
+        """Return the VPC of the deployment, or the existing VPC that the file describes."""
         if made is not None:
             return made
         there = self.experiment.cluster.network
@@ -93,9 +93,9 @@ class ExperimentStack(cdk.Stack):
         return vpc
 
     def cluster_of(self, made: eks.ICluster | None, vpc: ec2.IVpc | None = None) -> eks.ICluster:
-        """The cluster that a deployment makes; where it makes none, the existing one, by what the file says of it.
+        """Return the cluster of the deployment, or the existing cluster that the file describes.
 
-        Functions of ours join its security group, whose members reach the endpoint: no rule of it is changed.
+        The deployment's functions join its security group, whose members reach the endpoint, so no rule of it is changed.
         """
         if made is not None:
             return made
@@ -109,7 +109,7 @@ class ExperimentStack(cdk.Stack):
 
 
 def tag(scope: Construct, tags: Mapping[str, str]) -> None:
-    """The stacks, whose tags CloudFormation puts on all that can have some, and the groups that pass theirs on to instances."""
+    """Tag the stacks, whose tags CloudFormation copies to their resources, and the groups, which pass theirs on to instances."""
     for key, value in tags.items():
         cdk.Tags.of(scope).add(
             key, value, include_resource_types=["aws:cdk:stack", "AWS::AutoScaling::AutoScalingGroup"]
@@ -117,8 +117,8 @@ def tag(scope: Construct, tags: Mapping[str, str]) -> None:
 
 
 def keep_logs(scope: Construct, settings: DeploymentSettings) -> None:
-    """Log groups are deleted with their stack, and keep, encrypt and send their logs as the account wants it: every one that is in
-    `scope` by now, those that CDK makes by itself included."""
+    """Configure all log groups in `scope`, also those that CDK creates: they are deleted with their stack, and use the retention, the
+    key and the destination of the settings."""
     for node in scope.node.find_all():
         if not isinstance(node, logs.CfnLogGroup):
             continue
@@ -139,7 +139,7 @@ def keep_logs(scope: Construct, settings: DeploymentSettings) -> None:
 def encryption_key(
     scope: Construct, construct_id: str, settings: DeploymentSettings, **made: Any
 ) -> kms.IKey:
-    """The account's own key where one is named; else one that rotates, made with these properties."""
+    """Return the key of the settings, or create a rotating key with these properties."""
     if settings.kms_key:
         return kms.Key.from_key_arn(scope, construct_id, settings.kms_key)
     return kms.Key(scope, construct_id, enable_key_rotation=True, **made)
@@ -148,7 +148,8 @@ def encryption_key(
 def allow(
     actions: str, *resources: str, sid: str | None = None, where: dict[str, Any] | None = None
 ) -> iam.PolicyStatement:
-    """`actions` of one service, divided by spaces, as in `s3:GetObject PutObject`; `where` by the operator of a condition."""
+    """Return an allow statement. `actions` of one service are separated by spaces, as in `s3:GetObject PutObject`; `where` maps the
+    operator of a condition to its keys."""
     service, _, verbs = actions.partition(":")
     return iam.PolicyStatement(
         sid=sid,
@@ -159,13 +160,14 @@ def allow(
 
 
 def pod_identity() -> iam.IPrincipal:
-    """Who assumes the roles of pods; it tags its sessions (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
+    """Return the principal that assumes the roles of pods; it tags its sessions
+    (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
     return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()
 
 
 def logical_id(*path: str) -> str:
-    """What CDK makes of a path below a stack. For logical ids that must stay because of what has a name of its own: CloudFormation
-    makes the new one before the old one goes, and of one name, or of one rule of a security group, there cannot be two."""
+    """Return the logical id that CDK makes of a path below a stack. Some logical ids must not change: CloudFormation creates the new
+    resource before it deletes the old one, and two resources cannot have one name, or be one rule of a security group."""
     construct: Construct = RootConstruct()
     for one in path:
         construct = Construct(construct, one)

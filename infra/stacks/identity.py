@@ -1,4 +1,4 @@
-"""Who may do what: one role per service account, its rights action by action."""
+"""Permissions of the pods: one role per service account, with its actions listed one by one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class IdentityStack(ExperimentStack):
                 ("Checkpoints.*/", *(f"{re.escape(one.removeprefix('s3://'))}/" for one in _own(experiment))),
                 [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)],
             ),
-            # And store the profile of an arm, whose server its pod starts once more, beside the results of runs.
+            # It also stores the profile of an arm with the results of runs.
             (
                 naming.COMPILE_ACCOUNT,
                 ("Checkpoints.*/", "Artifacts.*/", f"Results.*/{naming.RESULTS_PREFIX}profile-"),

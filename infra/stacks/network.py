@@ -1,4 +1,4 @@
-"""The network that nodes and the control plane share, and AWS services reached inside it."""
+"""The network of nodes and control plane, with endpoints of AWS services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack
 
 MAX_ZONES = 6
-"""The most zones of any AWS region. Addresses are reserved for as many, so that a further zone moves no subnet."""
+"""Maximum zones of an AWS region. Addresses are reserved for this number, so that a further zone moves no subnet."""
 _CIDR = "10.0.0.0/16"
 _PRIVATE_MASK = 19
 """8,187 addresses per zone; every pod takes one."""
@@ -22,8 +22,8 @@ _PUBLIC_MASK = 24
 
 
 class NetworkStack(ExperimentStack):
-    """A VPC over the region's zones: nodes in private subnets, as many ways out as the experiment
-    asks for (one), S3 without that way, and on request the other services of AWS as well."""
+    """A VPC over the zones of the region: private subnets for nodes, NAT gateways as the experiment sets them (one by default), a
+    gateway endpoint for S3, and optional interface endpoints for other AWS services."""
 
     def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
         super().__init__(scope, "network", "network", experiment=experiment, settings=settings)
@@ -61,10 +61,10 @@ class NetworkStack(ExperimentStack):
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
 
     def _add_interface_endpoints(self) -> None:
-        """An endpoint per service in the private subnets of the zones that the experiment names, open to the network's own
-        addresses; other zones reach them there.
+        """Add one endpoint per service to the private subnets of the experiment's zones, open to the network's own addresses.
+        Other zones use the same endpoints.
 
-        They keep calls to AWS off the NAT gateway, at a price an hour for each and each zone. The NAT gateway stays:
+        They keep calls to AWS off the NAT gateway, and are billed per hour and zone. The NAT gateway stays:
         weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
         """
         endpoints, cluster = Construct(self, "Endpoints"), self.experiment.cluster

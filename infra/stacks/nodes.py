@@ -1,5 +1,4 @@
-"""How nodes start, and the Trainium2 nodes in a stack of their own: the one that costs most and changes most. Also the schedules that
-end every rental."""
+"""Node groups, and the stack of the Trainium2 nodes, which costs most and changes most, with the schedules that turn them off."""
 
 from __future__ import annotations
 
@@ -33,16 +32,16 @@ from infra.stacks.experiment_stack import (
 from infra.stacks.software import ManagedAddons
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
-"""What EKS asks of a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html), without the
-network plugin's rights: it has a role of its own. Pods get their rights through Pod Identity, never from here."""
+"""Policies that EKS requires for a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html). The network
+plugin has its own role, and pods get their permissions through Pod Identity."""
 OF_NETWORK_PLUGIN = "AmazonEKS_CNI_Policy"
-"""For nodes of an existing cluster, whose network plugin may have no role but the node's: without these rights a node there
-never becomes ready."""
+"""For nodes of an existing cluster. Its network plugin may use the role of the node, and without these permissions a node never
+becomes ready."""
 TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
 _Template = ec2.CfnLaunchTemplate
 _VOLUME_WITHOUT_NVME = {"gib": 500, "iops": 8000, "mib_s": 1000}
-"""Images with the Neuron SDK unpack to tens of GiB, and compilation writes beside them; an estimate. A node bills from its start, and
-unpacking the image waits for the disk where there is no NVMe."""
+"""An estimate: images with the Neuron SDK unpack to tens of GiB, and compilation writes to the same disk. A node is billed from its
+start, and without NVMe the image unpacks at the speed of this disk."""
 _CAPACITY_TYPES = {"capacity-block": eks.CapacityType.CAPACITY_BLOCK, "spot": eks.CapacityType.SPOT}
 """A reservation is used by on-demand instances; a block is a kind of its own
 (https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html). Spot nodes are replaced on EC2's advice too, before it
@@ -66,16 +65,16 @@ set -euo pipefail
 mkdir -p /opt/aws/neuron
 echo NEURON_LOGICAL_NC_CONFIG={size} > /opt/aws/neuron/logical_nc_config
 """
-"""How many physical cores the device plugin counts as one: without claims that is a fact of the node
+"""The number of physical cores that the device plugin counts as one. Without resource claims it is a setting of the node
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/prerequisites.html)."""
 
 
 def metadata_options() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
-    """IMDSv2 only, and one hop: the node itself and pods in its network reach it, other pods do not.
+    """Allow IMDSv2 only, with one hop: only the node and pods in the host network reach it.
 
-    With two hops every pod could take the node's credentials. Nothing here needs that: pods have Pod Identity, the
-    Neuron DRA driver and the Pod Identity agent run in the node's network, and Mountpoint, which would ask for the
-    region, has it in the volumes' mount options. That vLLM on Neuron never asks is not run on AWS.
+    With two hops every pod could take the node's credentials. No pod needs them: pods use Pod Identity, the Neuron DRA driver
+    and the Pod Identity agent run in the host network, and Mountpoint gets the region from the mount options. It is assumed
+    that vLLM on Neuron never calls IMDS. Not verified on AWS.
     """
     return _Template.MetadataOptionsProperty(
         http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
@@ -85,7 +84,7 @@ def metadata_options() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
 def root_volume(
     *, gib: int, iops: int | None = None, mib_s: int | None = None
 ) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
-    """Encrypted gp3 that goes with its node; `/dev/xvda` is the root device of Amazon Linux 2023."""
+    """Return an encrypted gp3 volume that is deleted with its node; `/dev/xvda` is the root device of Amazon Linux 2023."""
     return _Template.BlockDeviceMappingProperty(
         device_name="/dev/xvda",
         ebs=_Template.EbsProperty(
@@ -109,9 +108,9 @@ def _node_group(
     launch: dict[str, Any],
     **more: Any,
 ) -> eks.Nodegroup:
-    """A managed group with its launch template and its role; `launch` is what this group adds to the template.
+    """Create a managed group with its launch template and role; `launch` is added to the template.
 
-    Instances and disks do not inherit the tags of the stack; without tags of their own a bill could not be assigned.
+    Instances and disks do not inherit the tags of the stack, so they get their own tags for the bill.
     """
     named = {**settings.tags, "Name": name, "experiment": experiment.name}
     tags = [cdk.CfnTag(key=key, value=value) for key, value in named.items()]
@@ -146,7 +145,7 @@ def _node_group(
         node_role=role,
         **more,
     )
-    # Beside its release: by the release alone EKS would refuse to follow the cluster to the next version
+    # Both version and release are set: with the release alone EKS refuses to follow the cluster to the next version
     # (https://github.com/eksctl-io/eksctl/issues/7976).
     _resource(group).version = experiment.cluster.kubernetes
     return group
@@ -161,7 +160,7 @@ def _resource(group: eks.Nodegroup) -> eks.CfnNodegroup:
 def add_system_nodes(
     scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, cluster: eks.ICluster
 ) -> Construct:
-    """A managed node group over all zones, for everything but the models; `cluster` places it into its private subnets.
+    """Create a managed node group over all zones for everything except the models; `cluster` places it into its private subnets.
 
     4 vCPU and 16 GiB carry CoreDNS, the add-ons' agents and controllers, the fetch Job and the benchmark's pod; on an m7i.large the
     agents alone leave the benchmark no room.
@@ -188,10 +187,10 @@ def add_system_nodes(
 
 
 class NeuronNodes(Construct):
-    """A managed node group of the experiment's instance type in one zone, empty unless the experiment asks for nodes.
+    """A managed node group of the experiment's instance type in one zone, empty unless the experiment sets `nodes`.
 
-    The instance type is in the launch template, not in the group: aws_eks_v2 2.275 takes trn2 for no accelerator
-    and refuses the Neuron image with it, and a capacity block wants it there as well. Not run on AWS.
+    The instance type is in the launch template, not in the group: aws_eks_v2 2.275 does not treat trn2 as an accelerator
+    and refuses the Neuron image with it, and a capacity block also requires it there. Not verified on AWS.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class NeuronNodes(Construct):
             min_size=0,
             desired_size=wanted,
             max_size=max(wanted, experiment.cluster.max_nodes),
-            # One zone: reservations and EFA live in one.
+            # Reservations and EFA are limited to one zone.
             subnets=ec2.SubnetSelection(subnets=in_zone),
             labels={
                 naming.NODE_ROLE_LABEL: naming.role_label(experiment, "neuron"),
@@ -239,19 +238,19 @@ class NeuronNodes(Construct):
             },
             taints=[taint],
             # EKS replaces a node ten minutes after the monitoring agent reports a hardware fault of a Neuron device, and
-            # after half an hour without a ready kubelet; else it would bill on. In groups of up to five nodes no share of
-            # unhealthy ones stops this (https://docs.aws.amazon.com/eks/latest/userguide/node-repair.html).
+            # 30 minutes without a ready kubelet; otherwise the node would still be billed. In groups of up to five nodes no number
+            # of unhealthy nodes stops the repair (https://docs.aws.amazon.com/eks/latest/userguide/node-repair.html).
             enable_node_auto_repair=True,
         )
-        # A changed template replaces running nodes: the old one goes first, because EC2 seldom has a second, and a
-        # reservation may hold one only.
+        # A changed template replaces running nodes. The old node is removed first, because EC2 seldom has a second one, and a
+        # reservation may hold only one.
         _resource(self.group).update_config = eks.CfnNodegroup.UpdateConfigProperty(
             max_unavailable=1, update_strategy="MINIMAL"
         )
 
     def _network(self, efa_interfaces: int, cluster: eks.ICluster, vpc: ec2.IVpc) -> dict[str, Any]:
-        """One EFA interface a network card, of which the first carries IP as well; or the cluster's group alone where no
-        EFA is attached. EC2 takes the groups in one of the two places.
+        """Return one EFA interface per network card, the first also for IP; or only the cluster's security group if no EFA is
+        attached. EC2 accepts the groups in one of the two places only.
 
         The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances
         with EFA only (Neuron DRA documentation). EFA passes only between members of a group that allows all traffic to
@@ -286,8 +285,8 @@ class NeuronNodes(Construct):
         }
 
     def _purchase(self, experiment: Experiment) -> dict[str, Any]:
-        """What the launch template adds for this capacity. Nothing for spot: the group's type says it, and EKS refuses market options
-        in the template, so there is no maximum price either (https://github.com/aws/aws-cdk/issues/24730)."""
+        """Return the part of the launch template for the purchase option. It is empty for spot: the type of the group sets it, and
+        EKS refuses market options in the template, a maximum price too (https://github.com/aws/aws-cdk/issues/24730)."""
         options: dict[str, Any] = {}
         capacity = experiment.cluster.capacity
         if capacity.kind == "capacity-block":
@@ -300,10 +299,10 @@ class NeuronNodes(Construct):
             options["capacity_reservation_specification"] = (
                 _Template.CapacityReservationSpecificationProperty(capacity_reservation_target=target)
             )
-        # Several on-demand nodes are faster close together where EFA connects them. A capacity block is close
-        # already, and a reservation that was not made inside the same placement group could not be used from it
-        # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html). Spot nodes are seldom enough without the
-        # condition, and no arm spans two of them.
+        # Several on-demand nodes with EFA are faster close together. Nodes of a capacity block already are, and a reservation
+        # that was not made in the same placement group cannot be used from it
+        # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html). Spot nodes are rare even without this
+        # condition, and no arm spans two nodes.
         joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_attached > 0
         if joined and capacity.kind == "on-demand":
             group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
@@ -312,7 +311,7 @@ class NeuronNodes(Construct):
 
 
 def _user_data(experiment: Experiment) -> str | None:
-    """As MIME for Amazon Linux 2023 on EKS, which merges it with its own part
+    """Return MIME parts for Amazon Linux 2023 on EKS, which merges them with its own part
     (https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html)."""
     serving = experiment.baseline.serving
     parts = []
@@ -329,10 +328,10 @@ def _user_data(experiment: Experiment) -> str | None:
 
 
 class TimeToLive(Construct):
-    """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment or, of a capacity block,
-    before it ends, and those that `run` and `scale` add, copies of the first. What a schedule could not do after its last
-    attempt goes to a queue and raises an alarm (`infra/monitoring/alarms.py`). An
-    idle trn2.48xlarge costs about $36 per hour; nothing else here can be forgotten at that price. Not run on AWS.
+    """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment or, for a capacity block,
+    before it ends. `run` and `scale` add copies of this schedule. If a schedule still fails at its last attempt, it goes to a
+    queue and raises an alarm (`infra/monitoring/alarms.py`). An idle trn2.48xlarge costs about $36 per hour, more than anything
+    else in a deployment. Not verified on AWS.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:

@@ -1,5 +1,5 @@
-"""What is installed in the cluster: EKS add-ons, in the order in which a new cluster can install them, with the rights of those
-that call AWS; and as Helm charts AWS Neuron's software, and KEDA, which adds replicas of the promoted arm while requests wait."""
+"""Software of the cluster: EKS add-ons, in the order in which a new cluster can install them, with the permissions of those that
+call AWS; and the Helm charts of AWS Neuron and of KEDA, which adds replicas of the promoted arm while requests wait."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ AFTER_NODES: dict[str, dict[str, Any]] = {
 
 
 class ManagedAddons(Construct):
-    """The add-ons at their pinned versions, those that call AWS with a role through Pod Identity that exists before
-    their first pod does. Not run on AWS.
+    """The add-ons at their pinned versions. Those that call AWS have a role through Pod Identity that exists before their first
+    pod. Not verified on AWS.
 
-    Into an existing cluster only what the experiment needs and the cluster lacks is installed; the network plugin, kube-proxy,
-    CoreDNS and the metrics server are its owner's.
+    In an existing cluster only missing add-ons that the experiment needs are installed; the network plugin, kube-proxy, CoreDNS
+    and the metrics server belong to its owner.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ManagedAddons(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._cluster_name = cluster.cluster_name
-        # Settings of somebody else, who installed the same by another way, stay: the deployment then fails.
+        # If the owner of the cluster installed the same add-on, the owner's settings are kept and the deployment fails.
         self._on_conflict = "NONE" if experiment.cluster.existing else "OVERWRITE"
         self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
         wanted = {*BEFORE_NODES, *AFTER_NODES}
@@ -171,8 +171,8 @@ _NEURON_VALUES: dict[str, dict[str, Any]] = {
         "draDriver": {"enabled": False},
     },
 }
-"""One way of handing out devices at a time: both on one node would give the same device away twice, and the chart
-refuses the DRA driver beside the device plugin, which is on by default, or beside the scheduler extension (README of
+"""Values for one allocation of devices at a time: both on one node would allocate the same device twice, and the chart
+refuses the DRA driver together with the device plugin, which is on by default, or with the scheduler extension (README of
 aws-neuron/neuron-helm-charts). The extension places pods that take fewer devices than their node has on connected ones; it runs as
 a second scheduler, which those pods alone name (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/scheduler.html).
 The node problem detector would need a role of its own, and replaces nodes by itself: off; so is the chart's operator of UltraServers,
@@ -196,7 +196,7 @@ def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster
     """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
     device plugin and the scheduler extension.
 
-    The templates of this version could not be read: that they install with these values is not run on AWS.
+    The templates of this version could not be read. Not verified on AWS.
     """
     software = Construct(scope, "Neuron")
     eks.HelmChart(
@@ -219,7 +219,7 @@ def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: ek
     """KEDA, from its own chart: it reads vLLM's metrics from the pods and keeps a HorizontalPodAutoscaler. It watches one namespace,
     reads no Secret, since those metrics need no key, and runs nothing on Trn2 nodes.
 
-    Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml. That the chart installs, and scales, is not run on AWS.
+    Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml. Not verified on AWS.
     """
     scaling = Construct(scope, "Autoscaling")
     on_system_nodes = {"nodeSelector": {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")}}

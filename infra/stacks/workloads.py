@@ -1,5 +1,5 @@
-"""What runs in the cluster: the Neuron driver, then the manifests that were reviewed; how CloudFormation reaches into it; and the
-images that are built from this repository: which placeholder of the manifests each fills, from what, and how CodeBuild builds it for
+"""Workloads of the cluster: the Neuron driver, then the reviewed manifests, which CloudFormation applies with kubectl. Also the images
+that are built from this repository: their placeholders in the manifests, their sources, and how CodeBuild builds them for
 deployments from a machine without Docker."""
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from infra.stacks.software import install_autoscaling, install_neuron_software
 
 
 class KubectlAccess(Construct):
-    """A Lambda with kubectl and Helm in the private subnets, administrator of the cluster, and the cluster seen
-    through it.
+    """A Lambda function with kubectl and Helm in the private subnets that administers the cluster.
 
-    kubectl 1.35 talks to 1.34 up to 1.36 (https://kubernetes.io/releases/version-skew-policy/#kubectl). That the access
-    entry suffices and is in force when the first manifest comes is not run on AWS.
+    kubectl 1.35 supports clusters from 1.34 to 1.36 (https://kubernetes.io/releases/version-skew-policy/#kubectl). The access
+    entry must be sufficient, and in force before the first manifest is applied. Not verified on AWS.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, vpc: ec2.IVpc) -> None:
@@ -45,17 +44,17 @@ class KubectlAccess(Construct):
             kubectl_layer=KubectlV35Layer(self, "Kubectl"),
             private_subnets=vpc.private_subnets,
         )
-        functions = "the kubectl provider is CDK's construct, which gives its functions these policies"
+        policies_reason = "the kubectl provider is CDK's construct, which gives its functions these policies"
         acknowledge(
             provider,
             "IAM4",
-            functions,
+            policies_reason,
             ".*/service-role/AWSLambda(Basic|VPCAccess)ExecutionRole",
             ".*/AmazonEC2ContainerRegistryReadOnly",
             ".*/AmazonElasticContainerRegistryPublicReadOnly.*",
         )
-        versions = "CDK's provider framework may call any version of the one function that it wraps"
-        acknowledge(provider, "IAM5", versions, r"Resource::.*Handler.*:\*")
+        versions_reason = "CDK's provider framework may call any version of the one function that it wraps"
+        acknowledge(provider, "IAM5", versions_reason, r"Resource::.*Handler.*:\*")
         acknowledge(provider, "L1", "the runtime is chosen by the CDK release that brings the handler's code")
         role = provider.role
         assert role is not None, "only an imported provider may lack its role"
@@ -70,19 +69,19 @@ class KubectlAccess(Construct):
                 )
             ],
         )
-        """Manifests are applied after it, and removed before it."""
+        """Manifests are applied after the access entry exists, and removed before it is deleted."""
         self.cluster = eks.Cluster.from_cluster_attributes(
             self, "Cluster", cluster_name=cluster.cluster_name, kubectl_provider=provider
         )
-        """What is installed in it goes through this access."""
-        self._said = {"ClusterName": cluster.cluster_name, "Overwrite": True}
+        """Software is installed in the cluster through this access."""
+        self._common_properties = {"ClusterName": cluster.cluster_name, "Overwrite": True}
         self._token = provider.service_token
 
     def apply(self, scope: Construct, construct_id: str, objects: list[dict[str, Any]]) -> Construct:
-        """As `eks.KubernetesManifest`, which takes the objects one by one where here they are a text: that takes a tenth of the
-        time. Nothing is pruned, which would put a label on every object; what is applied is what was reviewed.
+        """Apply objects like `eks.KubernetesManifest`, but pass them as one text, which takes a tenth of the time. Nothing is
+        pruned, because pruning adds a label to every object, and exactly the reviewed objects are applied.
 
-        `apply` also the first time (`Overwrite`), so that an interrupted deployment can be repeated.
+        `Overwrite` makes the first call an `apply` too, so that an interrupted deployment can be repeated.
         """
         applied = Construct(scope, construct_id)
         text = json.dumps(objects, ensure_ascii=False, separators=(",", ":"))
@@ -91,17 +90,17 @@ class KubectlAccess(Construct):
             "Resource",
             resource_type="Custom::AWSCDK-EKS-KubernetesResource",
             service_token=self._token,
-            properties={"Manifest": text, **self._said},
+            properties={"Manifest": text, **self._common_properties},
         )
         return applied
 
 
 class WorkloadsStack(ExperimentStack):
-    """Applies the reviewed manifests, file by file; only the placeholders are filled in.
+    """Applies the reviewed manifests, file by file, with only the placeholders filled in.
 
-    With `workloads: gitops` its outputs say what fills them, and only drivers, KEDA and images come with it: the objects are applied
-    from a repository of the team's own, and two owners of one object would undo each other's work. Where the cluster has
-    those drivers, nothing of ours gets into it.
+    With `workloads: gitops` it installs only drivers, KEDA and images, and its outputs are the values of the placeholders. The
+    objects are applied from a repository of the team, because two owners of one object would undo each other's work. If the
+    cluster has those drivers, nothing is applied to it.
     """
 
     def __init__(
@@ -239,11 +238,11 @@ def images_in(files: Iterable[ManifestFile]) -> tuple[Image, ...]:
 class ImageBuilder(Construct):
     """A repository, a CodeBuild project and a function for each image, which is a custom resource.
 
-    Sources travel as an asset; the image's tag is the hash of them, so unchanged sources build nothing. A repository keeps
-    its newest images, and holds one image's versions alone: versions of another would count, and push out the one in use.
-    Not run on AWS.
+    The sources are an asset, and the image's tag is their hash, so unchanged sources build nothing. Each image has its own
+    repository, which keeps its newest versions; in a shared one, versions of another image would push out the one in use.
+    Not verified on AWS.
 
-    CDK's modules for them are loaded where they are used: most deployments need none.
+    CDK's modules are imported where they are used, because most deployments do not need them.
     """
 
     def image(self, image: Image) -> tuple[str, str]:
@@ -306,14 +305,14 @@ class ImageBuilder(Construct):
             ("logging in to the registry knows no resource", r"Resource::\*"),
             ("the sources of one asset, and the streams of the project's own log group", r"Resource::.+\*"),
         )
-        stored = "the project stores nothing; its result is an image, which the registry encrypts"
-        acknowledge(project, "CB4", stored)
+        reason = "the project stores nothing; its result is an image, which the registry encrypts"
+        acknowledge(project, "CB4", reason)
         return project
 
     def _starter(
         self, image: Image, project: cdk.aws_codebuild.Project, repository: cdk.aws_ecr.Repository
     ) -> lambda_.Function:
-        """A function a project, so that each may start and see its own builds only."""
+        """Create one function per project, so that each can start and see only its own builds."""
         id_, targets, events = image.construct_id, cdk.aws_events_targets, cdk.aws_events
         group = logs.LogGroup(self, f"{id_}StarterLogs")
         rights = (

@@ -3,7 +3,7 @@ the kubectl that comes with the project. `kubectl` is the verb that gives it to 
 
 The tunnel is port forwarding by Systems Manager through the instance that the cluster stack keeps for it (document
 AWS-StartPortForwardingSessionToRemoteHost of
-https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html). Not run on AWS.
+https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html). Not verified on AWS.
 """
 
 from __future__ import annotations

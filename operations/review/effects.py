@@ -1,4 +1,4 @@
-"""Two snapshots compared: what a reviewer reads, before it is laid out. Pure."""
+"""Two snapshots compared: what a reviewer reads, before it is laid out."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_labels_restart_only_pods_and_a_selector_cannot_be_changed(base: State, 
 def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, edited: Edited) -> None:
     head = edited(with_five)
     came, gone = only(base, head), only(head, base)
-    added = f"added: fused with Qwen/Qwen3-1.7B, k 5; ${NODE_USD / 2:.2f} an hour while it runs"
+    added = f"added: fused with Qwen/Qwen3-1.7B, k 5; ${NODE_USD / 2:.2f} per hour while it runs"
     assert (rows(came)["qwen-sd-five"], rows(came)[SPEC]) == ([added], [])
     assert (marks(came, "compiles"), marks(came, "restarts_for")) == ({"qwen-sd-five"}, set())
     review = compare(base, head)
@@ -262,7 +262,7 @@ def test_a_restart_names_the_rendered_field_or_option(base: State, head: State, 
 
 
 def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited: Edited) -> None:
-    each = f"a Trn2 node is ${NODE_USD:.2f} an hour (quoted)"
+    each = f"a Trn2 node is ${NODE_USD:.2f} per hour (quoted)"
     starts, may = f"cluster.nodes 0 -> 1; {each}", f"cluster.max_nodes 1 -> 2; {each}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
         head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))  # type: ignore[misc]
@@ -270,7 +270,7 @@ def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited:
         assert "cost" in kinds(only(base, head))
     halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
     assert (
-        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} an hour" in rows(only(base, halved))[PLAIN]
+        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} per hour" in rows(only(base, halved))[PLAIN]
     )
 
 
