@@ -270,7 +270,8 @@ def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited:
         assert "cost" in kinds(only(base, head))
     halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
     assert (
-        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} per hour" in rows(only(base, halved))[PLAIN]
+        f"while it runs ${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f} per hour"
+        in rows(only(base, halved))[PLAIN]
     )
 
 
