@@ -10,7 +10,17 @@ from typing import Any
 
 from benchmark.analyse.comparison import SIGNIFICANT
 from benchmark.analyse.stats import fisher_more, holm, wilson
-from benchmark.measure.divergence import MARGIN_NATS, Again, Asked, Case, Verdict, answers_of, cases, verdict
+from benchmark.measure.divergence import (
+    MARGIN_NATS,
+    Again,
+    Asked,
+    Case,
+    Verdict,
+    answers_of,
+    cases,
+    is_pair,
+    verdict,
+)
 from benchmark.measure.journal import RawRun
 
 Judged = Mapping[tuple[str, str], tuple[Case, Verdict]]
@@ -23,7 +33,7 @@ def judged(raw: RawRun) -> Judged:
     for line in raw.closer:
         if isinstance(line, Asked):
             asked.setdefault((line.treatment, line.pair_id), []).append(line)
-    differing = {(c.treatment, c.ours.pair_id): c for c in cases(raw.requests, raw.closer, raw.plan)}
+    differing = {(c.treatment, c.ours.pair_id): c for c in cases(raw.by_nodes.requests, raw.closer, raw.plan)}
     return {key: (case, verdict(case, asked.get(key, ()))) for key, case in differing.items()}
 
 
@@ -34,16 +44,16 @@ def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
 
 def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
     """`losslessness` of a summary; None where answers are drawn at a temperature, or no pair can be compared."""
-    plan = raw.plan
+    plan, requests = raw.plan, raw.by_nodes.requests
     by_arm: dict[str, list[Verdict]] = {}
     for (arm, _), (_, one) in known.items():
         by_arm.setdefault(arm, []).append(one)
-    first = answers_of(plan.baseline, raw.requests)
+    first = answers_of(plan.baseline, requests)
     second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in first for a in raw.closer)
     treatments: list[dict[str, Any]] = []
     for arm, base in ((arm, base) for arm, base in plan.baselines.items() if arm != base):
-        ours, pairs = answers_of(base, raw.requests), answers_of(arm, raw.requests).items()
-        if n := sum(pair in ours and ours[pair].nonce == other.nonce for pair, other in pairs):
+        ours, pairs = answers_of(base, requests), answers_of(arm, requests).items()
+        if n := sum(pair in ours and is_pair(ours[pair], other) for pair, other in pairs):
             treatments.append({"treatment": arm, **_rate(by_arm.get(arm, ()), n)})
     if not plan.greedy or not treatments:
         return None

@@ -360,5 +360,5 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
 
 
 def _error_rate(raw: RawRun, arm: str) -> float:
-    records = [record for record in raw.requests if record.phase == "measured" and record.arm == arm]
+    records = [record for record in raw.measured if record.arm == arm]
     return sum(record.error is not None for record in records) / len(records) if records else 1.0

@@ -146,13 +146,18 @@ def answers_of(arm: str, requests: Iterable[RequestRecord]) -> dict[str, Request
     return {record.pair_id: record for record in mine if record.error is None and record.text is not None}
 
 
+def is_pair(ours: RequestRecord, theirs: RequestRecord) -> bool:
+    """Whether two arms were asked the same under the same start of the servers, which another node is too (`RawRun.by_nodes`)."""
+    return (ours.nonce, ours.start) == (theirs.nonce, theirs.start)
+
+
 def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) -> Iterator[Case]:
     """Where a treatment wrote something else than its baseline, and then where the plan's baseline itself did."""
     baselines = plan.baselines
     for arm in dict.fromkeys(record.arm for record in requests if baselines[record.arm] != record.arm):
         ours = answers_of(baselines[arm], requests)
         for pair, other in answers_of(arm, requests).items():
-            if pair in ours and ours[pair].nonce == other.nonce and ours[pair].text != other.text:
+            if pair in ours and is_pair(ours[pair], other) and ours[pair].text != other.text:
                 yield Case(ours=ours[pair], theirs=other.text or "", treatment=arm)
     first = answers_of(plan.baseline, requests)
     for line in (line for line in lines if line.pair_id in first):

@@ -127,7 +127,8 @@ async def look_closer(
 
     Raises StorageError, and ResultsError where another process does the same.
     """
-    plan, differing = raw.plan, list(divergence.cases(raw.requests, (), raw.plan))
+    plan, requests = raw.plan, raw.by_nodes.requests
+    differing = list(divergence.cases(requests, (), plan))
     if not differing or not plan.greedy:
         return raw
     known = {line.key: line for line in raw.closer}
@@ -142,8 +143,8 @@ async def look_closer(
                     plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.first_answers
                 )
                 await look.at(differing, most)
-                await look.repeat(raw.requests, repeats)
-                cases = divergence.cases(raw.requests, known.values(), plan)
+                await look.repeat(requests, repeats)
+                cases = divergence.cases(requests, known.values(), plan)
                 await look.at([case for case in cases if case.treatment == plan.baseline], most)
     except TimeoutError:
         progress.warn(f"stopped looking at differing answers after {limit_s:.0f} s; {again}")

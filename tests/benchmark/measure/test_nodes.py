@@ -17,6 +17,7 @@ import pytest
 
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.explanation import warnings
+from benchmark.analyse.losslessness import judged, losslessness
 from benchmark.analyse.stability import stability
 from benchmark.analyse.summary import summarise
 from benchmark.measure import journal
@@ -154,6 +155,16 @@ def test_pairs_of_a_replay_that_a_replaced_node_parts_are_left_out() -> None:
     pairs = cells.pairs((raw.plan.arms[0], raw.plan.arms[1]), Place("chat", Load(concurrency=2)))
     assert [base.pair_id[-1] for base, _ in pairs] == ["0", "2", "3"]
     assert sort_out(_on(raw, "n1", "n1")).footing(Load(concurrency=2)).starts == 1
+
+    other = replace(raw, requests=(replace(raw.requests[2], text="b"), *raw.requests[:2], *raw.requests[3:]))
+    for nodes, n_pairs, differing in (("n1", "n1"), 4, 1), (("n1", "n2"), 3, 0):
+        run = _on(other, *nodes)
+        found = losslessness(run, judged(run))
+        assert found is not None
+        (row,) = found["treatments"]
+        assert (row["n_pairs"], row["differing"]) == (n_pairs, differing), (
+            "answers of two nodes are not one pair either"
+        )
 
 
 @pytest.mark.parametrize(
