@@ -73,6 +73,7 @@ class _StatusSections:
             "status": group.status,
             "nodes": group.desired,
             "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
+            "price": node_price(self.experiment).quoted,
             "off_at": off_at,
             "replaced_role": replaced.line() if replaced else None,
             "issues": list(group.issues),
@@ -179,7 +180,9 @@ def _print(page: dict[str, Any]) -> None:
         rows.append(("stack", stack["name"], f"{stack['status']} {beside}".strip()))
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
-        nodes = f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour{off}"
+        nodes = (
+            f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour ({group['price']}){off}"
+        )
         rows += [("trn2", group["nodegroup"], line) for line in (nodes, *group["issues"])]
     if (cluster := page["cluster"]) is not None:
         for node in cluster["nodes"]:

@@ -20,6 +20,11 @@ class Price:
     note: str = ""
     """A remark: that it replaces a price that is not published, or that it changes."""
 
+    @property
+    def quoted(self) -> str:
+        """The purchase option, place and date of a Trn2 node's price, as in `quoted: spot, us-east-2c, 2026-10-03`."""
+        return f"quoted: {self.item.partition(', ')[2]}, {self.as_of}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRate:

@@ -67,6 +67,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
         before=group.desired,
         nodes=wanted,
         usd_per_hour=wanted * node_price(experiment).usd_per_hour,
+        price=node_price(experiment).quoted,
         off_at=stamp(off) if off else None,
         hours=hours if wanted else None,
         dry_run=dry_run,
@@ -104,7 +105,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
     for problem in problems:
         warn(f"{problem}; the nodes are set to 0 without it")
     done = {"experiment": name, "nodegroup": group.name, "before": None if problems else group.desired}
-    _print(as_json, **done, nodes=0, usd_per_hour=0.0, off_at=None, hours=None, dry_run=False)
+    _print(as_json, **done, nodes=0, usd_per_hour=0.0, price=None, off_at=None, hours=None, dry_run=False)
     for what, act in (("schedule", forget_schedule), ("alarms", say_over)):
         try:
             with within(LIMIT_S):
@@ -125,7 +126,7 @@ def _print(as_json: bool, **done: Any) -> None:
     ends = "no Trn2 node bills once EC2 has let them go"
     if done["nodes"]:
         until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec scale 0"
-        ends = f"${done['usd_per_hour']:.2f} per hour (quoted price) {until}"
+        ends = f"${done['usd_per_hour']:.2f} per hour ({done['price']}) {until}"
     print_text(f"{line}; {ends}")
 
 

@@ -20,7 +20,7 @@ from core.console import print_json, warn
 from core.findings import Misuse, Outside, Refusal
 from core.words import count, listed
 from experiment import Experiment
-from experiment.cost import per_hour, run_price, running
+from experiment.cost import node_price, per_hour, run_price, running
 from experiment.placement import nodes_needed
 from infra.off_schedules import AGAIN_AFTER
 from operations.cloud import experiment_resources, nodegroup
@@ -290,6 +290,7 @@ def _plan(
     until_off = (ahead.off - ahead.begins) / timedelta(hours=1) if ahead.off else allowed
     out = _left_out(needs, until_off) if wait_h and ahead.block else ()
     left = sum(need for name, need in needs.items() if name not in out)
+    dearest = experiment.cluster.capacity.max_usd_per_hour
     return {
         "experiment": experiment.name,
         "resumes": ahead.held.state.id if ahead.held else None,
@@ -305,10 +306,16 @@ def _plan(
         "hours": allowed,
         "off_at": stamp(ahead.off) if ahead.off and until_off < allowed else None,
         "max_usd": max_usd,
-        "most_usd": round(
-            min(min(allowed, until_off) * per_hour(running(experiment)), max_usd or math.inf), 2
-        ),
+        "most_usd": round(min(min(allowed, until_off) * _most_per_hour(experiment), max_usd or math.inf), 2),
+        "price_may_rise": experiment.cluster.capacity.kind == "spot" and not (dearest or max_usd),
     }
+
+
+def _most_per_hour(experiment: Experiment) -> float:
+    """Everything that is billed while nodes run, with nodes at the most that the file allows, or at the quoted price."""
+    quoted = node_price(experiment).usd_per_hour
+    each = experiment.cluster.capacity.max_usd_per_hour or quoted
+    return per_hour(running(experiment)) + nodes_needed(experiment) * (each - quoted)
 
 
 def _left_out(needs: Mapping[str, float], hours: float) -> tuple[str, ...]:
@@ -343,6 +350,8 @@ def _plan_text(plan: dict[str, Any]) -> str:
     out = ", ".join(plan["left_out"].values())
     if (most := plan["max_usd"]) and plan["predicted_usd"] > most:
         ends += f"; --max-usd {most:g} is predicted to end the run before its answer, and a later one goes on"
+    if plan["price_may_rise"]:
+        ends += "; more if the spot price rises, which cluster.capacity.max_usd_per_hour and --max-usd limit"
     out = out and f"\nwill not fit before the block ends, and is left to a later run: {out}"
     return (
         f"{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"

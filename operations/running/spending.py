@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from core.findings import Finding
-from experiment.cost import NODE_START_H, per_hour, running
+from experiment.cost import NODE_START_H, node_price, per_hour, running
 from experiment.placement import nodes_needed
 from operations.cloud.aws import AwsError
 from operations.cloud.clock import stamp
@@ -49,11 +49,12 @@ def cost(context: Context) -> Bill:
 
 
 def rate(context: Context) -> tuple[float, str]:
-    """What a node costs an hour now, and a remark where that is not the quoted price."""
+    """What a node costs per hour now, and which price that is, in brackets."""
     prices = _prices(context)
     if prices is not None and prices.newest_usd is not None:
         return prices.newest_usd, " (spot price now)"
-    return context.usd_per_hour, ""
+    price = node_price(context.experiment)
+    return price.usd_per_hour, f" ({price.quoted})"
 
 
 def asked_for(context: Context, nodes: int, *, off_at: str = "") -> None:

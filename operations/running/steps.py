@@ -233,7 +233,8 @@ def what_bills(context: Context) -> str:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
     until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
-    price = f"at ${nodes * spending.rate(context)[0]:.2f} an hour until {until}"
+    each, which = spending.rate(context)
+    price = f"at ${nodes * each:.2f} an hour{which} until {until}"
     if not answers:
         check = f"check with ./trnspec status {file}"
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"

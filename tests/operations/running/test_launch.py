@@ -157,7 +157,7 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
     context = driver.context()
     context.needs_h = 4.0
     carry_out(context, keep_nodes=False)
-    (line,) = (line for line in driver.said if "an hour, until" in line)
+    (line,) = (line for line in driver.said if " bill $" in line)
     assert "until 2026-04-02T05:" in line, "eight hours, past 22:00"
     driver.clock.time = ends - timedelta(hours=3)
     again = driver.context()
@@ -170,3 +170,19 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
 def test_a_budget_that_bounds_nothing_is_refused(usd: str, say: Say) -> None:
     code, _, err = say("run", str(REFERENCE), "--max-usd", usd)
     assert (code, f"'{usd}' is not a number above 0" in " ".join(err.split())) == (2, True)
+
+
+def test_what_a_run_by_spot_costs_at_most_is_at_the_most_that_the_file_allows(
+    variation: Callable[..., Path],
+) -> None:
+    def plan(**capacity: Any) -> dict[str, Any]:
+        experiment = load(
+            variation(lambda data: data["cluster"].update(capacity={"kind": "spot", **capacity}))
+        )
+        ahead = launch._Ahead(now=START, left=[], to_compile=0)
+        return launch._plan(experiment, ahead, 1.0, 0.0)
+
+    dear, open_ = plan(max_usd_per_hour=20.0), plan()
+    assert 20.0 < dear["most_usd"] < 21.0
+    assert (dear["price_may_rise"], open_["price_may_rise"]) == (False, True)
+    assert "more if the spot price rises" in launch._plan_text(open_)

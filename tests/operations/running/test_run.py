@@ -195,7 +195,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             interrupt(context, step.name, when)
             with pytest.raises(KeyboardInterrupt):
                 carry_out(context, keep_nodes=False)
-            bills = f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T"
+            bills = f"1 Trn2 node running at ${NODE_USD:.2f} an hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until 2026-04-01T"
             told = (bills, "./trnspec scale experiments/qwen3-32b.yaml 0")
             for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
                 assert words in driver.said[-1]
@@ -335,7 +335,10 @@ def test_a_failed_run_keeps_its_nodes_when_asked_says_so_and_is_no_other_experim
     with pytest.raises(StepError):
         driver.run(keep_nodes=True)
     assert driver.world.nodes == 1
-    assert f"1 Trn2 node running at ${NODE_USD:.2f} an hour until 2026-04-01T15:01" in driver.said[-1]
+    assert (
+        f"1 Trn2 node running at ${NODE_USD:.2f} an hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until 2026-04-01T15:01"
+        in driver.said[-1]
+    )
     driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
     assert "was begun with another state of qwen3-32b" in driver.line()
 
