@@ -89,7 +89,10 @@ def delete_empty(experiment: Experiment, aws: Aws, clock: Clock) -> list[str]:
         aws.client("cloudformation").delete_stack(StackName=stack.name)
     until = clock.now() + timedelta(seconds=DELETING_S)
     for stack in stacks:
-        while (now := cloudformation.one(stack.name, aws)).status not in ("absent", "DELETE_COMPLETE"):
+        while (now := cloudformation.stack_named(stack.name, aws)).status not in (
+            "absent",
+            "DELETE_COMPLETE",
+        ):
             if now.status == "DELETE_FAILED" or clock.now() >= until:
                 raise Refusal(
                     f"stack {stack.name}: is empty and could not be deleted, it is {now.status}; delete it in the console, "

@@ -26,7 +26,7 @@ from operations.options import (
     experiments,
     json_option,
 )
-from operations.preflight.checklist import refuse_unfit
+from operations.preflight.checklist import refuse_misfits
 from operations.running.state import RunStore, refuse_if_driven
 
 
@@ -64,7 +64,7 @@ def command(
         if not dry_run:
             _refuse_under_a_run(experiment, aws)
             cloudformation.refuse_moved(experiment, aws)
-            refuse_unfit(experiment, aws)
+            refuse_misfits(experiment, aws)
             cloudformation.let_replace(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"
     if not npx.exists():

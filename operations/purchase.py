@@ -97,7 +97,7 @@ def _also(path: Path, before: Experiment, after: Experiment, aws: Aws) -> Iterat
         "add-ons": partial(checklist.addons, after, there),
     }
     for name, check in checks.items():
-        if (found := checklist.made(name, check)).state is not State.FINE:
+        if (found := checklist.run_check(name, check)).state is not State.FINE:
             yield f"{name} in {new.region}: {found.line()}"
     yield f"weights and artifacts stay in buckets of {old.region}: the first run in {new.region} fetches and compiles again"
     try:

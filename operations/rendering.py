@@ -200,7 +200,7 @@ def _deployed_images(experiment: Experiment, aws: Aws, placeholders: Iterable[st
     itself."""
     if not placeholders:
         return {}
-    stack = cloudformation.one(stack_name(experiment, "workloads"), aws)
+    stack = cloudformation.stack_named(stack_name(experiment, "workloads"), aws)
     if not stack.made:
         raise cloudformation.not_deployed(f"stack {stack.name}", experiment, aws)
     if not stack.complete:

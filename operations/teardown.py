@@ -93,7 +93,7 @@ def command(
         before = listed(experiment, aws) if experiment.cluster.existing else None
         kept = take_down(experiment, aws, Clock())
         shared = _compared(experiment, before, listed(experiment, aws)) if before else None
-    storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
+    storage = cloudformation.stack_named(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, problem = None, None
     try:
         bills = [{"arn": arn, "what": what} for arn, what in tagged(experiment, aws).items()]
@@ -247,7 +247,7 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
 
 def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
     waited, name = 0, stack.name
-    while (now := cloudformation.one(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
+    while (now := cloudformation.stack_named(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
         if now.status == "DELETE_FAILED" and (waited or stack.status != now.status):  # not that of last time
             why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
             return f"not deleted: {why}; remove what it names, {_AGAIN}"

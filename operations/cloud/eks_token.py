@@ -17,12 +17,12 @@ from operations.cloud.aws import translate
 from operations.cloud.clock import stamp
 
 _SIGNED_FOR_S = 60
-"""What `aws eks get-token` signs for; EKS accepts the token for 15 minutes all the same."""
+"""The expiry that `aws eks get-token` signs; EKS accepts the token for 15 minutes anyway."""
 _VALID = timedelta(minutes=14)
 
 
 def credential(cluster: str, region: str, *, now: datetime) -> dict[str, Any]:
-    """An ExecCredential (https://kubernetes.io/docs/reference/config-api/client-authentication.v1/)."""
+    """Return an ExecCredential (https://kubernetes.io/docs/reference/config-api/client-authentication.v1/)."""
     return {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",

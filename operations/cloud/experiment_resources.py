@@ -1,4 +1,4 @@
-"""What an experiment has apart from its stacks: contents of buckets, and what of them is stale; log groups; who receives alarms."""
+"""Resources of an experiment outside its stacks: weights and artifacts in buckets, stale artifacts, log groups, subscribers of alarms."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _STALE = dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))
 
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
-    """Whether a model was fetched to its end."""
+    """Return whether the weights of a model are complete."""
     name = naming.bucket(experiment, "checkpoints", aws.account)
     return marker(aws, name, f"{naming.weights_path(weights)}/{naming.COMPLETE}") is not None
 
 
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
-    """Whether an arm was compiled to its end, under its own key."""
+    """Return whether the artifact of an arm is complete, under the arm's own key."""
     name = naming.bucket(experiment, "artifacts", aws.account)
     complete = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
     return complete is not None and complete.get("key") == artifact_key(arm)
@@ -35,7 +35,7 @@ def uncompiled(experiment: Experiment, aws: Aws) -> int:
 
 
 def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
-    """Raises `Refusal` where a promoted arm has no artifact: its pods would hold the devices that compiling needs."""
+    """Raise `Refusal` if a promoted arm has no artifact, because its pods would hold the devices that compiling needs."""
     for arm in experiment.promoted_arms:
         if not has_artifact(experiment, aws, arm):
             raise Refusal(
@@ -45,7 +45,7 @@ def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
 
 
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
-    """The JSON object of a marker; None when it does not exist or is not one. Raises `Refusal` without the bucket."""
+    """Return the JSON object of a completion marker; None if it does not exist or is not valid. Raises `Refusal` without the bucket."""
     if (answer := stored(aws, name, key)) is None:
         return None
     try:
@@ -56,7 +56,7 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
 
 
 def stored(aws: Aws, name: str, key: str, *, max_bytes: int | None = None) -> tuple[bytes, str] | None:
-    """Content, at most so many bytes, and ETag of an object; None when it does not exist. Raises `Refusal` without the bucket."""
+    """Return the content, at most `max_bytes`, and the ETag of an object; None if it does not exist. Raises `Refusal` without the bucket."""
     try:
         return aws.client("s3").content(max_bytes, Bucket=name, Key=key)
     except AwsError as error:
@@ -66,7 +66,7 @@ def stored(aws: Aws, name: str, key: str, *, max_bytes: int | None = None) -> tu
 
 
 def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
-    """A bucket that is not there as its own line; every other error as it is."""
+    """Return the refusal for a bucket that does not exist; other errors are returned unchanged."""
     if error.code != "NoSuchBucket":
         return error
     experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
@@ -77,11 +77,11 @@ def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
 
 
 def mark(experiment: Experiment, aws: Aws) -> list[str]:
-    """Tag every artifact that no arm has; returns their keys. The bucket's lifecycle rule deletes only tagged objects.
+    """Tag every artifact that no arm uses, and return their keys. The bucket's lifecycle rule deletes only tagged objects.
 
     The rule counts days from the upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html),
-    so what is old goes the night after it is tagged; the bucket keeps it as a noncurrent version for a while longer. The
-    marker is tagged first and freed last: one without the tag says that no file of its folder has it.
+    so an old artifact is deleted the night after it is tagged; the bucket keeps it as a noncurrent version for some days. The
+    marker is tagged first and untagged last, so a marker without the tag means that no file of its folder has the tag.
     """
     name, s3 = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3")
     folders = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
@@ -93,7 +93,7 @@ def mark(experiment: Experiment, aws: Aws) -> list[str]:
 
 
 def free(experiment: Experiment, aws: Aws) -> list[str]:
-    """Take the tag from artifacts that an arm has again; returns their keys."""
+    """Remove the tag from artifacts that an arm uses again, and return their keys."""
     name, s3, freed = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3"), []
     for prefix in sorted(_wanted(experiment)):
         asked = {"Bucket": name, "Key": f"{prefix}{naming.COMPLETE}"}
@@ -110,15 +110,15 @@ def _wanted(experiment: Experiment) -> set[str]:
 
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
-    """What is in a folder, its marker last."""
+    """Return the keys of a folder, its marker last."""
     entries = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
     return sorted((entry["Key"] for entry in entries), key=lambda key: key == f"{prefix}{naming.COMPLETE}")
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
-    """Groups of a deployment that EKS and the agents write to. Both may make one again while the cluster goes, after its
+    """Return the existing log groups that EKS and the agents write to. Both may create one again while the cluster is deleted, after its
     stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763). In an existing cluster they
-    have the same names, no matter who made them."""
+    have the same names, no matter who created them."""
     cluster = experiment.cluster
     names = [] if cluster.existing else [naming.control_plane_log_group(experiment)]
     if cluster.brings("amazon-cloudwatch-observability"):
@@ -139,7 +139,7 @@ def buckets(experiment: Experiment, aws: Aws) -> list[str]:
 
 
 def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
-    """Addresses that receive the alarms, and whether each has confirmed; None where the topic is not deployed."""
+    """Return the addresses that receive alarms, and whether each has confirmed; None if the topic is not deployed."""
     topic = f"arn:aws:sns:{aws.region}:{aws.account}:{naming.notices_topic(experiment)}"
     subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
     try:
@@ -151,5 +151,5 @@ def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
 
 
 def nobody(name: str) -> str:
-    """What to do where the experiment of this name has no subscriber."""
+    """Return the end of a sentence about an experiment without subscribers, with what to do."""
     return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(name)}"

@@ -1,4 +1,4 @@
-"""The cluster, through kubectl as a program of its own, and what its objects say."""
+"""Calls to the cluster with kubectl, and readers of its objects."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 Object = Mapping[str, Any]
 TIMEOUT_S = 20
-"""kubectl gives up after so long on a request that the endpoint does not answer."""
+"""Timeout of kubectl for a request that the endpoint does not answer."""
 _PROCESS_S = 120
-"""Ends a kubectl that does not give up by itself: its login may wait for somebody."""
+"""Time after which kubectl is ended: its login may wait for a person."""
 _FORBIDDEN = r"\(Forbidden\)|is forbidden"
 _DRY_RUN = (
     "apply --server-side --force-conflicts --dry-run=server --validate=ignore --field-manager=preflight --output=name "
@@ -66,7 +66,7 @@ _COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
     ),
     ("", Refusal, "{last}"),
 )
-"""What kubectl may write, and what it means; the first that fits."""
+"""Errors of kubectl and their meanings; the first match is used."""
 
 
 class Kubernetes:
@@ -98,7 +98,7 @@ class Kubernetes:
         self._run("create", "--validate=ignore", "--filename=-", stdin=json.dumps(body))
 
     def refusals(self, bodies: Sequence[Object], *, namespace: str) -> tuple[tuple[str, ...], str]:
-        """Objects of this namespace, or of none, that the server does not take, admission included, and what it says; it
+        """Return the objects of this namespace, or of none, that the server refuses, admission included, with its messages; it
         keeps none (`dryRun=All`). The Pod Security level of another namespace than ours says nothing about ours.
 
         Raises `Outside` where it cannot be asked.
@@ -128,13 +128,13 @@ class Kubernetes:
         self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
 
     def delete(self, kind: str, name: str) -> None:
-        """Remove an object, if it exists. Does not wait for its finalizers."""
+        """Delete an object if it exists, without waiting for its finalizers."""
         self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
 
     def logs(
         self, pod: str, *, container: str | None = None, lines: int = 20, since_s: int | None = None
     ) -> str:
-        """The last lines; all of the last seconds where these are given."""
+        """Return the last lines of a log, or all lines of the last seconds."""
         chosen = f"--container={container}" if container else "--all-containers"
         return self._run("logs", pod, chosen, f"--since={since_s}s" if since_s else f"--tail={lines}")
 
@@ -143,7 +143,7 @@ class Kubernetes:
         return subprocess.run([*self._command, *arguments], check=False).returncode
 
     def _json(self, *arguments: str) -> dict[str, Any]:
-        """The one place where an answer of the cluster is checked. Nulls go: Kubernetes treats them as absent."""
+        """Check an answer of the cluster; all answers come through here. Nulls are removed, because Kubernetes treats them as absent."""
         answer = None
         with suppress(ValueError, RecursionError):
             answer = json.loads(self._run(*arguments, "--output=json"))
@@ -178,7 +178,7 @@ def _doing(arguments: Sequence[str]) -> str:
 
 
 def _readable(answer: Any) -> bool:
-    """Whether it is an object with a name, or a list of such."""
+    """Return whether the value is an object with a name, or a list of such objects."""
     if isinstance(answer, dict) and "items" in answer:
         return isinstance(answer["items"], list) and all(map(_readable, answer["items"]))
     metadata = answer.get("metadata") if isinstance(answer, dict) else None
@@ -195,7 +195,7 @@ def _present(value: Any) -> Any:
 
 
 def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
-    """The error for what kubectl complains about, in one line."""
+    """Return the error for a message of kubectl, as one line."""
     lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()] or ["kubectl said nothing"]
     kind, text = next((kind, text) for pattern, kind, text in _COMPLAINTS if re.search(pattern, stderr))
     remedies = {"workloads": deploy_workloads(experiment_name), "deploy": deploy_command(experiment_name)}
@@ -212,36 +212,36 @@ def is_ready(node: Object) -> bool:
 
 
 def is_usable(node: Object) -> bool:
-    """Whether it is ready, and neither drained nor removed: a spot node is drained after its notice."""
+    """Return whether a node is ready, and neither drained nor deleted: a spot node is drained after its notice."""
     going = node.get("spec", {}).get("unschedulable") or node["metadata"].get("deletionTimestamp")
     return is_ready(node) and not going
 
 
 def node_of(pods: Sequence[Object], name: str) -> str:
-    """The node of the pods of a Deployment or a Job; empty while it has none."""
+    """Return the node of the pods of a Deployment or a Job; empty without one."""
     own = (pod for pod in pods_of(pods, name) if not pod["metadata"].get("deletionTimestamp"))
     return next((node for pod in own if (node := pod.get("spec", {}).get("nodeName"))), "")
 
 
 def role(node: Object) -> str:
-    """`neuron`, `system`, or empty for a node that is not ours."""
+    """Return `neuron`, `system`, or an empty string for a node of another owner."""
     return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, "")).rpartition("-")[2]
 
 
 def own_nodes(experiment: Experiment, nodes: Sequence[Object]) -> list[Object]:
-    """Those that the experiment's pods may use: its cluster may have nodes of other experiments."""
+    """Return the nodes that the experiment's pods may use; its cluster may have nodes of other experiments."""
     own = {role_label(experiment, name) for name in ("neuron", "system")}
     return [node for node in nodes if node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL) in own]
 
 
 def release_of(item: Object) -> str | None:
-    """The Helm release of an object, by Helm's annotation (https://helm.sh/docs/faq/changes_since_helm2/)."""
+    """Return the Helm release of an object, from Helm's annotation (https://helm.sh/docs/faq/changes_since_helm2/)."""
     release: str | None = item["metadata"].get("annotations", {}).get("meta.helm.sh/release-name")
     return release
 
 
 def replicas(deployment: Object | None) -> tuple[int, int]:
-    """Wanted and ready."""
+    """Return the desired and the ready replicas."""
     if deployment is None:
         return 0, 0
     return deployment.get("spec", {}).get("replicas", 1), deployment.get("status", {}).get("readyReplicas", 0)
@@ -253,13 +253,13 @@ def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
 
 
 def container_statuses(pod: Object) -> list[Object]:
-    """What the kubelet says of the pod's containers, in the order in which they start."""
+    """Return the kubelet's status of the pod's containers, in the order in which they start."""
     status = pod.get("status", {})
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
 def json_lines(log: str) -> Iterator[dict[str, Any]]:
-    """Lines that are JSON objects; an image may print anything else."""
+    """Yield the lines that are JSON objects; an image may print anything else."""
     for line in log.splitlines():
         with suppress(ValueError, RecursionError):
             if isinstance(said := json.loads(line), dict):
@@ -267,7 +267,7 @@ def json_lines(log: str) -> Iterator[dict[str, Any]]:
 
 
 def trouble(pods: Sequence[Object], name: str) -> str | None:
-    """Why a pod of a Deployment or a Job does not run, with what to do; None when all run, or are only starting."""
+    """Return why a pod of a Deployment or a Job does not run, with what to do; None if all run or are starting."""
     for pod in pods_of(pods, name):
         if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
             why = " ".join(unscheduled.get("message", "no reason given").split())
@@ -311,7 +311,7 @@ def job_state(job: Object | None) -> str:
 
 
 def job_of(cron_job: Object, name: str) -> dict[str, Any]:
-    """What `kubectl create job NAME --from=cronjob/...` makes."""
+    """Return the Job that `kubectl create job NAME --from=cronjob/...` creates."""
     template, own = cron_job["spec"]["jobTemplate"], cron_job["metadata"]
     made = template.get("metadata", {})
     metadata = {
@@ -325,7 +325,7 @@ def job_of(cron_job: Object, name: str) -> dict[str, Any]:
 
 
 def pod_template(item: Object) -> Object:
-    """Metadata and spec of the pods that an object makes; of a pod itself; empty for anything else."""
+    """Return metadata and spec of the pods of an object, or of the pod itself; empty for anything else."""
     if item["kind"] == "Pod":
         return item
     spec = item.get("spec", {}).get("jobTemplate", item).get("spec", {})
@@ -343,5 +343,5 @@ def pod_containers(item: Object) -> list[Object]:
 
 
 def tools_image(cron_job: Object) -> str:
-    """The image of `benchmark` and `store` that the deployment filled in, from the CronJob of the benchmark."""
+    """Return the image of `benchmark` and `store` that the deployment filled in, from the benchmark's CronJob."""
     return str(pod_spec(cron_job)["containers"][0]["image"])

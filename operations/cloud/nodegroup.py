@@ -24,7 +24,7 @@ from operations.options import HOURS, dry_run_option, experiment_of, on_aws
 
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
-"""Limit of the emergency stop: after that a person has to look for another way."""
+"""Time limit of the emergency stop; after that a person has to act."""
 _ABSENT = "ResourceNotFoundException"
 _BUY = "buy or extend a block, set cluster.capacity and deploy"
 
@@ -81,7 +81,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
 
 
 def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
-    """0 nodes, soon: every minute until then is paid for. Nothing that is left to do afterwards delays it."""
+    """Set the group to 0 nodes quickly, because every minute is billed. Other work comes after it."""
     name, region, when = experiment.name, experiment.cluster.region, experiment.cluster.off_when
     warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
     aws.hurry()
@@ -140,19 +140,19 @@ class Group:
     desired: int
     largest: int
     issues: tuple[str, ...] = ()
-    """What keeps nodes away, each as `code: message`."""
+    """Problems that keep nodes from starting, each as `code: message`."""
 
 
 class InUseError(Refusal):
-    """Its nodes are those of another experiment that uses the group too."""
+    """The nodes are used by another experiment that shares the group."""
 
 
 class BusyError(Refusal):
-    """EKS is changing the group and takes no other change until that has ended."""
+    """EKS is changing the group and accepts no other change until it has finished."""
 
 
 def assumed(experiment: Experiment) -> Group:
-    """The group that the file describes, with as many nodes as it may have, so that it can be turned off unseen."""
+    """Return the group of the file with its maximum nodes, so that it can be turned off without asking EKS."""
     maximum = experiment.cluster.max_nodes
     return Group(
         name=naming.neuron_nodegroup(experiment), arn="", status="unknown", desired=maximum, largest=maximum
@@ -160,7 +160,7 @@ def assumed(experiment: Experiment) -> Group:
 
 
 def read(experiment: Experiment, aws: Aws) -> Group:
-    """The Trn2 group; where the file was changed and not deployed, the one that still exists, so that it can be turned
+    """Return the Trn2 group; if the file was changed and not deployed, the one that still exists, so that it can be turned
     off. Raises `Refusal` if neither exists."""
     name = naming.neuron_nodegroup(experiment)
     found = _described(experiment, aws, name) or _existing(experiment, aws)
@@ -184,7 +184,7 @@ def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | 
 
 
 def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
-    """A Trn2 group of this cluster, whatever its zone and purchase; while one replaces another, the one that has nodes."""
+    """Return a Trn2 group of this cluster, with any zone and purchase option; while one replaces another, the one that has nodes."""
     eks, cluster = aws.client("eks"), naming.cluster_name(experiment)
     if eks.find("describe_cluster", _ABSENT, name=cluster) is None:
         return None
@@ -195,7 +195,7 @@ def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
 
 
 def refuse_another(experiment: Experiment, group: Group) -> None:
-    """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
+    """Raise `Refusal` if the group is not the one that the file describes: it may be scaled down, not up."""
     if group.name != (wanted := naming.neuron_nodegroup(experiment)):
         back = "take the change of cluster.capacity and cluster.availability_zones back"
         why = f"exists, and the experiment now describes {wanted}"
@@ -204,7 +204,7 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
 
 
 def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> None:
-    """Ask EKS for `nodes`, between 0 and what the experiment allows.
+    """Set the group to `nodes`, from 0 to the maximum of the experiment.
 
     Raises `Misuse` beyond `cluster.max_nodes` and `BusyError` while EKS is changing the group.
     """
@@ -221,7 +221,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
 
 def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = None) -> None:
-    """`Misuse` beyond what the experiment allows, or the owner of a group that it uses too."""
+    """Raise `Misuse` above the maximum of the experiment, or of the owner of a shared group."""
     owner, maximum = experiment.cluster.nodes_of, experiment.cluster.max_nodes
     who, remedy = experiment.name, "raise cluster.max_nodes of the experiment and deploy"
     if owner and group and nodes > group.largest:
@@ -233,7 +233,7 @@ def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = No
 
 
 def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
-    """When the deployed schedules set the group to 0, whatever a rental was promised: at the daily hour, or before the capacity
+    """Return when the deployed schedules set the group to 0, for any rental: at the daily hour, or before the capacity
     block ends.
 
     Raises `Refusal` where no schedule could act, and where the block is over.
@@ -254,7 +254,7 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
 
 
 def refuse_cut(experiment: Experiment, *, off: datetime, now: datetime, needs_h: float) -> None:
-    """`Refusal` where the nodes are set to 0 before so many hours are over."""
+    """Raise `Refusal` if the schedules set the nodes to 0 before `hours` are over."""
     if now + timedelta(hours=needs_h) <= off:
         return
     cluster, fit = experiment.cluster, int((off - now) / timedelta(minutes=6) - 0.5) / 10
@@ -307,8 +307,8 @@ def schedule_off(
 
 
 def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
-    """`InUseError` while nodes of a group that several use are another's: the schedule that ends a rental names whose it is,
-    and nodes without a rental are their owner's."""
+    """Raise `InUseError` while another experiment uses the nodes of a shared group: the schedule that ends a rental names its owner,
+    and nodes without a rental belong to the owner of the group."""
     owner, where = experiment.cluster.nodes_of, f"node group {group.name}"
     found = _schedule(experiment, aws, schedule_name(experiment)) or {}
     user = found.get("Description", "")
@@ -325,7 +325,7 @@ def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
 
 
 def refuse_taking(experiment: Experiment, aws: Aws, group: Group) -> AwsError | None:
-    """`refuse_in_use` before a stop. The owner pays, and may stop where Scheduler does not answer: that error is returned."""
+    """Call `refuse_in_use` before a stop. The owner pays, and may stop even if Scheduler does not answer: that error is returned."""
     try:
         refuse_in_use(experiment, aws, group)
     except AwsError as error:
@@ -345,7 +345,7 @@ def _endless(where: str, why: str, remedy: str) -> Refusal:
 
 
 def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
-    """The deployed daily schedule: when it acts, what it tells EKS, with which role, and where a failure goes."""
+    """Return the deployed daily schedule: its time, its call to EKS, its role, and the queue of its failures."""
     name = naming.daily_schedule(experiment)
     found, where = _schedule(experiment, aws, name), f"schedule {name}"
     deploy = f"deploy the nodes stack ({deploy_command(experiment.name)}), then run this again"
@@ -365,7 +365,7 @@ def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
 
 
 def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:
-    """`Refusal` unless IAM says that the schedules' role may change the group, boundaries included."""
+    """Raise `Refusal` unless IAM confirms that the schedules' role may change the group, with its permissions boundary."""
     action, where = "eks:UpdateNodegroupConfig", f"role {role_arn.rpartition('/')[2]}"
     asked = {"PolicySourceArn": role_arn, "ActionNames": [action], "ResourceArns": [group.arn]}
     codes = ("NoSuchEntity", "NoSuchEntityException")
@@ -382,14 +382,14 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
 
 
 def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
-    """When the one-time schedule sets the group to 0, e.g. `2026-04-01T12:00:00Z`; None without one."""
+    """Return when the one-time schedule sets the group to 0, e.g. `2026-04-01T12:00:00Z`; None without one."""
     found = _schedule(experiment, aws, schedule_name(experiment))
     return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z" if found else None
 
 
 def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
-    """A one-time schedule that was made before a deployment gave the schedules another role: the old role is gone, so it
-    can do nothing. None where both have the same."""
+    """Return a one-time schedule that was created before a deployment changed the role of the schedules: the old role is deleted, so it
+    can do nothing. None if both have the same role."""
     name = schedule_name(experiment)
     once, daily = (_schedule(experiment, aws, key) for key in (name, naming.daily_schedule(experiment)))
     if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
@@ -412,12 +412,12 @@ def forget_schedule(experiment: Experiment, aws: Aws) -> None:
 
 
 def schedule_name(experiment: Experiment) -> str:
-    """The one-time schedule; one for all experiments that use the same nodes."""
+    """Return the name of the one-time schedule, which experiments with the same nodes share."""
     return f"{naming.nodes_owner(experiment)}-scale-to-zero"
 
 
 def say_over(experiment: Experiment, aws: Aws) -> None:
-    """`RunActive` 0. The alarm takes the least of a period, so it counts beside a 1 of the same minutes."""
+    """Publish `RunActive` 0. The alarm uses the minimum of a period, so it counts even if a 1 was published in the same minute."""
     datum = {
         "MetricName": RUN_ACTIVE.cloudwatch_name,
         "Dimensions": [{"Name": "Experiment", "Value": experiment.name}],

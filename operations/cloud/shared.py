@@ -1,5 +1,5 @@
-"""A cluster that experiments share, or that another owner has: what in it is ours, and who uses it. A list before and after a
-teardown shows that the difference is ours."""
+"""Clusters that several experiments share, or that have another owner: what belongs to an experiment, and who uses it. A list before and after a
+teardown shows that only the experiment's objects were removed."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _IN_SERVER = {
 }
 _AGENTS = "namespaces: amazon-cloudwatch"
 _USING = ("nodes", "identity", "workloads")
-"""Parts that are deployed into a cluster; an experiment of which only the buckets are left uses none."""
+"""Stacks that are deployed into a cluster. An experiment that has only its buckets left does not use a cluster."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What is in a cluster."""
+    """The contents of a cluster."""
 
     names: dict[str, bool] = field(default_factory=dict)
-    """Names, each after its kind, and whether a stack of the experiment made it."""
+    """Kinds and names, and whether a stack of the experiment created the object."""
     unknown: list[str] = field(default_factory=list)
-    """A line for what could not be listed."""
+    """One line for each list that could not be read."""
 
     @property
     def ours(self) -> set[str]:
@@ -61,10 +61,10 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class StackResources:
-    """What the stacks of an experiment made, from CloudFormation and their templates."""
+    """The resources that the stacks of an experiment created, from CloudFormation and their templates."""
 
     ids: frozenset[tuple[str, str]]
-    """Kind and a part of a physical id: CloudFormation joins `cluster|add-on`, `cluster/group`, `role|cluster`."""
+    """Kind and part of a physical id: CloudFormation joins `cluster|add-on`, `cluster/group`, `role|cluster`."""
     objects: frozenset[str]
     releases: frozenset[str]
 
@@ -73,7 +73,7 @@ class StackResources:
 
 
 def made(experiment: Experiment, aws: Aws) -> StackResources:
-    """What the stacks that exist made; and the experiment's namespace, no matter who applied it."""
+    """Return what the existing stacks created, and the experiment's namespace, no matter who applied it."""
     client = aws.client("cloudformation")
     ids, objects, releases = set(), {f"namespaces: {namespace(experiment)}"}, set()
     for stack in cloudformation.deployed(experiment, aws):
@@ -92,7 +92,7 @@ def made(experiment: Experiment, aws: Aws) -> StackResources:
 
 
 def _named(manifest: Any) -> Iterator[str]:
-    """Objects outside namespaces in a manifest of the template, which may have references between pieces of text."""
+    """Return objects outside namespaces in a manifest of the template, which may have references between pieces of text."""
     if isinstance(manifest, Mapping):
         manifest = "".join(piece if isinstance(piece, str) else "x" for piece in manifest["Fn::Join"][1])
     with suppress(ValueError):
@@ -102,7 +102,7 @@ def _named(manifest: Any) -> Iterator[str]:
 
 
 def listed(experiment: Experiment, aws: Aws) -> Listing:
-    """Everything that a deployment may make in the cluster, its log groups, and the rules of its security group, which no
+    """List everything that a deployment may create in the cluster, its log groups, and the rules of its security group, which no
     deployment changes."""
     by, listing = made(experiment, aws), Listing()
     sources = [_in_eks(kind, experiment, aws, by) for kind in _IN_EKS] + [_beside_eks(experiment, aws, by)]
@@ -143,7 +143,7 @@ def _beside_eks(experiment: Experiment, aws: Aws, by: StackResources) -> Iterato
 
 
 def used_by_others(experiment: Experiment, aws: Aws) -> str:
-    """Why experiments that use this one's cluster or its nodes must go first, or an empty text.
+    """Return why experiments that use this one's cluster or nodes must be deleted first, or an empty string.
 
     They are known by their files here, and by the namespaces to whose pods EKS gives roles: the identity stack of each
     experiment says so of its own. What this one installed in an existing cluster is there once: others use it that do not bring
@@ -180,7 +180,7 @@ def used_by_others(experiment: Experiment, aws: Aws) -> str:
 
 
 def _namespaces(experiment: Experiment, aws: Aws) -> set[str]:
-    """Namespaces to whose pods EKS gives roles in the cluster, if it exists."""
+    """Return the namespaces whose pods get roles from EKS in the cluster, if it exists."""
     entries = aws.client("eks").every(*_IN_EKS["pod identity"], clusterName=cluster_name(experiment))
     try:
         return {entry["namespace"] for entry in entries}
@@ -191,8 +191,8 @@ def _namespaces(experiment: Experiment, aws: Aws) -> set[str]:
 
 
 def unmarked(experiment: Experiment, aws: Aws) -> str:
-    """Why a Neuron driver must not go with the stacks: in an existing cluster its release has the experiment's name, and one that
-    has not may be somebody else's."""
+    """Return why a Neuron driver must not be deleted with the stacks: in an existing cluster its release has the experiment's name, and one that
+    does not may have another owner."""
     existing = experiment.cluster.existing
     others = made(experiment, aws).releases - {neuron_release(experiment)} if existing else frozenset()
     if not others:

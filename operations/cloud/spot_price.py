@@ -1,4 +1,4 @@
-"""What a Trn2 node costs by spot in the zone where the experiment's nodes start: now, and over time, as EC2 keeps it for 90 days."""
+"""Spot prices of a Trn2 node in the zone where the experiment's nodes start: the current price, and the history of 90 days from EC2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINUX = "Linux/UNIX"
 
 @dataclass(frozen=True)
 class SpotPrices:
-    """Dollars per hour of one node, each from a moment on; the oldest first."""
+    """Dollars per hour of one node, each with its start; the oldest first."""
 
     changes: tuple[tuple[datetime, float], ...]
 
@@ -23,8 +23,8 @@ class SpotPrices:
         return self.changes[-1][1] if self.changes else None
 
     def usd(self, since: datetime, until: datetime) -> float | None:
-        """What a node cost in that time; None where its price is not known from the beginning on. A price holds for every second until
-        the next one, also of a node that runs (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html)."""
+        """Return what a node cost in that time; None if its price at the beginning is not known. A price applies to every second until
+        the next price, also for a running node (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html)."""
         if not self.changes or self.changes[0][0] > since:
             return None
         ends = [at for at, _ in self.changes[1:]] + [until]
@@ -55,11 +55,11 @@ def spot_prices(experiment: Experiment, aws: Aws, *, since: datetime, until: dat
 
 
 def usd_per_hour(experiment: Experiment, aws: Aws, *, now: datetime) -> float | None:
-    """Dollars per hour now; None where EC2 has no spot price for the type in that zone. Raises `AwsError`."""
+    """Return the current dollars per hour; None if EC2 has no spot price for the type in that zone. Raises `AwsError`."""
     return spot_prices(experiment, aws, since=now, until=now).newest_usd
 
 
 def above(experiment: Experiment, usd: float | None) -> bool:
-    """Whether a node costs more than the file allows."""
+    """Return whether a node costs more than the file allows."""
     maximum = experiment.cluster.capacity.max_usd_per_hour
     return maximum is not None and usd is not None and usd > maximum

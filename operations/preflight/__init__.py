@@ -1,1 +1,1 @@
-"""What must be there before anything is deployed or run: one module a matter, each finding with its remedy."""
+"""Checks before a deployment or a run; each finding has its remedy."""

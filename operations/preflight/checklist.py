@@ -1,5 +1,5 @@
-"""`preflight`: what is missing before an experiment can be deployed and run. A check is a function that returns a finding: those
-of the account and the region are here."""
+"""`preflight`: what is missing before an experiment can be deployed and run. A check is a function that returns a finding. Checks
+of the account and the region are in this module."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
 """vCPUs of the system nodes and the bastion."""
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
-"""The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
+"""Minimum that the default synthesizer accepts (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
 _USE = "Decrypt", "GenerateDataKey"
 Checks = dict[str, Callable[[], Finding]]
 
@@ -62,7 +62,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
         external_services.Web(),
         list[Finding](),
     )
-    total = 1 + len(_of_account(experiment, aws, now)) + len([*_beyond(experiment, web)])
+    total = 1 + len(_of_account(experiment, aws, now)) + len([*_of_external_services(experiment, web)])
     with progress(f"preflight {experiment.name}", total) as advance:
         for check in judge(experiment, aws, web, now=now):
             print(f"    {check.check}: {check.state}", file=sys.stderr)
@@ -80,47 +80,47 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
 def judge(
     experiment: Experiment, aws: Aws, web: external_services.Web, *, now: datetime
 ) -> Iterator[Finding]:
-    """Findings in the order in which they are made; without credentials one stands for all that need them."""
-    first = made("credentials", partial(credentials, aws))
+    """Yield findings in the order of the checks; without credentials, one finding replaces all checks that need them."""
+    first = run_check("credentials", partial(credentials, aws))
     yield first
     if first.state is State.FINE:
         for name, check in _of_account(experiment, aws, now).items():
-            yield made(name, check)
+            yield run_check(name, check)
     else:
         why = "quotas, instance, capacity, versions, bootstrap and stacks were not asked about"
         remedy = "correct the credentials, then run this again"
         yield Finding("", None, why, remedy, check="account", state=State.UNKNOWN)
-    for name, check in _beyond(experiment, web):
-        yield made(name, check)
+    for name, check in _of_external_services(experiment, web):
+        yield run_check(name, check)
 
 
 def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> Checks:
-    """Every check that needs credentials."""
+    """Return the checks that need credentials."""
     return {
         "quota": lambda: quota(experiment, aws),
         "system quota": lambda: system_quota(aws),
-        "instance": lambda: offered(experiment, aws),
-        "capacity": lambda: reserved(experiment, aws, now=now),
+        "instance": lambda: instance_offered(experiment, aws),
+        "capacity": lambda: capacity(experiment, aws, now=now),
         "kubernetes": lambda: kubernetes_version(experiment, aws),
         "node images": lambda: node_images(experiment, aws),
         "add-ons": lambda: addons(experiment, aws),
         "bootstrap": lambda: bootstrap(aws),
         "stacks": lambda: halfway_stacks(experiment, aws),
-        "leftovers": lambda: what_was_left(experiment, aws),
+        "leftovers": lambda: leftovers(experiment, aws),
         "kms key": lambda: imported_key(aws, read_deployment(DEPLOYMENT)),
         **_of_others(experiment, aws),
     }
 
 
 def _of_others(experiment: Experiment, aws: Aws) -> Checks:
-    """Every check of an existing cluster and VPC."""
+    """Return the checks of an existing cluster and VPC."""
     return {**ExistingCluster(experiment, aws).checks(), **ExistingVpc(experiment, aws).checks()}
 
 
-def _beyond(
+def _of_external_services(
     experiment: Experiment, web: external_services.Web
 ) -> Iterator[tuple[str, Callable[[], Finding]]]:
-    """Every check that needs no credentials of AWS."""
+    """Yield the checks that need no credentials of AWS."""
     for image in external_services.images(experiment):
         yield "image", lambda image=image: external_services.image_exists(image, web)  # type: ignore[misc]
     if external_services.models_with_token(experiment):
@@ -129,10 +129,10 @@ def _beyond(
         yield "admin_cidrs", lambda: external_services.admin_cidrs(experiment, web)
 
 
-def refuse_unfit(experiment: Experiment, aws: Aws) -> None:
-    """`Refusal` with what is found in an existing VPC or cluster, before a deployment makes anything there; `Outside` where
-    nothing is found and something could not be asked."""
-    findings = [made(name, check) for name, check in _of_others(experiment, aws).items()]
+def refuse_misfits(experiment: Experiment, aws: Aws) -> None:
+    """Raise `Refusal` for problems of an existing VPC or cluster, before a deployment creates anything there; `Outside` if
+    there are none and something could not be asked."""
+    findings = [run_check(name, check) for name, check in _of_others(experiment, aws).items()]
     named = [replace(check, where=check.where or f"preflight, {check.check}") for check in findings]
     if found := [check for check in named if check.state is State.FINDING]:
         raise Refusal(*found)
@@ -140,8 +140,8 @@ def refuse_unfit(experiment: Experiment, aws: Aws) -> None:
         raise Outside(*unknown)
 
 
-def made(name: str, check: Callable[[], Finding]) -> Finding:
-    """The finding of a check; one that is refused does not keep the others from being made."""
+def run_check(name: str, check: Callable[[], Finding]) -> Finding:
+    """Run a check and return its finding; a check that is refused does not stop the others."""
     try:
         return replace(check(), check=name)
     except Refusal as error:
@@ -149,13 +149,13 @@ def made(name: str, check: Callable[[], Finding]) -> Finding:
 
 
 def credentials(aws: Aws) -> Finding:
-    """Who is asking."""
+    """Check the credentials."""
     identity = aws.identity
     return fine(f"{identity['Arn']} in account {identity['Account']}, {aws.region}")
 
 
 def quota(experiment: Experiment, aws: Aws) -> Finding:
-    """vCPUs of Trn instances that may run on demand or, a quota of its own, by spot. Capacity blocks do not count against either
+    """Check the quota of vCPUs for Trn instances, on demand or by spot. Capacity blocks do not count against either
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
     cluster = experiment.cluster
     if cluster.capacity.kind == "capacity-block":
@@ -170,7 +170,7 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def system_quota(aws: Aws) -> Finding:
-    """vCPUs of the instances that are not Trn2 nodes, whatever else of the account runs."""
+    """Check the quota of vCPUs for system nodes and bastion, without regard to other instances of the account."""
     return _vcpus(
         aws,
         STANDARD_QUOTA,
@@ -189,8 +189,8 @@ def _vcpus(aws: Aws, code: str, need: int, what: str) -> Finding:
     return fine(why) if have >= need else finding(why, command)
 
 
-def offered(experiment: Experiment, aws: Aws) -> Finding:
-    """Whether EC2 has the instance type in the zone."""
+def instance_offered(experiment: Experiment, aws: Aws) -> Finding:
+    """Check that EC2 offers the instance type in the zone."""
     instance, zone = experiment.instance.name, experiment.cluster.trn2_zone
     asked = "describe_instance_type_offerings", "InstanceTypeOfferings"
     named = [{"Name": "instance-type", "Values": [instance]}]
@@ -206,8 +206,8 @@ def offered(experiment: Experiment, aws: Aws) -> Finding:
     return finding(f"{instance} is not offered in {aws.region}", remedy)
 
 
-def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
-    """Whether the reservation exists, fits, and for how long; by spot the price of this moment."""
+def capacity(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
+    """Check that the reservation exists, matches, and how long it lasts; for spot, check the current price."""
     cluster, name = experiment.cluster, experiment.cluster.capacity.reservation_id
     if cluster.capacity.kind == "spot":
         return _by_spot(experiment, aws, now=now)
@@ -262,7 +262,7 @@ def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
 
 
 def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
-    """Whether EKS offers the version, and with standard support."""
+    """Check that EKS offers the version with standard support."""
     version = experiment.cluster.kubernetes
     entries = aws.client("eks").every("describe_cluster_versions", "clusterVersions")
     versions = {entry["clusterVersion"]: entry for entry in entries}
@@ -279,9 +279,9 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def node_images(experiment: Experiment, aws: Aws) -> Finding:
-    """The images of both node groups, by the names that Amazon publishes them under
-    (https://github.com/awslabs/amazon-eks-ami/releases). A pin that is gone fails a deployment after half an hour of
-    making a cluster."""
+    """Check the images of both node groups, by the names under which Amazon publishes them
+    (https://github.com/awslabs/amazon-eks-ami/releases). A pinned image that was removed makes a deployment fail after it has spent 30 minutes on
+    the cluster."""
     version, chosen = experiment.cluster.kubernetes, experiment.node_image
     assert chosen is not None, "experiments without Neuron devices are not deployed"
     dates = {"neuron": chosen.date, "standard": images_of(version)[0].date}
@@ -301,7 +301,7 @@ def node_images(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def addons(experiment: Experiment, aws: Aws) -> Finding:
-    """The pinned versions of the managed add-ons."""
+    """Check the pinned versions of the managed add-ons."""
     eks, version, wrong = aws.client("eks"), experiment.cluster.kubernetes, []
     for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
         asked = {"kubernetesVersion": version, "addonName": name}
@@ -317,7 +317,7 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def bootstrap(aws: Aws) -> Finding:
-    """Whether `cdk bootstrap` was run here, with a version that is new enough."""
+    """Check that `cdk bootstrap` was run here, with a version that is new enough."""
     remedy = f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region}"
     found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
     if found is None:
@@ -329,7 +329,7 @@ def bootstrap(aws: Aws) -> Finding:
 
 
 def imported_key(aws: Aws, settings: DeploymentSettings) -> Finding:
-    """Whether the KMS key of deployment.yaml can be used, as far as its state and policy can be read; conditions are not judged."""
+    """Check the state and the policy of the KMS key of deployment.yaml; conditions of the policy are not checked."""
     arn, kms = settings.kms_key, aws.client("kms")
     if not arn:
         return fine("not set: stacks create their keys; logs and disks use AWS managed keys")
@@ -375,7 +375,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
-    """Whether an earlier deployment or teardown left something that hinders the next."""
+    """Check that no earlier deployment or teardown left an incomplete stack."""
     found = cloudformation.halfway(cloudformation.deployed(experiment, aws), experiment, aws)
     if not found:
         return fine("no stack is half done")
@@ -383,8 +383,8 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     return replace(found[0], why=f"{found[0].why}{more}")
 
 
-def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
-    """Whether something exists under a name that a stack which is not there will use."""
+def leftovers(experiment: Experiment, aws: Aws) -> Finding:
+    """Check that no resource exists under a name that a stack will use which is not deployed."""
     there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
     part = "nodes" if experiment.cluster.existing else "cluster"
     groups = [] if stack_name(experiment, part) in there else experiment_resources.log_groups(experiment, aws)

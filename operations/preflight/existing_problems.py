@@ -1,4 +1,4 @@
-"""Why an existing cluster or VPC does not fit: the sentences of `existing_problems.yaml`, filled in. The table is read when something is found."""
+"""Problems of an existing cluster or VPC: the sentences of `existing_problems.yaml`, filled in. The table is read when it is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.findings import Finding, finding
 from experiment.catalogue.models import table_of
 
 Problem = tuple[str, str]
-"""Why, and what to do."""
+"""Reason and remedy."""
 
 
 @cache
@@ -22,5 +22,5 @@ def problem(name: str, /, **words: object) -> Problem:
 
 
 def problem_finding(name: str, /, **words: object) -> Finding:
-    """The finding of that name."""
+    """Return the finding of that name."""
     return finding(*problem(name, **words))

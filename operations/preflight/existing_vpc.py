@@ -65,7 +65,7 @@ class ExistingVpc:
         vpc, aws, own = self._vpc, self._aws, stack_name(self._experiment, "network")
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
             return problem_finding("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
-        if cloudformation.one(own, aws).made:
+        if cloudformation.stack_named(own, aws).made:
             return problem_finding("vpc moved", stack=own, vpc=vpc)
         for name, option in _DNS.items():
             value = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])

@@ -1,4 +1,4 @@
-"""What this machine reaches without AWS: registries, its own address, and the models that Hugging Face asks a token for."""
+"""Checks of services outside AWS: image registries, this machine's public address, and models of Hugging Face that need a token."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from operations.cloud.access import PLUGIN
 from operations.cloud.clock import TooLateError, within
 
 TOKEN = "HF_TOKEN"
-"""Where this machine has the token that the Secret of `weights.token_secret` holds in the cluster."""
+"""Environment variable with the token that the Secret of `weights.token_secret` holds in the cluster."""
 TIMEOUT_S = 20
 _PATIENCE_S = 60
-"""Limit of a whole answer: one that drips never passes TIMEOUT_S."""
+"""Time limit of a whole answer; TIMEOUT_S alone does not end a slow one."""
 _MAX_BYTES = 2**20
-"""A token takes a few thousand."""
+"""A token has a few thousand bytes."""
 _KINDS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
@@ -39,7 +39,7 @@ _LATER = "wait a minute, then run this again"
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """Status, headers, whose names match in any case, and the body."""
+    """Status, headers (names are not case-sensitive) and body."""
 
     status: int
     headers: Message
@@ -47,18 +47,18 @@ class HttpResponse:
 
 
 class Web:
-    """GET and HEAD. `scheme` is for tests, whose registry has no certificate."""
+    """GET and HEAD requests. `scheme` is for tests, whose registry has no certificate."""
 
     address_service = "https://checkip.amazonaws.com"
     hub: str | None = None
-    """Another hub than Hugging Face."""
+    """Another hub instead of Hugging Face."""
 
     def __init__(self, *, scheme: str = "https", address_service: str | None = None) -> None:
         self.scheme = scheme
         self.address_service = address_service or self.address_service
 
     def ask(self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Raises `Outside` when nobody answers."""
+        """Send a request. Raises `Outside` without an answer."""
         try:
             request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
             with within(_PATIENCE_S), urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
@@ -67,21 +67,21 @@ class Web:
             with error:
                 return HttpResponse(error.code, error.headers)  # nobody reads the page of an error
         except TooLateError:
-            raise _silent(url, f"no whole answer in {_PATIENCE_S} s") from None
+            raise _unreachable(url, f"no whole answer in {_PATIENCE_S} s") from None
         except (OSError, HTTPException, ValueError) as error:
-            raise _silent(url, f"does not answer ({getattr(error, 'reason', error)})") from None
+            raise _unreachable(url, f"does not answer ({getattr(error, 'reason', error)})") from None
         if len(content) > _MAX_BYTES:
             why = f"its answer is longer than {_MAX_BYTES >> 20} MiB"
-            raise _silent(url, f"does not answer ({why})")
+            raise _unreachable(url, f"does not answer ({why})")
         return HttpResponse(response.status, response.headers, content)
 
 
-def _silent(where: str, why: str) -> Outside:
+def _unreachable(where: str, why: str) -> Outside:
     return Outside(Finding(where, None, why, "check network and proxy"))
 
 
 def images(experiment: Experiment) -> tuple[str, ...]:
-    """Images that the experiment names, and charts in OCI registries, which are asked for as images are; the image of the
+    """Return the images of the experiment, and charts in OCI registries, which are read like images; the image of the
     benchmark is built at deploy time."""
     named = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
     gateway = (GATEWAY_IMAGE,) if experiment.serve and experiment.serve.routes else ()
@@ -89,7 +89,7 @@ def images(experiment: Experiment) -> tuple[str, ...]:
 
 
 def image_exists(image: str, web: Web) -> Finding:
-    """Whether the registry has the manifest, asked as a kubelet would (OCI distribution, anonymously)."""
+    """Check that the registry has the image's manifest, with the same anonymous request as a kubelet (OCI distribution)."""
     registry, path = image.split("/", 1)
     path, _, digest = path.partition("@")
     name, colon, tag = path.rpartition(":")
@@ -111,7 +111,7 @@ def image_exists(image: str, web: Web) -> Finding:
 
 
 def _token(answer: HttpResponse, image: str, web: Web) -> str:
-    """As the registry asks for it: `Bearer realm="...",service="...",scope="..."`
+    """Return the token that the registry asks for: `Bearer realm="...",service="...",scope="..."`
     (https://distribution.github.io/distribution/spec/auth/token/)."""
     asked = dict(re.findall(r'(\w+)="([^"]*)"', answer.headers.get("www-authenticate", "")))
     realm = asked.pop("realm", "")
@@ -127,7 +127,7 @@ def _token(answer: HttpResponse, image: str, web: Web) -> str:
 
 
 def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
-    """The address we come from against `cluster.admin_cidrs`; without any, the plugin that tunnels."""
+    """Check this machine's public address against `cluster.admin_cidrs`; without networks, check the Session Manager plugin."""
     cidrs = experiment.cluster.admin_cidrs
     if not cidrs:
         if shutil.which(PLUGIN):
@@ -141,7 +141,7 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     try:
         address = ip_address(text)
     except ValueError:
-        raise _silent(web.address_service, f"answers {text[:40]!r}, which is not an address") from None
+        raise _unreachable(web.address_service, f"answers {text[:40]!r}, which is not an address") from None
     here = f"{address}, where this machine comes from, is in"
     for cidr in cidrs:
         if address in ip_network(cidr, strict=False):
@@ -151,16 +151,16 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
 
 
 def models_with_token(experiment: Experiment) -> tuple[Weights, ...]:
-    """What is fetched from Hugging Face and may need a token: gated models, and all where the file names a token."""
+    """Return the models of Hugging Face that may need a token: gated models, or all if the file names a token."""
     public = [weights for weights in experiment.weights if weights.address is None]
     return tuple(weights for weights in public if weights.model.gated or experiment.token_secret)
 
 
 def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
-    """Whether Hugging Face gives out the models: one small file of each is asked for as the fetch Job would, and nothing is
+    """Check that Hugging Face grants access to the models: one small file of each is requested as in the fetch Job, and nothing is
     downloaded. `endpoint`: another hub.
 
-    Raises `Outside` without a token, and where the hub cannot be asked.
+    Raises `Outside` without a token, and if the hub cannot be asked.
     """
     asked, token = models_with_token(experiment), os.environ.get(TOKEN, "").strip()
     names, secret = ", ".join(dict.fromkeys(weights.model.name for weights in asked)), experiment.token_secret
@@ -175,7 +175,7 @@ def licences(experiment: Experiment, *, endpoint: str | None = None) -> Finding:
 
 
 def _refused(one: Weights, token: str, endpoint: str | None) -> Finding | None:
-    """Why the hub does not give it out; None where it does."""
+    """Return why the hub refuses a model; None if it grants access."""
     from httpx2 import (
         HTTPError,
     )  # what huggingface_hub asks with: its errors come through where nobody answers
@@ -201,7 +201,7 @@ def _refused(one: Weights, token: str, endpoint: str | None) -> Finding | None:
         if status in (401, 403):
             why = f"Hugging Face refuses {TOKEN} (HTTP {status})"
             return finding(why, "make a token that may read, at https://huggingface.co/settings/tokens")
-        raise _silent(name, f"Hugging Face could not be asked (HTTP {status})") from None
+        raise _unreachable(name, f"Hugging Face could not be asked (HTTP {status})") from None
     except (HTTPError, OSError) as error:
-        raise _silent(name, f"Hugging Face could not be asked ({type(error).__name__})") from None
+        raise _unreachable(name, f"Hugging Face could not be asked ({type(error).__name__})") from None
     return None

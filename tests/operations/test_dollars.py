@@ -21,7 +21,7 @@ from experiment.expected import expected_of
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.forecast import Steps, measured, of_experiment, of_file, predict, published
-from operations.preflight.checklist import offered as where_offered
+from operations.preflight.checklist import instance_offered as where_offered
 from operations.rental import Prediction
 from tests.benchmark.conftest import plan_content
 from tests.cdk8s_charts.objects import objects_of

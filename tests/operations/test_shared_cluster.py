@@ -24,7 +24,7 @@ from operations.cloud import cloudformation, nodegroup, shared
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.kubernetes import own_nodes
 from operations.cloud.shared import StackResources, listed
-from operations.preflight.checklist import what_was_left
+from operations.preflight.checklist import leftovers
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import eks_says, make_stacks, shared_client, stack_names
@@ -193,7 +193,7 @@ def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised
     logs.create_log_group(logGroupName=name)
     _, _, err = say(*CONFIRMED)
     assert [one["logGroupName"] for one in logs.describe_log_groups()["logGroups"]] == [name], err
-    found = what_was_left(joined, aws)
+    found = leftovers(joined, aws)
     assert found.state == "finding"
     assert "add amazon-cloudwatch-observability to cluster.provided" in found.remedy
     assert "delete-log-group" not in found.line()

@@ -13,7 +13,7 @@ from operations import teardown
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import Stack
-from operations.preflight.checklist import what_was_left
+from operations.preflight.checklist import leftovers
 from tests.operations.clients import make_stacks, shared_client, stack_names
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
@@ -80,7 +80,7 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
 ) -> None:
     statuses = iter(answers)
     make_stacks("qwen3-32b", "network", "cluster")
-    real, deployed = cloudformation.one, cloudformation.deployed(world.experiment, aws)
+    real, deployed = cloudformation.stack_named, cloudformation.deployed(world.experiment, aws)
     there = tuple(replace(one, status=before) if one.name.endswith("cluster") else one for one in deployed)
 
     def one(name: str, account: Aws) -> Stack:
@@ -192,7 +192,7 @@ class Redeployed:
         self.cloudformation, self.logs, self.s3 = map(world.client, ("cloudformation", "logs", "s3"))
         for name in self.buckets():
             self.s3.delete_bucket(Bucket=name)  # the world's own; here the stack makes them
-        real = cloudformation.one
+        real = cloudformation.stack_named
 
         def flushing(name: str, aws: Aws) -> Stack:
             now = real(name, aws)
@@ -249,7 +249,7 @@ def test_preflight_names_leftovers_with_what_removes_them(
     redeployed.flush()
     groups = redeployed.groups()
     assert sorted(redeployed.buckets()) == sorted(BUCKETS)
-    found = what_was_left(world.experiment, aws)
+    found = leftovers(world.experiment, aws)
     assert found.state == "finding"
     assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, {BUCKETS[0]}" in found.why
     commands = [f"aws logs delete-log-group --log-group-name {name}" for name in groups]
@@ -259,9 +259,9 @@ def test_preflight_names_leftovers_with_what_removes_them(
         redeployed.logs.delete_log_group(logGroupName=name)
     for name in BUCKETS:
         redeployed.s3.delete_bucket(Bucket=name)
-    assert what_was_left(world.experiment, aws).state == "fine"
+    assert leftovers(world.experiment, aws).state == "fine"
     redeployed.deploy()
-    assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
+    assert leftovers(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
 
 
 def test_logs_of_a_cluster_that_stays_stay_and_half_made_buckets_go(

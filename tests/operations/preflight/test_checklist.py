@@ -118,7 +118,7 @@ def by_spot(experiment: Experiment, most: float | None = None) -> Experiment:
 
 
 def of_spot(most: float | None = None) -> Check:
-    return lambda experiment, aws: checks.reserved(by_spot(experiment, most), aws, now=START)
+    return lambda experiment, aws: checks.capacity(by_spot(experiment, most), aws, now=START)
 
 
 def spot(*prices: float) -> Told:
@@ -131,7 +131,7 @@ def spot(*prices: float) -> Told:
 
 
 def of_block(**changes: Any) -> Check:
-    return lambda experiment, aws: checks.reserved(with_block(experiment, **changes), aws, now=START)
+    return lambda experiment, aws: checks.capacity(with_block(experiment, **changes), aws, now=START)
 
 
 def of_account(check: Callable[[Aws], Finding]) -> Check:
@@ -157,7 +157,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (checks.addons, addons(), "all pinned versions are offered for 1.35", ""),
     (checks.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
     (checks.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
-    (checks.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
+    (checks.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
     (of_spot(), spot(9.5, 14.56), "costs $14.56 per hour in us-east-2a; whether one is there is known", ""),
     (of_spot(15), spot(14.56), "$14.56 per hour", ""),
@@ -179,8 +179,13 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (checks.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
     (checks.kubernetes_version, version("1.35", "EXTENDED_SUPPORT"), "costs $0.60 per hour", "standard"),
     (checks.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
-    (checks.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
-    (checks.offered, zones(), "not offered in us-east-2", "change cluster.region"),
+    (
+        checks.instance_offered,
+        zones("us-east-2c"),
+        "offered in us-east-2c, not in us-east-2a",
+        "with us-east-2c",
+    ),
+    (checks.instance_offered, zones(), "not offered in us-east-2", "change cluster.region"),
     (of_block(), LATER, "is scheduled and starts at 2026-04-02", "after that"),
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),

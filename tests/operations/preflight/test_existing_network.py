@@ -14,7 +14,7 @@ from experiment import Experiment
 from experiment.cost import SERVICES
 from experiment.model import Network, Serve
 from operations.cloud.aws import Aws
-from operations.preflight.checklist import made
+from operations.preflight.checklist import run_check
 from operations.preflight.existing_vpc import BALANCER_TAG, ExistingVpc
 from tests.operations.clients import make_stacks, shared_client
 
@@ -81,7 +81,7 @@ class Built:
 
 
 def judged(experiment: Experiment, aws: Aws) -> dict[str, Finding]:
-    return {name: made(name, check) for name, check in ExistingVpc(experiment, aws).checks().items()}
+    return {name: run_check(name, check) for name, check in ExistingVpc(experiment, aws).checks().items()}
 
 
 @pytest.fixture
