@@ -86,7 +86,7 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     def one(name: str, account: Aws) -> Stack:
         return Stack(name=name, status=next(statuses)) if name.endswith("cluster") else real(name, account)
 
-    monkeypatch.setattr(cloudformation, "one", one)
+    monkeypatch.setattr(cloudformation, "stack_named", one)
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: there)
     monkeypatch.setattr(cloudformation, "failures", lambda _name, _aws: ["Group: ENI in use"])
     kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
@@ -200,7 +200,7 @@ class Redeployed:
                 self.flush()
             return now
 
-        monkeypatch.setattr(cloudformation, "one", flushing)
+        monkeypatch.setattr(cloudformation, "stack_named", flushing)
         self.deploy()
 
     def deploy(self) -> None:
