@@ -70,7 +70,7 @@ def command(experiment: Path, out: Path, as_json: bool, verbose: bool, max_token
 
 
 def _remove_empty(folder: Path) -> None:
-    """What a full disk, or a refusal, leaves behind."""
+    """Remove empty files and folders that a full disk or a refusal leaves."""
     for path in (*sorted(folder.rglob("*"), reverse=True), folder):
         with suppress(OSError):
             if path.is_dir():
@@ -102,7 +102,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
 
 
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
-    """The answer for a person; with an `inventory` of the rehearsed stacks before it."""
+    """Yield the answer as lines; with `inventory`, the rehearsed stacks come first."""
     from benchmark.show.report_templates import render
     from lab.rehearse import account_lines
 

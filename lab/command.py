@@ -24,7 +24,7 @@ PATH: Any = click.Path(path_type=Path)
 
 
 def _experiments(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For the completion of a shell: those of the checkout, by path or name, else any file."""
+    """Complete an experiment file: those of the checkout, by path or name, else any file."""
     paths = [Path(os.path.relpath(path)) for path in sorted((ROOT / "experiments").glob("*.yaml"))]
     chosen = [
         str(path)
@@ -37,7 +37,7 @@ def _experiments(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 def experiment_argument(
     default: Path, *, given: str = ""
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The experiment file; `given` names a variable of the environment that takes the place of the default."""
+    """The argument for the experiment file; `given` is an environment variable that replaces the default."""
     return click.argument(
         "experiment",
         required=False,
@@ -49,7 +49,7 @@ def experiment_argument(
 
 
 def shown(path: Path) -> str:
-    """A path as a person types it: relative in the folder of the checkout."""
+    """Return a path as a user would type it: relative, if the current folder is the checkout."""
     path = path.resolve()
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) and Path.cwd() == ROOT else path)
 
@@ -57,9 +57,9 @@ def shown(path: Path) -> str:
 @dataclass
 class Stage:
     done: str
-    """Its line once it is done."""
+    """The line that is printed when the stage is done."""
     reach: Callable[[int], None]
-    """Takes how much of the stage's total is done."""
+    """Takes how much of the stage's total is done now."""
 
 
 class Stages:
@@ -67,7 +67,7 @@ class Stages:
 
     def __init__(self) -> None:
         self.finished: list[dict[str, Any]] = []
-        """`{stage, seconds}` of each, for a machine."""
+        """`{stage, seconds}` of each stage, for JSON output."""
 
     @contextmanager
     def stage(self, doing: str, *, total: int | None = None) -> Iterator[Stage]:
@@ -88,5 +88,5 @@ class Stages:
         self.say("\n".join([*above, f"{last:<{width() - 8}}{seconds:>6.0f} s"]))
 
     def say(self, text: str) -> None:
-        """A line between, for example before something long is fetched."""
+        """Print a line between stages, for example before a long download."""
         print(text, file=sys.stderr, flush=True)

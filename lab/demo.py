@@ -53,9 +53,9 @@ class Demonstration:
     rehearsal: Rehearsal
     summary: Mapping[str, Any]
     price: RunPrice
-    """What the whole experiment would take on AWS, predicted."""
+    """Predicted price of the whole experiment on AWS."""
     ways: str
-    """What that costs by each way of buying the nodes."""
+    """The price with each purchase option of the nodes."""
 
 
 def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stages) -> Demonstration:
@@ -71,10 +71,10 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             problem = Finding("runtime", local[0].runtime.name, why, f"type ./trnspec lab {shown(path)}")
             raise InvalidExperiment(str(path), [problem], {})
         stage.done = f"checked {shown(path)}: {count(len(experiment.arms), 'arm')}, {count(len(experiment.classes), 'class')} of prompts"
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as beside:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as executor:
         manifests, assembly = Path(scratch) / "manifests", Path(scratch) / "cdk.out"
         with stages.stage("rendering the manifests, synthesizing the stacks") as stage:
-            rendering = beside.submit(_render, path, experiment, manifests, assembly)
+            rendering = executor.submit(_render, path, experiment, manifests, assembly)
             from lab.aws import moto_server  # moto takes two seconds to import
             from lab.aws.rehearsal import rehearse
 
@@ -113,18 +113,18 @@ def _measure(
 ) -> None:
     """Load the arms with the benchmark that the pod runs and the plan that the pod mounts.
 
-    A server tells the caution about its arm to anyone who asks for its models, so that they reach the results.
+    A server adds the caution about its arm to its list of models, so that the caution reaches the results.
     """
-    (plan, less), ways = replay_cut(mounted_plan(files), less), emulated(experiment)
+    (plan, less), arms_emulated = replay_cut(mounted_plan(files), less), emulated(experiment)
     file = write_plan(plan, out)
     write_whole(out / EXPECTED_FILE, file_text(experiment))
 
     def launch(container: Container, port: int) -> Launch:
         argv = [sys.executable, "-m", "lab.emulator", "--listen", f"{LOOPBACK}:{port}", "--plan", str(file)]
-        own = ways[container.arm].options
+        own = arms_emulated[container.arm].options
         return Launch(argv=[*argv, *own, "--", *container.command], kind="emulated server")
 
-    if plan.duration_s or plan.rounds > 1:  # hours would show what one pass shows
+    if plan.duration_s or plan.rounds > 1:  # one pass is enough for a demonstration
         less = {**less, "rounds": 1}
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = count(len(arms), "emulated endpoint")

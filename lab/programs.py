@@ -36,7 +36,7 @@ Load = Mapping[str, int | str | None]
 
 
 def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] | None = None) -> None:
-    """Python with these words, so that no jsii runs in this process. Raises `Refusal` with the last line of its messages."""
+    """Run Python with these arguments in a new process, because jsii must not run in this one. Raises `Refusal` with its last message."""
     environment = {**os.environ, **(settings or {})}
     command = [sys.executable, *words]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -47,7 +47,7 @@ def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] 
 def guarded(
     command: Sequence[str], *, stdout: IO[Any], stderr: IO[Any], env: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own, which ends with this process, however this one ends."""
+    """Start a command in its own process group, which ends when this process ends in any way."""
     return subprocess.Popen(
         [sys.executable, "-m", "lab.real.guard", *command],
         cwd=ROOT,
@@ -66,9 +66,9 @@ def benchmark(
     environment: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> str:
-    """What `python -m benchmark` prints; its messages go to the end of `log`. Raises `Refusal` with the last of them.
+    """Run `python -m benchmark` and return its output; its messages are appended to `log`. Raises `Refusal` with the last message.
 
-    It is guarded as the servers are, so that it too ends with the lab, however that ends.
+    It is started like the servers, so that it also ends with the lab.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryFile("w+") as result, log.open("a", encoding="utf-8") as messages:
@@ -84,11 +84,11 @@ def benchmark(
                 process.stdin.close()
             process.wait()
         result.seek(0)
-        said = result.read()
+        output = result.read()
     if process.returncode:
         last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"])[-1]
         raise Refusal(f"benchmark {words[0]} ended with exit {process.returncode}: {last}; see {log}")
-    return said
+    return output
 
 
 def load_arms(
@@ -101,7 +101,7 @@ def load_arms(
     sense_check: bool = False,
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """`benchmark run` on the arms at `urls`, its options `less` changing the plan's load. `start_again` is called each time the
+    """Run `benchmark run` on the arms at `urls`; its options `less` change the plan's load. `start_again` is called each time the
     run waits for the next start of the servers. `reach` gets the number of requests that have ended. `sense_check`: whether the
     models are real enough to answer simple questions. Raises `Refusal`."""
     log, met = out / LOG, set[int]()
@@ -133,7 +133,7 @@ def ended(out: Path) -> int:
 
 
 def replay_cut(plan: Plan, less: Load) -> tuple[Plan, Load]:
-    """A replay with fewer requests: the first conversations that arrive. Every other plan as it is."""
+    """Return a replay with fewer requests: the first conversations that arrive. Other plans are not changed."""
     if not plan.replayed or not less.get("requests"):
         return plan, less
     count = int(less["requests"] or 0) * len(plan.classes)
@@ -142,7 +142,7 @@ def replay_cut(plan: Plan, less: Load) -> tuple[Plan, Load]:
 
 
 def requests_of(plan: Plan, less: Load) -> int | None:
-    """About how many requests such a run of `plan` sends, warm-up included; None where a search chooses."""
+    """Return about how many requests such a run of `plan` sends, with warm-up; None if a search chooses."""
     if plan.search or less.get("search"):
         return None
     changed = {name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}
@@ -155,15 +155,15 @@ class Container:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     secrets: tuple[str, ...]
-    """Variables whose values come from Secrets, which only a cluster has."""
+    """Variables whose values come from Secrets, which exist only in a cluster."""
     port: int
-    """Where it listens in the pod."""
+    """Port of the server in the pod."""
     health: str
     """Path that answers 200 when the server is ready."""
     startup: tuple[str, ...]
     """Command that succeeds once the server has started."""
     startup_s: int
-    """How long that may take."""
+    """Maximum time of the startup."""
 
 
 def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
@@ -183,14 +183,14 @@ def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
 
 
 def mounted_plan(files: Sequence[ManifestFile]) -> Plan:
-    """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
+    """Return the plan that the benchmark pod mounts, from the rendered ConfigMap."""
     maps = _of_kind(files, "ConfigMap")
     (text,) = (item["data"][PLAN_FILE] for item in maps if PLAN_FILE in item.get("data", {}))
     return from_dict(json.loads(text))
 
 
 def write_plan(plan: Plan, folder: Path) -> Path:
-    """The file from which `benchmark run` reads it."""
+    """Write the plan for `benchmark run`, and return its path."""
     path = folder / PLAN_FILE
     write_whole(path, json.dumps(plan.to_dict(exclude_unset=True), indent=1))
     return path

@@ -1,7 +1,7 @@
 """`cdk bootstrap`, `cdk deploy` twice and the teardown of an experiment against a local stand-in for AWS: `./trnspec rehearse`.
 
-A rehearsal, not a deployment: it shows that the pinned command line can deploy the app, that every template is
-accepted, in which order, and that what reaches the cluster is what was reviewed.
+This is not a deployment. It shows that the pinned command line can deploy the app, that every template is
+accepted, in which order, and that the cluster gets exactly the reviewed objects.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def command(experiment: Path, manifests: Path, into: str | None, keep: Path | No
 
 
 def in_one_line(rehearsal: Rehearsal) -> str:
-    """The number of resources by what became of them."""
+    """Return the number of resources by outcome."""
     outcomes = [resource.outcome for resource in rehearsal.resources]
     created = count(outcomes.count("created"), "resource")
     counts = f"{created} created, {outcomes.count('recorded')} without an emulator"
@@ -85,7 +85,7 @@ def in_one_line(rehearsal: Rehearsal) -> str:
 
 
 def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
-    """What became of the resources of each stack, what the account holds afterwards, and what a rehearsal cannot show."""
+    """Yield the outcomes of each stack's resources, what the account holds afterwards, and what a rehearsal cannot show."""
     yield f"Rehearsal of {count(len(rehearsal.stacks), 'stack')} in {rehearsal.region}: moto on loopback, nothing on AWS."
     for stack in rehearsal.stacks:
         outcomes = [resource.outcome for resource in rehearsal.resources if resource.stack == stack]

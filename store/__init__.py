@@ -5,6 +5,6 @@ written last, so that a folder with a marker is whole.
 """
 
 MARKER = "COMPLETE"
-"""Last file of a folder; its presence says that every other file was written before it."""
+"""Last file of a folder. It exists only if every other file was written before it."""
 FILES = "FILES.json"
 """Size and hash of each file of an artifact, written just before the marker."""

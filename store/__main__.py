@@ -45,7 +45,7 @@ def door() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one verb; the exit code says how it ended (see --help)."""
+    """Run one verb and return its exit code (see --help)."""
     return carried_out(door, arguments, prog="python -m store")
 
 
@@ -177,7 +177,7 @@ def keep_verb(folder: Path, to: str, every_s: float, once: bool, region: str | N
 
 
 def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Event) -> None:
-    """Store what changes until `stop`, and once more at the end. What S3 refuses is tried again in the next turn."""
+    """Store changed files until `stop`, and once more at the end. A file that S3 refuses is retried in the next round."""
     known: dict[str, bucket.StoredFile] = {}
     while True:
         last = stop.is_set()
@@ -193,7 +193,7 @@ def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Eve
 
 
 def keep_once(folder: Path, target: bucket.BucketFolder, known: dict[str, bucket.StoredFile]) -> None:
-    """Store what changed since `known`, which is brought up to date."""
+    """Store the files that changed since `known`, and update `known`."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:
             file = bucket.described(folder, path)
@@ -232,7 +232,7 @@ def restore_verb(address: str, to: Path, region: str | None) -> None:
 
 
 def restore(source: bucket.BucketFolder, folder: Path) -> int:
-    """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
+    """Copy back the files of an interrupted run that the folder does not have, and return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: bucket.inside(folder, name, source.address) for name in sorted(source.sizes())}
     missing = {name: path for name, path in paths.items() if not path.exists()}

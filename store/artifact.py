@@ -16,14 +16,14 @@ from core.files import json_of, write_whole
 from store import FILES, MARKER, bucket
 
 INPUTS = "artifact_inputs.json"
-"""What the artifact key is a hash of, for a person to read."""
+"""The readable inputs of the hash that is the artifact key."""
 CONFIGURATION = "neuron_config.json"
-"""As the compiler saved it: what the engine really got, defaults included."""
+"""The configuration that the compiler saved: what the engine used, with defaults."""
 DIFFERENCES = "neuron_config_differences.json"
 
 
 def marker_of(key: str) -> str:
-    """The marker's one line. A shell script in the serving pods compares it as text."""
+    """Return the one line of the marker. A shell script in the serving pods compares it as text."""
     return json.dumps({"key": key}) + "\n"
 
 
@@ -88,7 +88,7 @@ def comparison(
 
 
 def _whole(_path: str, value: Any) -> Any:
-    """A list is one value."""
+    """Return lists as one value."""
     return tuple(value) if isinstance(value, list) else value
 
 

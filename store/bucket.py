@@ -1,4 +1,4 @@
-"""A folder in S3: whole files with their hash in the metadata. Nothing is appended, renamed or deleted.
+"""A folder in S3: complete files with their hash in the metadata. Nothing is appended, renamed or deleted.
 
 An error that stops a transfer is one line: where, value, why, remedy.
 """
@@ -58,7 +58,7 @@ class StoredFile:
     size: int
     """Bytes."""
     sha256: str
-    """Empty where it is not known: a hub keeps it for large files only, which all weights are."""
+    """Empty if it is not known: a hub keeps it only for large files, as all weights are."""
 
 
 def inside(folder: Path, name: str, where: str) -> Path:
@@ -78,7 +78,7 @@ def inside(folder: Path, name: str, where: str) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """Hash of a file, read in blocks: weights are larger than memory should be."""
+    """Return the hash of a file, read in blocks, because weights may be larger than memory."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -89,7 +89,7 @@ def described(folder: Path, path: Path) -> StoredFile:
 
 
 def to_json(files: Iterable[StoredFile]) -> list[dict[str, Any]]:
-    """As written into markers and lists."""
+    """Return the form for markers and lists."""
     return [asdict(file) for file in sorted(files)]
 
 
@@ -112,7 +112,7 @@ _HASH = "sha256"
 
 
 class BucketFolder:
-    """`s3://bucket/prefix/` and what one does with it."""
+    """The folder `s3://bucket/prefix/` and its operations."""
 
     def __init__(self, address: str, *, region: str | None = None) -> None:
         try:
@@ -128,7 +128,7 @@ class BucketFolder:
             self._client = boto3.client("s3", region_name=region, config=Config(retries=retries))
 
     def text(self, name: str) -> str | None:
-        """Content of a small object; `None` when it does not exist."""
+        """Return the content of a small object; `None` if it does not exist."""
         try:
             with self._as_unreachable(passing="NoSuchKey"):
                 found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
@@ -138,7 +138,7 @@ class BucketFolder:
             return None
 
     def put_text(self, name: str, text: str) -> None:
-        """Write a small object in one request, so that it is there whole or not at all."""
+        """Write a small object in one request, so that it is complete or does not exist."""
         with self._as_unreachable():
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=text.encode())
 
@@ -146,7 +146,7 @@ class BucketFolder:
         return {name: size for name, (size, _) in self.content().items()}
 
     def content(self) -> dict[str, tuple[int, str]]:
-        """Bytes and ETag of every object by name."""
+        """Return the bytes and the ETag of every object, by name."""
         pages = self._client.get_paginator("list_objects_v2")
         with self._as_unreachable():
             return {
@@ -157,7 +157,7 @@ class BucketFolder:
             }
 
     def has(self, file: StoredFile) -> bool:
-        """Whether the object is there with this size and hash."""
+        """Return whether the object exists with this size and hash."""
         try:
             with self._as_unreachable(passing="404"):
                 found = self._client.head_object(Bucket=self._bucket, Key=self._prefix + file.path)
@@ -166,7 +166,7 @@ class BucketFolder:
         return bool(found["ContentLength"] == file.size and found["Metadata"].get(_HASH) == file.sha256)
 
     def upload(self, source: Path, file: StoredFile) -> None:
-        """Copy a file up, in parts when it is large; S3 shows it when it is whole."""
+        """Upload a file, a large one in parts; it becomes visible when it is complete."""
         with self._as_unreachable():
             self._client.upload_file(
                 str(source),
@@ -177,14 +177,14 @@ class BucketFolder:
             )
 
     def download(self, name: str, target: Path) -> None:
-        """Copy an object down, over an unfinished earlier copy if there is one."""
+        """Download an object, over an unfinished earlier copy if one exists."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with self._as_unreachable():
             self._client.download_file(self._bucket, self._prefix + name, str(target))
 
     @contextmanager
     def _as_unreachable(self, passing: str | None = None) -> Iterator[None]:
-        """Turn what boto3 raises into one line; `passing` is the error code that the caller understands."""
+        """Convert exceptions of boto3 to one line; the error code `passing` is left to the caller."""
         try:
             yield
         except (BotoCoreError, ClientError, Boto3Error, OSError) as error:
@@ -193,7 +193,7 @@ class BucketFolder:
             raise Unreachable(f"{self.address}: {one_line(error)}; repeat to go on from here") from error
         except (StoreError, MemoryError):
             raise
-        except Exception as error:  # what botocore makes of an answer that S3 did not give is of any kind
+        except Exception as error:  # botocore may raise anything for an answer that is not from S3
             raise Unreachable(
                 f"{self.address}: unexpected answer, not from S3 ({type(error).__name__}: {one_line(error)}); check network and "
                 "proxy, then repeat"

@@ -195,7 +195,7 @@ def rehearse_with_cdk(
 
 @contextmanager
 def _complaints(endpoint: str) -> Iterator[Sequence[str]]:
-    """moto's warnings about templates, which would otherwise go to stderr. Raises `Outside` where the server fails."""
+    """Collect moto's warnings about templates, which would otherwise go to stderr. Raises `Outside` if the server fails."""
     heard: list[str] = []
     listener, logger = logging.Handler(logging.WARNING), logging.getLogger("moto")
     listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
@@ -210,7 +210,7 @@ def _complaints(endpoint: str) -> Iterator[Sequence[str]]:
 
 
 def not_as_reviewed(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:
-    """Each place where the two differ, in words; a placeholder stands for any text that is not empty."""
+    """Return each difference in words; a placeholder matches any text that is not empty."""
     found = {_name(one): one for one in applied}
     # A Job's name ends with a placeholder for the tag of its image.
     wanted = {
@@ -244,7 +244,7 @@ def _stands_for(reviewed: str, applied: str) -> bool:
 
 
 def listed(client_of: Callable[[str], Any]) -> dict[str, str]:
-    """Everything that the APIs show, as they describe it, by service and name."""
+    """Return everything that the APIs list, by service and name."""
     found = {}
     for service, operation, key, named in _LISTED:
         client = client_of(service)

@@ -1,4 +1,4 @@
-"""How stacks get into the loopback server, and what became of their resources: with the pinned CDK command line and the
+"""Deploy stacks into the loopback server and report the outcome of their resources: with the pinned CDK command line and the
 bootstrap as docs/pipeline.md describes it,
 
     aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
@@ -70,7 +70,7 @@ class StackTemplate:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """What `app.py` synthesized."""
+    """The output of `app.py`."""
 
     stacks: tuple[StackTemplate, ...]
     """They are in creation order."""
@@ -142,7 +142,7 @@ class RehearsedResource:
 
 
 def resources_of(stack: str, *, region: str) -> list[RehearsedResource]:
-    """What became of every resource of the stack's template; raises `Refusal` where one is missing.
+    """Return the outcome of every resource of the stack's template. Raises `Refusal` if one is missing.
 
     moto skips what it cannot make and reports CREATE_COMPLETE, so this looks at what the server, which runs in this
     process, really holds.
@@ -228,7 +228,7 @@ class Policies:
 
 
 def deploy_policies(cloudformation: Any) -> Policies:
-    """What an administrator does first. Raises `Refusal`."""
+    """Deploy the policies and the bootstrap, as an administrator does first. Raises `Refusal`."""
     StackTemplate(name=POLICIES_STACK, body=POLICIES.read_text(encoding="utf-8")).create(cloudformation)
     (stack,) = cloudformation.describe_stacks(StackName=POLICIES_STACK)["Stacks"]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}

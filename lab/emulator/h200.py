@@ -1,4 +1,4 @@
-"""A GPU engine that is hard to measure: what its steps cost, each figure with its origin.
+"""Step times of a GPU engine that is hard to measure; each figure has its origin.
 
 *Quoted*: measured with this project's client (commit 9321f9c) on one NVIDIA H200 on 2026-11-23, vLLM 0.24.0, models of
 the shapes of Qwen3-32B and Qwen3-1.7B in bfloat16 with dummy weights, acceptance set by the engine. *Assumed*: no
@@ -31,7 +31,7 @@ QUOTED_AT = 4
 LOCKSTEP: Mapping[int, float] = MappingProxyType({4: 1.0, 24: 0.87, 48: 0.68, 64: 0.78})
 """The share of its time that a drafting step takes in lockstep, by sequences decoding. Fitted: a client that sent each set of
 requests at once and let it drain found k = 1 1.06, 1.06 and 1.04 times as fast as plain decoding at 24, 48 and 64 where
-steady state was 0.95, 0.82 and 0.90 (quoted). That steps without prefills beside them are the reason is assumed."""
+steady state was 0.95, 0.82 and 0.90 (quoted). The assumed reason is that those steps had no prefills."""
 LOCKSTEP_AFTER = 12
 """Steps without a prefill, after which sequences count as running in lockstep (assumed: longer than ADMITTED_EVERY)."""
 PREFILL_S_PER_TOKEN = 0.0001
@@ -48,7 +48,7 @@ BUDGET_TOKENS = 2048
 """Tokens that a step decodes and prefills together: a longer prompt is prefilled in chunks
 (`max_num_batched_tokens`, https://docs.vllm.ai/en/stable/configuration/optimization.html)."""
 ADMITTED_EVERY = 8
-"""Waiting requests are admitted every so many steps, so they are prefilled together and run in lockstep (assumed)."""
+"""Steps between admissions of waiting requests, which are then prefilled together and run in lockstep (assumed)."""
 MID = (0.62, 0.42, 0.27, 0.17, 0.11, 0.07, 0.05)
 """Share of steps in which draft 1, 2, ... is accepted: 2.71 tokens per step at k = 7 (quoted)."""
 PROMPT_SPREAD = 0.2

@@ -1,4 +1,4 @@
-"""What a step of the emulated accelerator costs and what it yields: modelled, each figure with its origin.
+"""Time and yield of a step of the emulated accelerator: a model, in which each figure has its origin.
 
 - *quoted*: taken from a publication unchanged;
 - *fitted*: chosen so that the emulated service reproduces a published result;
@@ -12,8 +12,8 @@ and 47.4 ms with speculation.
 How many drafted tokens the target accepts is *fitted*: with `StepCosts` and k = 7 the table reproduces the blog's result.
 Tokens per step at k = 7 come out as 6.5 repetition, 6.1 numeric, 5.8 json, 4.9 code, 2.1 open-ended. The blog gives no
 figures per class: the order of the structured classes is a plausible guess, and so is the decay beyond the window of 7,
-chosen so that 15 tokens are slower than 7 in every class (the blog: 15 hurt). What it says of 5 tokens, that they gave
-little, no table that has the rest reproduces: here 5 tokens reach most of the gain of 7.
+chosen so that 15 tokens are slower than 7 in every class (the blog: 15 hurt). The blog also says that 5 tokens gave
+little, which no table with the other results reproduces: here 5 tokens reach most of the gain of 7.
 
 Arms of other experiments have the steps that are published for their very configuration, else those that are forecast, else the
 fitted costs with a caution (`emulated`).
@@ -43,7 +43,7 @@ from experiment.expected import configuration, expected_of, handicap
 from experiment.step_time import of_row
 
 UNKNOWN_CLASS = "open-ended"
-"""The class of a prompt that the table was not fitted to: the one that promises least."""
+"""The class of a prompt that the table was not fitted to: the class with the lowest acceptance."""
 
 _SHIPPED = {
     "repetition": "4723c8c1 f00b908b 54380d99 c2bb9c31 3612add5 92c91add e2f75b80 2c09a2dc",
@@ -54,7 +54,7 @@ _SHIPPED = {
     "chat": "62a3316c 21c9470c e4391895 3cc1b044 30368491 237a8170 453b5eda 72339c63 e772024e 564088c7 ef506098 ad364348",
 }
 _CLASS_OF = {digest: name for name, digests in _SHIPPED.items() for digest in digests.split()}
-"""The prompts of experiments/prompts, each by four bytes of its BLAKE2b."""
+"""The prompts of experiments/prompts, by the first four bytes of their BLAKE2b hash."""
 
 
 def shipped_class(prompt: str) -> str | None:
@@ -78,7 +78,7 @@ DECAY_BEYOND_TABLE = 0.05
 
 WEAK_DRAFT_MARK = "0.6b"
 WEAK_DRAFT_FACTOR = 0.4
-"""The blog: the 0.6B draft accepted about 60 % less (quoted). Read as 60 % fewer accepted drafts a step, whatever k,
+"""The blog: the 0.6B draft accepted about 60 % less (quoted). Interpreted as 60 % fewer accepted drafts per step for any k,
 which is the same as scaling the first position alone: every later one counts only where the first was accepted."""
 
 

@@ -167,7 +167,7 @@ def command(**options: Any) -> int:
 
 
 def as_lines(results: Results, folder: Path, *, every_claim: bool) -> Iterator[str]:
-    """The answer for a person, with the claims that are not met, or with all."""
+    """Yield the answer as lines, with the claims that are not met, or with all."""
     yield from ("", render(results.summary), "")
     engine, label = results.machine["engine"], results.label.removeprefix("measured ")
     facts = [f"Measured   {label}, {engine}; not how fast Trainium2 is (docs/lab.md)"]
@@ -195,7 +195,7 @@ def as_data(results: Results, folder: Path) -> dict[str, Any]:
 
 
 def _next(results: Results, folder: Path) -> str:
-    """The command that takes a person one step further: acceptance of a real pair says something about Trainium2."""
+    """Return the next command: the acceptance of a real pair is useful for Trainium2."""
     if results.label == TINY:
         timed = f" --timed-with {results.sweep.narrowest}" if len(results.sweep.arms) > 1 else ""
         return f"./trnspec benchmark advise {shown(folder)}{timed}"
@@ -294,7 +294,7 @@ def execute(wishes: SimpleNamespace, *, stages: Stages) -> Results:
 
 
 def with_starts(plan: Plan, starts: int | None) -> Plan:
-    """The plan with so many starts of the servers. Raises `Refusal` where it cannot have them."""
+    """Return the plan with this number of server starts. Raises `Refusal` if the plan cannot have them."""
     try:
         return from_dict(plan.to_dict(exclude_unset=True) | {"starts": starts}) if starts else plan
     except PlanError as error:

@@ -33,11 +33,11 @@ DISTRIBUTION = "0.32.0+cpu"
 DISK_GIB = 4.5
 """2.5 GiB installed, and the packages while they are unpacked."""
 WITH_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
-"""What is imported is compiled at its first import alone, also for a user who has forbidden it elsewhere."""
+"""Modules are compiled at their first import only, also for users who disabled bytecode elsewhere."""
 MEMORY_GIB_PER_SERVER = 1.5
 """Resident memory of one server's processes, measured, pages that they share counted once."""
 MEMORY_GIB_BESIDES = 1.5
-"""The benchmark and what the system needs."""
+"""Memory of the benchmark and the system."""
 _OWN = "give your own vLLM with --engine-command"
 
 
@@ -54,7 +54,7 @@ class Host:
 
 
 def look(home: Path) -> Host:
-    """This machine, seen from the folder that the engine goes to."""
+    """This machine, with the disk of the engine's folder."""
     available = proc("meminfo", "MemAvailable")
     existing = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
     return Host(
@@ -68,7 +68,7 @@ def look(home: Path) -> Host:
 
 
 def proc(file: str, key: str) -> str:
-    """What /proc says of `key` first; empty where it says nothing."""
+    """Return the first value of `key` in /proc; empty without one."""
     try:
         lines = Path("/proc", file).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -89,7 +89,7 @@ def refuse_install(machine: Host) -> None:
 
 
 def refuse_run(machine: Host, *, servers: int) -> None:
-    """Raises Outside where so many servers do not fit into memory."""
+    """Raise Outside if this number of servers does not fit into memory."""
     needed = servers * MEMORY_GIB_PER_SERVER + MEMORY_GIB_BESIDES
     if machine.memory_gib < needed:
         raise Outside(
@@ -144,7 +144,7 @@ def _environment(home: Path, python: str | None) -> None:
 
 
 def _torch(home: Path, _python: str | None) -> None:
-    """The CPU build: from where pip is configured to look, else from PyTorch's index."""
+    """Install the CPU build: from the index that pip is configured for, else from PyTorch's index."""
     try:
         _pip(home, "torch.txt")
     except Outside:
@@ -182,7 +182,7 @@ def _pip(home: Path, lock: str, *options: str) -> None:
 
 
 def _run(command: Sequence[str], home: Path, *, of: str) -> str:
-    """What the command prints; all that it says goes to a log. Raises Outside with the cause."""
+    """Run a command and return its standard output; all messages go to a log. Raises Outside with the cause."""
     home.mkdir(parents=True, exist_ok=True)
     log, environment = home / "install.log", {**os.environ, **WITH_BYTECODE}
     pipe, both = subprocess.PIPE, subprocess.STDOUT

@@ -1,4 +1,4 @@
-"""The arms' servers: what is rendered, started on this machine, watched until it is healthy, and always stopped.
+"""The arms' servers: started on this machine as rendered, watched until they are healthy, and always stopped.
 
 Each has its own process group, because vLLM starts further processes; a group is ended as a whole. A guard in the group
 ends it even when the lab itself is killed.
@@ -29,9 +29,9 @@ from lab.real.installation import WITH_BYTECODE
 LOOPBACK = "127.0.0.1"
 CHECKPOINTS = ROOT / "lab" / "models" / "checkpoints"
 THREADS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TOKENIZERS_PARALLELISM": "false"}
-"""One thread a server: two threads that wait for each other are slower as soon as anything else runs."""
+"""One thread per server: two threads that wait for each other are slower as soon as anything else runs."""
 OFFLINE = "HF_HUB_OFFLINE"
-"""Set where no model comes from a hub."""
+"""Set if no model comes from a hub."""
 QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 PROBE_TIMEOUT_S = 120
 PROBE_PERIOD_S = 2.0
@@ -68,7 +68,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalEngine:
-    """What serves here in place of the pod's image."""
+    """The engine that replaces the pod's image on this machine."""
 
     command: Sequence[str]
     folders: Mapping[str, str]

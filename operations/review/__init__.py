@@ -1,1 +1,1 @@
-"""What a change does, for the person who approves it: two renders compared, in the reader's terms."""
+"""Review of a change: two renders are compared, and the effects are described for the person who approves it."""

@@ -1,4 +1,4 @@
-"""Two snapshots compared: what a reviewer reads, before it is laid out."""
+"""Compare two snapshots: the content of a review, before it is formatted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from operations.cloud.cloudformation import removal
 from operations.review.rights import Key, Object, lasting_name, object_grants, template_grants
 
 State = Mapping[str, Any]
-"""What `snapshot.py` prints, or the part of it that is about one experiment."""
+"""The output of `snapshot.py`, or its part about one experiment."""
 _MAX_VALUE_LENGTH = 120
 _REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 _OWNERS = {
@@ -31,7 +31,7 @@ _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2:
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
 """Properties of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
-changed without touching a node."""
+a change of these does not affect a node."""
 _IMMUTABLE = {
     "Job": r"spec\.(template|selector|completions)\b.*",
     "Deployment": r"spec\.selector\b.*",
@@ -40,7 +40,7 @@ _IMMUTABLE = {
     "ResourceClaimTemplate": r"spec\b.*",
     "StorageClass": r"(provisioner|parameters|volumeBindingMode)\b.*",
 }
-"""What the API server refuses to change
+"""Fields that the API server refuses to change
 (https://kubernetes.io/docs/concepts/workloads/controllers/job/, .../deployment/#label-selector-updates,
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/)."""
 
@@ -51,24 +51,24 @@ class ArmReview:
 
     name: str
     changes: tuple[str, ...]
-    """What the file says differently, and the price; the diffs have the rest."""
+    """Changes of the file, and the price; the diffs have the rest."""
     compiles: str | None = None
-    """Why there is something to compile; `None`: the artifact that there is serves on."""
+    """Why an artifact must be compiled; `None` if the existing artifact can still be used."""
     reuses: str | None = None
     """The arm of the base whose artifact has the new key."""
     restarts_for: tuple[str, ...] = ()
-    """The rendered fields whose change replaces its pods, or lets pods come and go."""
+    """Rendered fields whose change replaces or scales its pods."""
     removed: bool = False
 
     @property
     def needs_human(self) -> bool:
-        """Whether it costs somebody time, money or a comparison."""
+        """Whether the change costs time, money or a comparison."""
         return bool(self.compiles or self.restarts_for or self.reuses or self.removed)
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something about a whole experiment."""
+    """A remark about a whole experiment."""
 
     kind: Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
     text: str
@@ -77,7 +77,7 @@ class Note:
 
 @dataclass(frozen=True)
 class ExperimentReview:
-    """One experiment that differs in anything but what diffs show."""
+    """One experiment with changes beyond its diffs."""
 
     name: str
     arms: tuple[ArmReview, ...]
@@ -90,7 +90,7 @@ class ExperimentReview:
 
 @dataclass(frozen=True)
 class Diff:
-    """A file or a template, as unified diff."""
+    """A unified diff of a file or a template."""
 
     title: str
     text: str
@@ -98,7 +98,7 @@ class Diff:
 
 @dataclass(frozen=True)
 class Review:
-    """All of it."""
+    """The complete review."""
 
     experiments: tuple[ExperimentReview, ...]
     granted: tuple[str, ...]
@@ -107,12 +107,12 @@ class Review:
 
     @property
     def needs_human(self) -> bool:
-        """Whether nobody should merge this unread."""
+        """Whether a person must read the review before merging."""
         return bool(self.granted or self.withdrawn) or any(one.needs_human for one in self.experiments)
 
 
 def compare(base: State, head: State) -> Review:
-    """What `head` does to somebody who deployed `base`; both are snapshots without problems."""
+    """Return what `head` changes in a deployment of `base`; both are snapshots without problems."""
     before, after = _grants(base), _grants(head)
     return Review(
         experiments=tuple(_experiments(base, head)),
@@ -163,7 +163,7 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
 def _arms(
     old: State, new: State, before: Mapping[Key, Object], after: Mapping[Key, Object]
 ) -> Iterator[ArmReview]:
-    """The arms of one experiment, those that are gone last. Artifacts are found in the experiment's own bucket only."""
+    """Return the arms of one experiment, removed arms last. Only the experiment's own bucket has its artifacts."""
     known = {arm["key"]: name for name, arm in old.items()}
     for name, arm in new.items():
         key, was = arm["key"], old[name]["key"] if name in old else None
@@ -178,7 +178,7 @@ def _arms(
 
 
 def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: str) -> Iterator[str]:
-    """Fields of an arm's Deployment whose change replaces pods; an arm that no server can run has none."""
+    """Return fields of an arm's Deployment whose change replaces pods; empty for an arm that no server can run."""
     for key in before.keys() & after.keys():
         for change in _changes(before[key], after[key]) if (key[0], key[2]) == ("Deployment", arm) else ():
             if change.path.startswith(("spec.template", "spec.replicas")):
@@ -186,7 +186,7 @@ def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: 
 
 
 def _changed(old: State, new: State) -> list[str]:
-    """What an arm's facts say differently, and its share of a node's quoted price."""
+    """Return the changes of an arm's facts, and its share of a node's quoted price."""
     changes, texts = _fact_changes(old["facts"], new["facts"]), []
     if ("speculation" in old["facts"]) != ("speculation" in new["facts"]):  # an absent one is one `None`
         texts = [f"speculation {_speculation(old['facts'])} -> {_speculation(new['facts'])}"]
@@ -212,7 +212,7 @@ def _speculation(facts: State) -> str:
 
 
 def _cost(old: State, new: State) -> Iterator[Note]:
-    """What is billed by the hour, without nodes and with them."""
+    """Return what is billed per hour, without nodes and with them."""
     costs, facts = ([side.get(part, {}) for side in (old, new)] for part in ("cost", "facts"))
     for name, when in (("running", "while all arms run"), ("idle", "while no Trn2 node runs")):
         ends = [cost.get(name) for cost in costs]
@@ -228,7 +228,7 @@ def _cost(old: State, new: State) -> Iterator[Note]:
 
 
 def _left_behind(name: str, old: State) -> str:
-    """What continues to bill, and how to remove it."""
+    """Return what is still billed, and how to remove it."""
     region = old["facts"].get("cluster.region", "REGION")
     return (
         f"its stacks, nodes and buckets in {region} stay and bill until someone tears them down, if they were deployed: "
@@ -237,7 +237,7 @@ def _left_behind(name: str, old: State) -> str:
 
 
 def _fairness(old: State, new: State) -> Iterator[Note]:
-    """Whether arms still differ in their treatment and in nothing else."""
+    """Return whether arms still differ only in their treatment."""
     for arm, paths in new["undeclared"].items():
         if extra := [path for path in paths if path not in old["undeclared"].get(arm, [])]:
             text = f"{arm} differs from the baseline beyond its treatment: {'; '.join(extra)}"
@@ -248,8 +248,8 @@ def _fairness(old: State, new: State) -> Iterator[Note]:
 
 
 def _facts(name: str, old: State, new: State) -> Iterator[Note]:
-    """What the file says of benchmark, prompts and cluster."""
-    measured = []  # what a run would no longer be comparable for
+    """Return the changes of benchmark, prompts and cluster."""
+    measured = []  # changes after which runs are no longer comparable
     for change in _fact_changes(old["facts"], new["facts"]):
         path, text = change.path, _worded(change)
         if path.startswith(("benchmark.", "prompts.")):
@@ -273,7 +273,7 @@ def _facts(name: str, old: State, new: State) -> Iterator[Note]:
 
 
 def _unsettled(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
-    """Objects whose change the API server refuses, and those that are no longer rendered and stay.
+    """Return objects whose change the API server refuses, and objects that are no longer rendered but stay in the cluster.
 
     A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. With
     `gitops` all stay until somebody prunes. What an arm leaves is in its row.
@@ -297,7 +297,7 @@ def _named(objects: Mapping[Key, Object]) -> set[tuple[str, str]]:
 
 
 def _resources(name: str, base: State, head: State) -> Iterator[Note]:
-    """What its stacks lose, and what replaces nodes."""
+    """Return resources that stacks lose, and changes that replace nodes."""
     before, after, names = base["templates"], head["templates"], {*base["experiments"], *head["experiments"]}
     for stack in sorted(before.keys() | after.keys()):
         owners = [one for one in names if stack.startswith(f"{one}-")]
@@ -316,7 +316,7 @@ def _resources(name: str, base: State, head: State) -> Iterator[Note]:
 
 
 def _diffs(base: State, head: State) -> Iterator[Diff]:
-    """The diffs of manifests and templates."""
+    """Return the diffs of manifests and templates."""
     sides, texts = (base, head), []
     for name in dict.fromkeys((*base["objects"], *head["objects"])):
         files = [side["objects"].get(name, {}) for side in sides]
@@ -334,7 +334,7 @@ def _diffs(base: State, head: State) -> Iterator[Diff]:
 
 
 def _by_key(files: Mapping[str, Sequence[Object]]) -> dict[Key, Object]:
-    """Every object of a render, by what identifies it for the API server."""
+    """Return every object of a render, by its identity for the API server."""
     items = (item for items in files.values() for item in items)
     return {
         (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in items
@@ -342,7 +342,7 @@ def _by_key(files: Mapping[str, Sequence[Object]]) -> dict[Key, Object]:
 
 
 def _changes(old: Any, new: Any) -> Iterator[Difference]:
-    """Every leaf that differs; a server's argv by option, other lists as a whole but for those of named things."""
+    """Yield every leaf that differs. A server's argv is compared by option, lists of named items by name, other lists as a whole."""
     return differences(old, new, read=_as_compared)
 
 
@@ -354,8 +354,8 @@ def _as_compared(path: str, value: Any) -> Any:
 
 
 def _fact_changes(old: State, new: State) -> list[Difference]:
-    """Facts that differ. A fact that the other state's code does not know at all is not a change of the experiment:
-    only what came or went inside of something optional, or in a list by name, is."""
+    """Yield facts that differ. A fact that the other state's code does not know is not a change of the experiment:
+    only what was added or removed inside an optional section, or in a list by name, is."""
 
     def unknown(change: Difference, side: Any, facts: State) -> bool:
         parts = change.path.split(".")

@@ -1,4 +1,4 @@
-"""`review`: what merging this tree does to somebody who deployed BASE, as Markdown."""
+"""`review`: the effects of merging this tree on a deployment of BASE, as Markdown."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from operations.options import ROOT, json_option
 from operations.review.effects import Diff, Review, compare
 
 _SNAPSHOT = "operations/review/snapshot.py"
-"""In every state, for good: a commit that moves it cannot be compared with what was before."""
+"""This path must not change: a commit that moves the file cannot be compared with earlier states."""
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
 MAX_LINES = 400
-"""Shown of one diff; GitHub takes 65,536 characters in a comment."""
+"""Maximum lines of one diff; GitHub accepts 65,536 characters in a comment."""
 MAX_CHARACTERS = 60_000
 _REASONS = {
     "arms": "experiments added",
@@ -38,7 +38,7 @@ _REASONS = {
     "cluster": "cluster",
     "delivery": "the pipeline itself",
 }
-"""Why a note of that kind needs a human."""
+"""Why a note of that kind needs a person."""
 
 
 @click.command()
@@ -78,7 +78,7 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
 
 
 def _check_out(base: str, into: Path) -> str:
-    """Put the files of the commit that `base` names into a folder; its short hash."""
+    """Write the files of the commit `base` into a folder, and return its short hash."""
     commit = git(ROOT, "rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
     if commit is None:
         remedy = "fetch it (git fetch origin), or name another, e.g. origin/main"
@@ -95,7 +95,7 @@ def _check_out(base: str, into: Path) -> str:
 
 
 def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | None:
-    """What git says in a folder; nothing when it refuses. Raises `Outside` when it cannot be run."""
+    """Return the output of git in a folder, or nothing if it fails. Raises `Outside` if git cannot be run."""
     env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
     command = ["git", "-C", str(folder), *arguments]
     try:
@@ -108,7 +108,7 @@ def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | Non
 def _snapshots(
     trees: Mapping[str, Path], *, templates: bool, left_out: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Those of trees by what they are called, each made by its own `snapshot.py` in a process of its own, at once: most of the time is
+    """Return the snapshots of trees by name. Each is made by the tree's own `snapshot.py`, in parallel processes: most of the time is
     starting."""
     running: list[subprocess.Popen[str]] = []
     for name, tree in trees.items():
@@ -119,7 +119,7 @@ def _snapshots(
         # -P: the folder of the program must not be on the path
         command = [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)]
         command += ["--templates"] if templates else []
-        command += [f"--without={file}" for file in left_out if tree == ROOT]  # which BASE may not know
+        command += [f"--without={file}" for file in left_out if tree == ROOT]  # BASE may not have the option
         env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         pipe = subprocess.PIPE
         running.append(subprocess.Popen(command, cwd=tree, env=env, stdout=pipe, stderr=pipe, text=True))
@@ -147,7 +147,7 @@ def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
 
 
 def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
-    """Where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
+    """Return what was not read on one side, BASE first: missing parts would look removed, or new."""
     if sides := [side for side, those in problems.items() if those]:
         lines = [f"{side}: {problem}" for side in sides for problem in problems[side]]
         or_else = ", or name another BASE" if sides[0] == next(iter(problems)) else ""
@@ -156,7 +156,7 @@ def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
 
 
 def markdown(review: Review, *, base: str) -> str:
-    """The page: findings first, diffs folded at the end."""
+    """Return the page: findings first, folded diffs at the end."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
@@ -204,5 +204,5 @@ def _folded(diffs: Sequence[Diff], *, room: int) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text for a table: somebody's prompt must not break out of it."""
+    """Return text for a table; a prompt must not break the table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

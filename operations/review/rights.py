@@ -1,4 +1,4 @@
-"""Who may do what, on AWS and inside the cluster, one line for each grant: a policy that was only written differently shows no
+"""Permissions on AWS and inside the cluster, one line for each grant: a policy that was only rewritten shows no
 difference.
 
 `cdk diff --security-only` compares two templates offline as well, but as a drawn table, a second for each stack, and without
@@ -24,7 +24,7 @@ _WHOLE = re.compile(
     r"AWS::(EKS::(AccessEntry|PodIdentityAssociation)|Lambda::Permission|EC2::SecurityGroup(In|E)gress"
     r"|IAM::(InstanceProfile|User|Group|AccessKey|OIDCProvider))"
 )
-"""Types of which each resource is one grant."""
+"""Types whose resources are one grant each."""
 _PROPERTIES = {
     "ManagedPolicyArns": "managed policy",
     "PermissionsBoundary": "permissions boundary",
@@ -47,12 +47,12 @@ _HARDENED: Mapping[str, Any] = {
     "readOnlyRootFilesystem": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""What a hardened container's security context says
+"""The security context of a hardened container
 (https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
 
 
 def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """One line for each thing that somebody may do on AWS, or way through its network."""
+    """Yield one line for each permission on AWS, and for each path through its network."""
     return {
         f"{stack}: {grant}"
         for stack, template in templates.items()
@@ -99,7 +99,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def object_grants(objects: Mapping[Key, Object]) -> set[str]:
-    """One line for each thing that roles and network policies let through in the cluster, or that pods may do to their node."""
+    """Yield one line for each permission of roles and network policies in the cluster, and for what pods may do to their node."""
     return {
         f"{key[1] or 'cluster'}: {_subject(key, item)} {right}"
         for key, item in objects.items()
@@ -148,14 +148,14 @@ def _pod_rights(item: Object) -> Iterator[str]:
 
 
 def lasting_name(key: Key, item: Object) -> str:
-    """What an object is called through all its versions: without the hash of its content. Jobs of a step change their
+    """Return the name that all versions of an object share: without the hash of its content. Jobs of a step change their
     whole name with what they do."""
     labels = item["metadata"].get("labels", {})
     return str(labels[NAME]) if STEP in labels else re.sub(r"-[0-9a-f]{8}$", "", key[2])
 
 
 def _short(value: Any) -> str:
-    """A value as written in a sentence, with CloudFormation's functions folded into `<Name.Attribute>`."""
+    """Return a value for a sentence, with CloudFormation's functions shown as `<Name.Attribute>`."""
     folded = _folded(value)
     return folded if isinstance(folded, str) else json.dumps(folded, sort_keys=True)
 

@@ -31,11 +31,11 @@ from infra.deployment_file import NAME, read_deployment
 
 State = dict[str, Any]
 _PEOPLE = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
-"""Whom a stage admits to its cluster, and whom it notifies of alarms."""
+"""Settings with the people whom a stage admits to its cluster, or notifies of alarms."""
 
 
 class _TemplateLoader(yaml.SafeLoader):
-    """CloudFormation's YAML, whose `!Ref` and `!Sub` stay as JSON has them."""
+    """A YAML loader for CloudFormation that keeps `!Ref` and `!Sub` as in JSON."""
 
 
 def _as_json(loader: _TemplateLoader, function: str, node: yaml.ScalarNode) -> State:
@@ -46,7 +46,7 @@ _TemplateLoader.add_multi_constructor("!", _as_json)
 
 
 def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
-    """What `effects.compare` takes, of the working directory without these files:
+    """Return the input of `effects.compare`, for the working directory without these files:
 
     - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
