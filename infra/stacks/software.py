@@ -97,9 +97,8 @@ class ManagedAddons(Construct):
             )
             made.node.add_dependency(*groups)
             for name, properties in filters.items():
-                cdk.CfnResource(
-                    self, name, type="AWS::Logs::MetricFilter", properties=properties
-                ).add_dependency(made)
+                read = cdk.CfnResource(self, name, type="AWS::Logs::MetricFilter", properties=properties)
+                read.node.add_dependency(made)
         for name, values in AFTER_NODES.items():
             if name in wanted:
                 addon = self._addon(name, values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -136,7 +137,9 @@ async def gateway(
     _write(configuration, folder)
     for arm in arms.values():
         await arm.start(time_scale)
-    command = ("nginx", "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", "daemon off;")
+    # Root's workers would otherwise be of a user who may not write into the folder of a test.
+    how = "daemon off;" + (" user root;" if os.geteuid() == 0 else "")
+    command = ("nginx", "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", how)
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     url = f"http://127.0.0.1:{port}"
     running = Running(url=url, folder=folder, configuration=configuration, arms=arms, process=process)

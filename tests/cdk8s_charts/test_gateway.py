@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,34 @@ def test_long_prompts_and_callers_without_a_key_reach_no_arm(tmp_path: Path) -> 
             assert _requests(running) == {PLAIN: 0, DRAFTED: 0}
             assert (await _ask(session, running, headers=key))[0] == 200
             assert running.arms[PLAIN].seen[0]["authorization"] == key["Authorization"]
+
+    asyncio.run(story())
+
+
+def test_many_slow_long_prompts_wait_outside_memory_and_arrive_whole(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path, body_bytes=500_000) as (running, session):
+            slow = list[asyncio.StreamWriter]()
+            for _ in range(100):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.configuration.port)
+                writer.write(
+                    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 490000\r\n\r\n"
+                    + b"x" * 400_000
+                )
+                await writer.drain()
+                slow.append(writer)
+            await asyncio.sleep(1)
+            own = subprocess.run(
+                ["ps", "-o", "rss=", "--ppid", str(running.process.pid)], capture_output=True, text=True
+            )
+            assert sum(map(int, own.stdout.split())) < 30_000, "KiB; with bodies in memory it is 50,000"
+            long = _body(messages=[{"role": "user", "content": "x" * 300_000}])
+            status, text, _ = await _ask(session, running, body=long)
+            assert status == 400, text[:300]
+            assert int(running.arms[PLAIN].seen[-1]["content-length"]) > 300_000
+            for writer in slow:
+                writer.close()
+                await writer.wait_closed()
 
     asyncio.run(story())
 

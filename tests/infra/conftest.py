@@ -19,6 +19,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import DeploymentSettings
 from infra.synthesis import app_of, configure
@@ -54,10 +55,12 @@ def changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
 def variants(experiment: Experiment) -> Variants:
     """What is deployed beside the reference, and with which settings."""
     found: Variants = {}
-    # Nodes to start, room for two, a public endpoint, AWS reached inside the network.
+    # Nodes to start, room for two, a public endpoint, AWS reached inside the network, routes to an arm whose engine counts drafts.
     settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
+    routes = Serve(routes={"json": "qwen-sd-vllm", "*": "qwen-vllm"}, break_even={"qwen-sd-vllm": 3.0})
+    counting = tuple(replace(arm, runtime=RUNTIMES["native-vllm-0.29"]) for arm in experiment.arms)
     opened = changed(
-        replace(experiment, benchmark=settings),
+        replace(experiment, benchmark=settings, arms=counting, serve=routes),
         "opened",
         admin_cidrs=("203.0.113.7/32",),
         nodes=1,
