@@ -94,6 +94,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
             "trn2_hours": round(price.hours, 2),
             "usd": round(price.usd, 2),
             "ways": demonstration.ways,
+            "rates_as_of": demonstration.rates_as_of,
         },
         "results": shown(out),
         "report": f"{shown(out)}/report.html",
@@ -109,7 +110,7 @@ def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, invento
     if inventory:
         yield from ("", *account_lines(demonstration.rehearsal))
     yield from ("", render(demonstration.summary), "")
-    on_aws = "{trn2_hours:.1f} Trn2 hours, compiling included (predicted): {ways}"
+    on_aws = "{trn2_hours:.1f} predicted Trn2 hours, rates of {rates_as_of}: {ways}"
     yield from folded([f"On AWS     {on_aws.format(**answer['on_aws'])}"])
     yield f"Report     {answer['report']}"
     yield f"Next       {answer['next']}"

@@ -56,6 +56,8 @@ class Demonstration:
     """Predicted price of the whole experiment on AWS."""
     ways: str
     """The price with each purchase option of the nodes."""
+    rates_as_of: str
+    """Date of the newest rate in it; empty without one."""
 
 
 def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stages) -> Demonstration:
@@ -90,8 +92,14 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
                 stage.done = "published the run to the local CloudWatch"
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     price = run_price(experiment)
-    ways = purchase_text(purchase_options(experiment, price.hours), home=experiment.cluster.region)
-    return Demonstration(rehearsal=rehearsed, summary=summary, price=price, ways=ways)
+    options = purchase_options(experiment, price.hours)
+    return Demonstration(
+        rehearsal=rehearsed,
+        summary=summary,
+        price=price,
+        ways=purchase_text(options, home=experiment.cluster.region),
+        rates_as_of=max((one.as_of for one in options), default=""),
+    )
 
 
 def _render(path: Path, experiment: Experiment, manifests: Path, assembly: Path) -> tuple[ManifestFile, ...]:

@@ -155,8 +155,9 @@ def command(
         )
     else:
         text = _text(experiment, own, steps, predictions or needed, doubts)
-        ways = purchase_text(purchase_options(experiment, rental.hours), home=experiment.cluster.region)
-        bought = [f"An answer costs {ways} (dates: ./trnspec check)"]
+        options = purchase_options(experiment, rental.hours)
+        ways, dates = purchase_text(options, home=experiment.cluster.region), [one.as_of for one in options]
+        bought = [f"An answer costs {ways} (rates published up to {max(dates)})"] if dates else []
         print("\n".join([*wrapped(decision.sentence), *text, "", *folded(bought)]))
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 

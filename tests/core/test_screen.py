@@ -102,6 +102,7 @@ def test_the_answer_of_a_demonstration_fits(
     found: Any = SimpleNamespace(summary=summarise(all_runs()["reference"]), price=price)
     on_aws = {
         "trn2_hours": price.hours,
+        "rates_as_of": "2026-10-03",
         "ways": purchase_text(purchase_options(load(REFERENCE), price.hours)),
     }
     answer = {"on_aws": on_aws, "report": "results/demo-20260921T141400Z/report.html", "next": "./trnspec"}
