@@ -111,11 +111,10 @@ def install(
 ) -> Path:
     """The `vllm` command under `home`, installed if it is not; `reach` gets the number of STEPS that are done. Raises Outside."""
     command = home / "venv" / "bin" / "vllm"
-    locked = b"".join((FOLDER / name).read_bytes() for name in ("torch.txt", "requirements.txt"))
-    stamp = home / f"installed-{hashlib.sha256(locked).hexdigest()[:12]}.txt"
-    done = stamp.read_text(encoding="utf-8").splitlines() if stamp.exists() else []
-    if {*done} == {*STEPS} and command.exists():
+    if is_installed(home):
         return command
+    stamp = _stamp(home)
+    done = stamp.read_text(encoding="utf-8").splitlines() if stamp.exists() else []
     refuse_install(machine)
     if not done:
         shutil.rmtree(home / "venv", ignore_errors=True)
@@ -129,6 +128,19 @@ def install(
                 lines.write(f"{name}\n")
         reach(number)
     return command
+
+
+def is_installed(home: Path) -> bool:
+    """Whether the engine under `home` is complete, and as the lock files say."""
+    stamp = _stamp(home)
+    done = stamp.read_text(encoding="utf-8").splitlines() if stamp.exists() else []
+    return {*done} == {*STEPS} and (home / "venv" / "bin" / "vllm").exists()
+
+
+def _stamp(home: Path) -> Path:
+    """The file that has a line for each completed step of the installation of these lock files."""
+    locked = b"".join((FOLDER / name).read_bytes() for name in ("torch.txt", "requirements.txt"))
+    return home / f"installed-{hashlib.sha256(locked).hexdigest()[:12]}.txt"
 
 
 def _environment(home: Path, python: str | None) -> None:

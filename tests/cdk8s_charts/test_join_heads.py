@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts import join_heads
+from lab.real.installation import is_installed
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
@@ -86,7 +87,8 @@ def test_a_folder_without_heads_or_with_several_is_one_line(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(
-    not ENGINE.exists(), reason="no torch: the lab's engine is not installed (scripts/lab does it)"
+    not is_installed(ROOT / ".lab"),
+    reason="no torch: the lab's engine is not installed (scripts/lab does it)",
 )
 @pytest.mark.parametrize("form", ["pt", "safetensors"])
 def test_rewritten_heads_compute_what_the_published_ones_do(tmp_path: Path, form: str) -> None:
