@@ -1,4 +1,4 @@
-"""What is compiled for an arm: its Neuron configuration, complete and explicit, and the artifact's key.
+"""The artifact of an arm: its Neuron configuration, complete and explicit, and its key.
 
 Both arms get every key that decides their graph, because the vLLM 0.9.1 fork gives a plain and a speculating server
 different defaults (dynamic against greedy sampling, sequence parallelism on against off): equal YAML would not be an
@@ -21,7 +21,7 @@ from experiment.catalogue.models import MODELS
 SPECULATION_LENGTH = 64
 """Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
 _CHOICES = 10
-"""Choices of a head that are worth a look."""
+"""Choices of a head that the tree considers."""
 LIKE = 0.9
 """Share of a published model's parameters from which another is assumed to compile as long."""
 DRAFTED_COLD_STARTS = 2
@@ -58,18 +58,18 @@ _GREEDY = {
 
 
 def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
-    """Keys of a saved configuration in which the two may differ: because one speculates, or because the file sets them."""
+    """Return the keys of a saved configuration that may differ: because one arm speculates, or because the file sets them."""
     return tuple(dict.fromkeys((*TREATED_KEYS, *and_what_follows((*baseline.engine, *arm.engine)))))
 
 
 def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
-    """Keys that the file sets for an arm, and the one that follows from a list of buckets."""
+    """Return the keys that the file sets for an arm, and the key that follows from a list of buckets."""
     keys = tuple(engine)
     return (*keys, "max_context_length") if CONTEXT_BUCKETS in keys else keys
 
 
 def compile_config(arm: Arm) -> dict[str, Any]:
-    """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
+    """Return everything that shapes the compiled graph of `arm`, in the form of its runtime's vLLM; empty without Neuron."""
     own, mode = dict(arm.engine), arm.speculation.mode if arm.speculation else None
     if longest := longest_prompt(arm.engine):
         own["max_context_length"] = longest
@@ -87,7 +87,7 @@ def compile_config(arm: Arm) -> dict[str, Any]:
 
 
 def serve_config(arm: Arm) -> dict[str, Any]:
-    """What a server that loads a compiled artifact may be told.
+    """Return the configuration for a server that loads a compiled artifact.
 
     The 0.9.1 fork reads the artifact's own `neuron_config.json` and then sets each override on it unchanged, without
     turning JSON into objects: a sampling configuration would become a dict where the runner reads attributes. So the
@@ -100,7 +100,7 @@ def serve_config(arm: Arm) -> dict[str, Any]:
 
 
 def synchronous(arm: Arm) -> bool:
-    """Whether a server of the native plugin is told to end one step before it schedules the next."""
+    """Return whether a server of the native plugin must finish one step before it schedules the next."""
     if arm.runtime.dialect != "native":
         return False
     on_host = not compile_config(arm)["on_device_sampling_config"]
@@ -109,7 +109,7 @@ def synchronous(arm: Arm) -> bool:
 
 
 def compiler_environment(arm: Arm) -> dict[str, str]:
-    """Environment that shapes what is compiled, and that compiling and serving must therefore share."""
+    """Return the environment that shapes the artifact; compiling and serving must share it."""
     if arm.runtime.dialect not in ("nxdi-v0", "nxdi-v1", "native"):
         return {}
     cores = {"NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config)}
@@ -192,7 +192,7 @@ def _native(arm: Arm) -> dict[str, Any]:
 
 
 def _powers(tokens: int) -> Iterator[int]:
-    """From 128, the smallest bucket of the native plugin, to the first that holds so many."""
+    """Yield powers of two from 128, the smallest bucket of the native plugin, to the first that holds `tokens`."""
     bucket = TILE
     while bucket < tokens:
         yield bucket
@@ -211,19 +211,19 @@ has the same, and vLLM does not derive it from the memory that it finds."""
 
 
 def cache_blocks(arm: Arm) -> int:
-    """Blocks of the native plugin's key-value cache."""
+    """Return the number of blocks of the native plugin's key-value cache."""
     serving = arm.serving
     return -(-serving.max_model_len * serving.max_num_seqs // _BLOCK_TOKENS) + _SPARE_BLOCKS
 
 
 def artifact_key(arm: Arm) -> str:
-    """Hash of everything that shapes the artifact: image, models with revisions, whole configuration, instance."""
+    """Return the hash of everything that shapes the artifact: image, models with revisions, whole configuration, instance."""
     canonical = json.dumps(artifact_inputs(arm), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:KEY_LENGTH]
 
 
 def artifact_inputs(arm: Arm) -> dict[str, Any]:
-    """What the key is made of, readable, to be stored beside the artifact. Graphs are found by the engine's options, of which a
+    """Return the readable inputs of the key, which are stored with the artifact. Graphs are found by the engine's options, of which a
     scheduler that the file sets is one."""
     speculation, serving = arm.speculation, arm.serving
     return {
@@ -252,14 +252,14 @@ def _weights(weights: Weights) -> dict[str, Any]:
 
 
 def cold_start_s(arm: Arm) -> tuple[float, float] | None:
-    """The shortest and the longest published start of such an arm, compiling included; `None` where none is published."""
+    """Return the shortest and the longest published start of such an arm, with compilation; `None` if none is published."""
     if arm.runtime.dialect != "native" or arm.speculation is not None:
         return None
     return COLD_STARTS_S.get(arm.target.model.name)
 
 
 def cold_start_like(arm: Arm) -> tuple[float, str] | None:
-    """Seconds that an arm may compile and the model they were published for: its own, or one a little larger."""
+    """Return the assumed seconds of compilation and the model with that published time: the arm's own, or a slightly larger one."""
     size = arm.target.model.parameters
     if arm.runtime.dialect != "native":
         return None

@@ -1,4 +1,4 @@
-"""What an experiment resolves to: for a machine, and for a person as wide as the terminal."""
+"""The resolved experiment as JSON, and as text in the width of the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from experiment.prompts import replayed, timed
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
-    """The resolved experiment as plain data."""
+    """Return the resolved experiment as plain data."""
     places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
     cluster, image, neuron = experiment.cluster, experiment.node_image, experiment.instance.neuron
     run, items = cost.run_price(experiment), cost.running(experiment)
@@ -79,12 +79,12 @@ def _arm(arm: Arm, where: ArmPlace) -> dict[str, Any]:
 
 
 def _runtimes(experiment: Experiment) -> Iterable[Runtime]:
-    """Those of the arms, each once."""
+    """Return the runtimes of the arms, without duplicates."""
     return {arm.runtime.name: arm.runtime for arm in experiment.arms}.values()
 
 
 def _unknowns(experiment: Experiment) -> Iterator[str]:
-    """What the file leaves open and a run records."""
+    """Yield what the file leaves open; a run records it."""
     if not experiment.instance.neuron:
         yield "weights and acceptance: the lab trains its own models"
         return
@@ -112,7 +112,7 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
 
 
 def as_text(experiment: Experiment) -> str:
-    """The same as lines."""
+    """Return the resolved experiment as text."""
     return "\n".join(folded(_lines(experiment)))
 
 
@@ -175,7 +175,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
 
 
 def _batch(experiment: Experiment, number: int) -> Iterator[str]:
-    """One table per batch: where an arm stands (node:devices), its tokens per step, its weights and full KV cache."""
+    """Yield one table per batch: an arm's place (node:devices), tokens per step, weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = batches(experiment)[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
@@ -204,24 +204,24 @@ def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
 
 
 def _clipped(name: str, length: int) -> str:
-    """The beginning and the end of a name, which is where a sweep's arms differ."""
+    """Return the beginning and the end of a name, which is where a sweep's arms differ."""
     half = (length - 2) // 2
     return name if len(name) <= length else f"{name[:half]}..{name[-half:]}"
 
 
 def _declared(experiment: Experiment) -> Iterator[str]:
-    """What arms differ in beside speculation, each once with the arms that it holds for."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    """Yield differences of arms other than speculation, with the arms that have them."""
+    arms_of: dict[tuple[str, ...], list[str]] = {}
     for arm in experiment.arms:
-        found.setdefault(arm.also_changes, []).append(arm.name)
-    for texts, (first, *others) in found.items():
+        arms_of.setdefault(arm.also_changes, []).append(arm.name)
+    for texts, (first, *others) in arms_of.items():
         if texts:
-            yield f"  declared    {first}{f' and {len(others)} more' if others else ''}, beside speculation"
+            yield f"  declared    {first}{f' and {len(others)} more' if others else ''}, apart from speculation"
             yield from (f"              {text}" for text in texts)
 
 
 def _asked(experiment: Experiment) -> Iterator[str]:
-    """The prompts and their load: how long it loads where its cells alone do not say it, and which loads are a queue."""
+    """Yield the prompts and their load: the duration if the cells do not define it, and the loads that exceed the batch."""
     settings, sizes = experiment.benchmark, Counter(prompt.class_name for prompt in experiment.prompts)
     classes = ", ".join(f"{name} {sizes[name]}" for name in experiment.classes)
     if experiment.prompt_format:
@@ -275,7 +275,7 @@ def _cost(experiment: Experiment) -> Iterator[str]:
 
 
 def _block(experiment: Experiment, hours: float) -> Iterator[str]:
-    """What is left of a Capacity Block, which is paid to its end, and what would use it."""
+    """Yield the unused hours of a Capacity Block, which is paid to its end, and what could use them."""
     if experiment.cluster.capacity.kind != "capacity-block":
         return
     rows = []
@@ -294,7 +294,7 @@ def _block(experiment: Experiment, hours: float) -> Iterator[str]:
 
 
 def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
-    """What could be done in a block, with its Trn2 hours: this file, and what it might also ask."""
+    """Return possible uses of a block with their Trn2 hours: this file, and extensions of it."""
     found, last = [("this file", hours)], experiment.served_arms[-1]
     more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
     found.append(("and one more window or draft", cost.run_price(more).hours))

@@ -1,4 +1,4 @@
-"""What published results predict: for each arm of an experiment time and dollars of a token, and when drafting would pay; and for
+"""Predictions from published results: for each arm of an experiment, time and dollars per token and the break-even of drafting; and for
 one engine (`step`)."""
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from experiment.step_time import (
 
 @dataclass(frozen=True, kw_only=True)
 class ArmForecast:
-    """What one arm should do. Times are seconds per token of one sequence, with as many at once as the benchmark's largest load."""
+    """The forecast of one arm. Times are seconds per token of one sequence, at the benchmark's largest load."""
 
     arm: Arm
     at_once: int
     plain: PlainStep
     drafted: DraftedStep | None
-    """`None` for an arm that decodes plainly."""
+    """`None` for plain decoding."""
     usd_per_hour: float
     read_tokens: int
-    """Length of the context that a step reads."""
+    """Context length that a step reads, in tokens."""
     published: Plain | None
-    """A published plain result of the very configuration that lies outside the expected range."""
+    """A published plain result of the same configuration that is outside the expected range."""
 
     def usd_per_million(self, tpot_s: float) -> float:
-        """Dollars per million output tokens for decoding alone: prompts and waiting come on top."""
+        """Return dollars per million output tokens for decoding alone, without prompts and waiting."""
         return self.usd_per_hour / (self.at_once / tpot_s * 3600) * 1e6
 
     @property
     def multiple_of_bound(self) -> float | None:
-        """The likely plain step over the time to read the weights once."""
+        """Ratio of the likely plain step to the time for reading the weights once."""
         return self.plain.likely_s / self.plain.bound_s if self.plain.likely_s else None
 
     def drafted_tpot_s(self, tokens_per_step: float) -> tuple[float, float, float] | None:
-        """Low, likely and high seconds per token at an acceptance; `None` where nothing is published."""
+        """Return low, likely and high seconds per token at an acceptance; `None` if nothing is published."""
         plain, step = self.plain.likely_s, self.drafted
         if plain is None or step is None or step.likely is None or step.high is None:
             return None
@@ -64,12 +64,12 @@ class ArmForecast:
 
 
 def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
-    """Every arm on Neuron devices; nothing for the lab's."""
+    """Return the forecast of every arm on Neuron devices."""
     return tuple(expected_of(experiment, arm) for arm in experiment.device_arms)
 
 
 def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
-    """One arm, as if each step read the whole `max_model_len`, or, where that is longer than anything published, the first bucket that
+    """Return the forecast of one arm, as if each step read the whole `max_model_len` or, if that is longer than anything published, the first bucket that
     holds the longest request, by its estimated length.
 
     With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
@@ -101,7 +101,7 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
 
 
 def _bucket(experiment: Experiment, arm: Arm) -> int:
-    """Tokens of the context that a step of the longest request reads: all of it where no bucket is compiled for the load."""
+    """Return the context tokens that a step of the longest request reads: all of them if no bucket is compiled for the load."""
     length = arm.serving.max_model_len
     if arm.runtime.dialect == "native" and not arm.serving.sequence_tokens:
         return length
@@ -110,13 +110,13 @@ def _bucket(experiment: Experiment, arm: Arm) -> int:
 
 
 def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
-    """Sequences that a step decodes at once: the benchmark's largest load, as far as the batch takes it."""
+    """Return the sequences per step: the benchmark's largest load, limited by the batch."""
     batch = arm.serving.max_num_seqs
     return min(experiment.benchmark.most_at_once or batch, batch)
 
 
 def configuration(arm: Arm) -> PlainEngine:
-    """An arm's engine as far as its plain step depends on it."""
+    """Return the settings of an arm's engine that its plain step depends on."""
     serving = arm.serving
     return PlainEngine(
         shape=arm.target.model.shape,
@@ -127,14 +127,14 @@ def configuration(arm: Arm) -> PlainEngine:
 
 
 def handicap(arm: Arm) -> Handicap | None:
-    """What is known to slow its engine down."""
+    """Return what is known to slow the arm's engine down."""
     if not compile_config(arm).get("on_device_sampling_config"):
         return "host sampling"
     return "synchronous" if synchronous(arm) else None
 
 
 def file_text(experiment: Experiment) -> str:
-    """`expected.json`, which a report reads beside the records of a run."""
+    """Return the text of `expected.json`, which a report reads with the records of a run."""
     target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name
     plain = {row.row: row for row in PLAIN if row.model.name == target}
     quoted = [
@@ -157,7 +157,7 @@ def file_text(experiment: Experiment) -> str:
 
 
 def should_meet(experiment: Experiment) -> list[dict[str, Any]]:
-    """The published figures that the experiment names, each with its value and source."""
+    """Return the published figures that the experiment names, each with its value and source."""
     figures = []
     for wanted in experiment.expect.figures if experiment.expect else ():
         value, source = (figure(wanted.row, wanted.metric) if wanted.row else None) or (
@@ -177,7 +177,7 @@ _WORDS: dict[str, Callable[[float], str]] = {
 
 
 def wanted_lines(experiment: Experiment) -> Iterator[str]:
-    """The same for a person, with what is known to be different; nothing where nothing is expected."""
+    """Yield the published figures as lines, with known differences; nothing if no figure is expected."""
     texts = [
         f"{one['arm']}, {', '.join(one['classes']) or 'all classes'}, {one['concurrency']} at once: "
         f"{_WORDS[one['metric']](one['value'])}, within {one['tolerance']:.0%} ({one['source']})"
@@ -191,7 +191,7 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
 
 
 def as_json(forecast: ArmForecast) -> dict[str, Any]:
-    """The forecast as JSON, in seconds, dollars and plain steps."""
+    """Return the forecast as JSON, in seconds, dollars and plain steps."""
     plain, drafted = forecast.plain, forecast.drafted
     return {
         "arm": forecast.arm.name,
@@ -227,7 +227,7 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
 
 
 def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
-    """The forecasts as a table; arms with the same forecast share a line."""
+    """Yield the forecasts as a table; arms with the same forecast share a line."""
     if not forecasts:
         return
     yield "  decoding as predicted by published results (./trnspec published)"
@@ -253,7 +253,7 @@ def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
 
 
 def _row(forecast: ArmForecast) -> tuple[str, ...]:
-    """Plain milliseconds per token, drafted over plain step, speed-up where all drafts are accepted, dollars without and with that."""
+    """Return plain milliseconds per token, drafted over plain step, the speed-up if all drafts are accepted, and dollars without and with that."""
     plain, drafted = forecast.plain, forecast.drafted
     if plain.likely_s is None or plain.high_s is None:
         return f">= {plain.bound_s * 1000:.1f}", "-" if drafted is None else "not known", "-", "-", "-"
@@ -310,7 +310,7 @@ def step(
     window: int,
     at_once: int,
 ) -> tuple[PlainStep, DraftedStep | None]:
-    """A plain step of one engine, and a drafted one where a mode is given."""
+    """Return the plain step of one engine, and the drafted step if a mode is given."""
     by, drafted = published_forecaster(), None
     if mode is not None:
         drafted = by.drafted(
@@ -325,7 +325,7 @@ def step(
 
 
 def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
-    """The same for a person."""
+    """Yield the steps as lines."""
     bound_ms = plain.bound_s * 1000
     if plain.likely_s is None or plain.high_s is None:
         yield f"PREDICTED: a plain step takes at least {bound_ms:.2f} ms; no value: {plain.why}"
@@ -346,7 +346,7 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
 
 
 def shape_of(name: str, option: str) -> Shape:
-    """The matrices of a model, by name or by its `config.json`. Raises Misuse for one that is not known, not dense or not
+    """Return the matrices of a model, by name or by its `config.json`. Raises Misuse for a model that is not known, not dense or not
     described."""
     if name in MODELS:
         return MODELS[name].shape

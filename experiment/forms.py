@@ -1,4 +1,4 @@
-"""What the values of an experiment file may look like: patterns with their words, bounds, lists."""
+"""Types of the values of an experiment file: patterns with their descriptions, bounds, lists."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ FORMS = {
     HOUR: 'hour and minute in UTC, as in "22:00"',
     TIME: "whole seconds, minutes or hours, as in 90s, 90m or 3h",
 }
-"""What the patterns of this schema ask for, as a refusal says it."""
+"""Descriptions of the patterns, for refusals."""
 SecretName = Annotated[str, Field(pattern=SECRET)]
 UNION_TAGS = ("<one>", "<several>")
-"""What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
+"""Tags that pydantic adds to an error's location for the two branches of `OneOrSeveral`."""
 _T = TypeVar("_T")
 OneOrSeveral = Annotated[
     Annotated[_T, Tag(UNION_TAGS[0])]
@@ -83,7 +83,7 @@ INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 
 
 class Listed:
-    """Marks a tuple that YAML gives as a list, with so many items: strict validation takes no list for one."""
+    """Marks a tuple that YAML gives as a list, with bounds of its length: strict validation accepts no list for a tuple."""
 
     def __init__(self, minimum: int = 0, maximum: int | None = None) -> None:
         self.minimum, self.maximum = minimum, maximum
@@ -96,19 +96,19 @@ class Listed:
 
 
 class FileSection(BaseModel):
-    """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
+    """A mapping with fixed keys and strict types (`"4"` is not 4)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     later: ClassVar[tuple[str, ...]] = ()
-    """Optional keys that came after files were rendered: where they declare nothing, the fingerprint stays what it was."""
+    """Optional keys of later releases. Empty ones are left out of the fingerprint, so that it does not change."""
 
 
 class Unread(Exception):
-    """A rule has read a value that could not be validated, so it cannot be judged."""
+    """Raised when a rule reads a value that could not be validated."""
 
 
 class _Unread:
-    """A value that could not be validated: whatever looks at it ends with `Unread`."""
+    """A value that could not be validated: every use of it raises `Unread`."""
 
 
 def _ends(*_: Any) -> Any:
@@ -121,4 +121,4 @@ for _operation in (
 ):
     setattr(_Unread, f"__{_operation}__", _ends)
 UNREAD: Any = _Unread()
-"""Stands in a file where a value is broken or missing; only `is` may be asked of it."""
+"""Replaces a value that is invalid or missing; it may only be compared with `is`."""

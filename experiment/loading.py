@@ -1,7 +1,7 @@
-"""From a path to a frozen experiment, or to every problem at once.
+"""Load an experiment file: the result is a frozen experiment, or all problems at once.
 
-One validation lists whatever is wrong with the form of a file. So that one broken value hides no other problem, the rest is
-judged as well: what is broken becomes `UNREAD`, which ends each rule that reads it.
+One validation lists all problems of the form. An invalid value must not hide other problems, so the rest is
+checked too: invalid values become `UNREAD`, which ends each rule that reads them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Location = tuple[int | str, ...]
 REMOVED_KEYS = ("benchmark.harness", "benchmark.llmperf")
 """Keys that an earlier release read."""
 _STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0, "concurrency": 1}
-"""Required values that can be `UNREAD`, and what is valid in their place."""
+"""Required values that can be `UNREAD`, and valid values in their place."""
 _RANGE = re.compile(r"(?<=[0-9]):(?=[0-9])")
 
 
@@ -69,7 +69,7 @@ def load(path: Path) -> Experiment:
 
 
 def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
-    """The sections of a file, and everything that is wrong with their form. What is broken is `UNREAD`; the file is `None` where
+    """Return the sections of a file, and all problems of their form. Invalid values are `UNREAD`; the file is `None` if
     too little is left to judge."""
     try:
         return ExperimentFile.model_validate(document), []
@@ -101,7 +101,7 @@ def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
 
 
 def _location(loc: Location, data: Any) -> Location:
-    """The part of pydantic's location that is in the file or may be (it appends type names inside unions)."""
+    """Return the part of pydantic's location that is or can be in the file (pydantic appends type names inside unions)."""
     location: list[int | str] = []
     for step in loc:
         if step in UNION_TAGS:
@@ -115,7 +115,7 @@ def _location(loc: Location, data: Any) -> Location:
 
 
 def _fields(location: Iterable[int | str]) -> dict[str, Any]:
-    """The keys that the section at a location accepts, as pydantic knows them; none where any key may stand."""
+    """Return the keys that the section at a location accepts; empty if any key is allowed."""
     section: Any = ExperimentFile
     for step in location:
         if section is not None and isinstance(step, str):
@@ -125,7 +125,7 @@ def _fields(location: Iterable[int | str]) -> dict[str, Any]:
 
 
 def _section_in(annotation: Any) -> Any:
-    """The section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
+    """Return the section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
     if isinstance(annotation, type) and issubclass(annotation, FileSection):
         return annotation
     inner = map(_section_in, getattr(annotation, "__args__", ()))
@@ -133,13 +133,13 @@ def _section_in(annotation: Any) -> Any:
 
 
 def _key(location: Location) -> Location:
-    """The location up to the key of the innermost section."""
+    """Return the location up to the key of the innermost section."""
     last = max(n for n, step in enumerate(location) if n == 0 or step in _fields(location[:n]))
     return location[: last + 1]
 
 
 def _cut(data: Any, location: Location) -> None:
-    """Take a key out of its section; where it is required, put something valid in its place if there is anything."""
+    """Remove a key from its section; replace a required key by a valid value if one exists."""
     *parents, key = location
     for step in parents:
         data = data[step]
@@ -150,7 +150,7 @@ def _cut(data: Any, location: Location) -> None:
 
 
 def _problem(detail: ErrorDetails, location: Location) -> Finding:
-    """What pydantic says, in the words of the file."""
+    """Return a finding for an error of pydantic."""
     kind, value, path = detail["type"], detail["input"], _dotted(location)
     if path in REMOVED_KEYS:
         return refused(f"{path} removed", value)
@@ -189,7 +189,7 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
 
 
 def _dotted(location: Iterable[int | str]) -> str:
-    """`("arms", 1, "name")` as `arms[1].name`."""
+    """Return `("arms", 1, "name")` as `arms[1].name`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(
         "."
     )
@@ -198,15 +198,15 @@ def _dotted(location: Iterable[int | str]) -> str:
 def judge(
     written: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, *, complete: bool = True
 ) -> tuple[ExpandedFile | None, list[Finding]]:
-    """The file, whose paths are relative to `folder`, with sweeps expanded and its own models described; what is wrong."""
+    """Return the file with expanded sweeps and its own models, and its problems. Paths in it are relative to `folder`."""
     try:
         expanded, repeated = expand(written)
     except Unread:
         return None, []
     file, unusable = with_own_models(expanded, folder)
     problems = [*repeated, *unusable, *checks.problems(file, prompts, complete=complete)]
-    # Arms that one arm of the file makes share what they were written with, and what is wrong with it is said once: of the
-    # first of them, whose name is the shortest.
+    # Arms of one sweep share the text of the file, so each problem is reported once: for the
+    # first of them, which has the shortest name.
     distinct = {
         (problem.where, problem.why, problem.where.endswith("].name") or repr(problem.value)): problem
         for problem in reversed(problems)
@@ -215,14 +215,14 @@ def judge(
 
 
 def _without_effect(file: ExpandedFile, experiment: Experiment) -> Iterator[Finding]:
-    """An engine that is told what it has already would be rented and compared as if it were another."""
+    """Refuse an `engine` that changes nothing: its arm would be billed and compared as if it were different."""
     for written, arm in zip(file.arms, experiment.arms, strict=True):
         if written.engine and compile_config(arm) == compile_config(replace(arm, engine={})):
             yield refused("engine without-effect", written.engine, at=f"{written.at}.engine")
 
 
 def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: str) -> Experiment:
-    """Every name looked up, which a file without problems allows."""
+    """Look up every name; the file has no problems."""
     return Experiment(
         name=file.name,
         description=file.description,
@@ -238,7 +238,7 @@ def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: st
 
 
 def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
-    """In a replay every prompt is asked once in a round; where prompts have arrival times, there is no other load."""
+    """Return the benchmark for a replay: every prompt is asked once per round, and arrival times are the only load."""
     if not replayed(prompts):
         return asked
     load: dict[str, Any] = {"concurrency": ()} if timed(prompts) else {}
@@ -246,9 +246,9 @@ def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
 
 
 def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> dict[str, Any]:
-    """What the load is expected to ask of an arm whose graphs are compiled for it, the same for every arm that is compared.
+    """Return the expected lengths of the load for an arm whose graphs are compiled for them, the same for all compared arms.
 
-    Where the file expects published figures, decoding is compiled for the whole context alone, as it was for them: no
+    If the file expects published figures, decoding is compiled only for the whole context, as it was for them: no
     published command line sets the key.
     """
     if RUNTIMES[arm.runtime].dialect != "native":

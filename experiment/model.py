@@ -75,7 +75,7 @@ class ArmSection(FileSection):
     engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = Field(default={})
     """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
     scheduler: Literal["synchronous"] | None = None
-    """`synchronous` turns asynchronous scheduling off, as DFlash does: such a plain arm beside the baseline shows how much of a drafted
+    """`synchronous` turns asynchronous scheduling off, as DFlash does: such a plain arm next to the baseline shows how much of a drafted
     step the scheduler costs."""
 
 
@@ -129,7 +129,7 @@ class PromptsSection(FileSection):
 
 
 class Capacity(FileSection):
-    """How Trn2 nodes are bought."""
+    """Purchase option of the Trn2 nodes."""
 
     later = ("max_usd_per_hour",)
     kind: Literal["on-demand", "spot", "capacity-block", "reservation"] = "on-demand"
@@ -160,7 +160,7 @@ class Network(FileSection):
 
 
 class Prometheus(FileSection):
-    """A Prometheus of your own in the cluster, made by the Prometheus Operator, beside CloudWatch (docs/prometheus.md)."""
+    """A Prometheus of your own in the cluster, made by the Prometheus Operator, in addition to CloudWatch (docs/prometheus.md)."""
 
     namespace: Annotated[str, Field(pattern=forms.NAMESPACE)]
     """Where it runs; only its pods are let in."""

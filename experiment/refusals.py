@@ -1,4 +1,4 @@
-"""What a refusal says: the sentences of `refusals.yaml`, filled in. The table is read when something is refused."""
+"""Refusals: the sentences of `refusals.yaml`, filled in. The table is read when something is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _sentences() -> dict[str, dict[str, str]]:
 
 
 def refused(name: str, value: Any, /, *, at: str | None = None, **words: Any) -> Finding:
-    """The refusal of that name; `at` is the key of the file where the name does not begin with it."""
+    """Return the refusal of that name; `at` is the key of the file if the name does not begin with it."""
     text = _sentences()[name]
     where = name.partition(" ")[0] if at is None else at
     return Finding(where, value, text["why"].format(**words), text["remedy"].format(**words))

@@ -1,4 +1,4 @@
-"""The models of `models.yaml` that can be target or draft, with the numbers that decide whether a pair fits and fits together."""
+"""The models of `models.yaml` that can be target or draft, with the numbers for placement and pairing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BYTES_PER_VALUE = 2
 
 
 def table_of(module: str) -> Any:
-    """The YAML file with the name of a module, beside it. It is our own, so it is read without limits.
+    """Return the YAML file with the name of the module, from the same folder. It is part of the project, so it is read without limits.
 
-    The C parser, where the installed yaml has it, takes a tenth of the time.
+    The C parser, if installed, takes a tenth of the time.
     """
     text = Path(module).with_suffix(".yaml").read_text(encoding="utf-8")
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -35,12 +35,12 @@ class Shape:
 
     @property
     def shape(self) -> Shape:
-        """The matrices alone, whatever model has them."""
+        """The matrices alone, without the model's name."""
         return Shape(**{field.name: getattr(self, field.name) for field in fields(Shape)})
 
     @property
     def read_parameters(self) -> int:
-        """Weights that one decode step reads: all layers and the output head; of the input embedding it reads a row."""
+        """Weights that one decode step reads: all layers and the output head, without the input embedding, of which it reads one row."""
         attention = self.hidden * self.head_dim * (2 * self.query_heads + 2 * self.kv_heads)
         return self.layers * (attention + 3 * self.hidden * self.intermediate) + self.vocabulary * self.hidden
 
@@ -65,7 +65,7 @@ class Model(Shape):
     can_think: bool = False
     """Whether the chat template has a switch for reasoning (`enable_thinking`)."""
     gated: bool = False
-    """Whether Hugging Face hands it out to accepted users only, so that fetching needs a token."""
+    """Whether Hugging Face requires an accepted licence, so that fetching needs a token."""
     lab_only: bool = False
     """Whether it is trained by the lab and exists nowhere else."""
     head_for: str | None = None
@@ -85,7 +85,7 @@ class Head:
     target: str
     mode: str
     speculative_tokens: int | None = None
-    """Tokens that it drafts, fixed by its training; `None` where any number goes."""
+    """Number of drafted tokens, fixed by its training; `None` if any number is possible."""
     source: str
     date: str
     vocabulary: int | None = None
@@ -102,8 +102,8 @@ HEADS = {row["name"]: Head(**row) for row in _TABLE["heads"]}
 
 
 def head(name: str, *, target: Model, layers: int) -> Model:
-    """A head trained for `target`: with its width, vocabulary and tokenizer, and as many layers as the head declares.
+    """Return a head for `target`: with the target's width, vocabulary and tokenizer, and the layers that the head declares.
 
-    Its vocabulary may be smaller (EAGLE3), or it may have no output layer of its own (DFlash): this is the most that it holds.
+    This is an upper bound: its vocabulary may be smaller (EAGLE3), or it may have no output layer (DFlash).
     """
     return replace(target, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target.name)

@@ -1,7 +1,7 @@
-"""What others have published about decoding on AWS Trainium2, with and without speculation: `published.yaml`, row by row.
+"""Published results of decoding on AWS Trainium2, with and without speculation: `published.yaml`, row by row.
 
-Each row is one figure of one configuration, with its source. Times are seconds per output token of one sequence. Texts, forecast,
-emulator and alarms read a figure here, so that it has one home.
+Each row is one figure of one configuration, with its source. Times are in seconds per output token of one sequence. Texts, forecast,
+emulator and alarms read the figures from here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 from experiment.catalogue.models import MODELS, Shape, table_of
 
 LISTED = "experiment/catalogue/models.yaml"
-"""What confirms the shape of a model that the catalogue lists."""
+"""The source that confirms the shape of a model of the catalogue."""
 Origin = Literal["published", "contributed"]
 """`contributed`: a run that somebody made with this project and gave as a file (`./trnspec contribute`)."""
 DraftingMode = Literal["fused", "eagle3", "dflash"]
@@ -39,7 +39,7 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Plain:
-    """One token per step."""
+    """A result with one token per step."""
 
     row: str
     model: Family
@@ -70,11 +70,11 @@ class Plain:
 
 @dataclass(frozen=True, kw_only=True)
 class Drafted:
-    """Several tokens per step, beside the plain row of the same configuration."""
+    """A result with several tokens per step, with the plain row of the same configuration."""
 
     row: str
     base: str
-    """Its plain row; empty where the table of plain rows does not hold the model."""
+    """Its plain row; empty if the table has no plain row of the model."""
     mode: DraftingMode
     draft: str
     num_speculative_tokens: int
@@ -156,7 +156,7 @@ NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
 
 
 def contributed(folder: Path = CONTRIBUTED) -> Iterator[Plain | Drafted]:
-    """The rows of contributed runs. They are quoted, and expected of a run that names them; forecasts are fitted without them."""
+    """Yield the rows of contributed runs. An experiment can expect them, but forecasts are fitted without them."""
     for file in sorted(folder.glob("*.yaml")):
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         rows = {
@@ -171,7 +171,7 @@ _ROWS: dict[str, Plain | Drafted] = {row.row: row for row in (*PLAIN, *DRAFTED, 
 
 
 def figure(name: str, metric: str) -> tuple[float, str] | None:
-    """What a row has of `tpot_s`, `speed_up` or `tokens_per_step`, and its source; `None` where it has nothing."""
+    """Return a row's `tpot_s`, `speed_up` or `tokens_per_step` with its source; `None` if the row does not have it."""
     row = _ROWS.get(name)
     found = {"tpot_s": row.tpot_s} if row else {}
     if isinstance(row, Drafted):
@@ -200,5 +200,5 @@ PLAIN_TPOT_S = REFERENCE.tpot_s
 SPEED_UP = REFERENCE_DRAFTED.plain_tpot_s / REFERENCE_DRAFTED.tpot_s
 
 SLOWEST_TPOT_S = 0.2
-"""More than four times the reference's plain step, five tokens per second, about as fast as people read: what an alarm tells of and
-no deadline allows for."""
+"""Five tokens per second, about the speed of reading, more than four times the reference's plain step. Slower tokens raise an alarm,
+and deadlines assume this speed."""

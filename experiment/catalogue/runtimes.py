@@ -43,20 +43,20 @@ MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
 
 
 NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
-"""What is said of an arm with a synchronous scheduler, why it has one behind a colon."""
+"""Text about an arm with a synchronous scheduler; the reason follows after a colon."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """What a runtime says to one way of speculating."""
+    """The support of a runtime for one mode of speculation."""
 
     architectures: frozenset[str] = frozenset()
-    """Model classes for which the runtime has the code; none where it cannot do it."""
+    """Model classes that the runtime supports in this mode; empty if it does not support the mode."""
     reason: str = ""
     """Why it does not work, or not for other classes."""
     min_speculative_tokens: int = 1
     bonus_token: bool = False
-    """Whether a step yields the target's own token beside all k proposals (upstream vLLM), not instead of one."""
+    """Whether a step yields all k proposals and one token of the target (upstream vLLM), so k+1 tokens instead of k."""
     head: bool = False
     """Whether the draft must be a head trained for the target, not a model of its own."""
     batch_only: bool = False
@@ -73,29 +73,29 @@ class Mode:
     synchronous: bool = False
     """Whether it is refused at start unless asynchronous scheduling is turned off by hand."""
     degrees: frozenset[int] = frozenset()
-    """Degrees of tensor parallelism that it is not refused at; none where any goes."""
+    """Supported degrees of tensor parallelism; empty if all are supported."""
     also_changes: tuple[str, ...] = ()
-    """What else is different in an engine because it speculates: declared with the treatment, as it cannot be avoided."""
+    """Other differences of an engine that speculates. They cannot be avoided, so they are declared with the treatment."""
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
 
     def tokens_per_step(self, k: int) -> int:
         """The most tokens that one step can yield.
 
-        NxD Inference's fused step runs the draft k times but uses only k-1 proposals beside the target's own token
+        NxD Inference's fused step runs the draft k times but uses only k-1 proposals and the target's own token
         (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
-        native plugin with its rejection sampler, yield k+1, and so do k Medusa heads beside the target's own.
+        native plugin with its rejection sampler, yield k+1, and so do k Medusa heads.
         """
         return max(1, k + self.bonus_token)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """What the makers of an image say of its future."""
+    """An announcement about the support of an image."""
 
     status: str
     date: str
-    """When it was announced, as year-month-day."""
+    """Date of the announcement, as year-month-day."""
     source: str
     ends: bool = False
     """Whether it ends the support of the image."""
@@ -117,7 +117,7 @@ class Runtime:
     architectures: frozenset[str]
     modes: Mapping[str, Mode]
     nearest: str
-    """What to ask for instead of a mode that it cannot do."""
+    """The remedy for a mode that it does not support."""
     metrics: tuple[str, ...]
     """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
     neuron_sdk: str = ""
@@ -148,7 +148,7 @@ class Runtime:
 
     @property
     def end_of_support(self) -> str:
-        """The first announcement that ends its support; empty for an image with a future."""
+        """The first announcement that ends the support of the image; empty while it is supported."""
         return next((one.status for one in self.support if one.ends), "")
 
 

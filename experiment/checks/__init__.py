@@ -1,4 +1,4 @@
-"""What the values of a file mean together: every rule that refuses an experiment, by subject.
+"""All rules that check the values of an experiment file together, by subject.
 
 Each rule takes the file (and the prompts) and yields problems; rules do not know each other, and a name that the
 catalogue lacks is one rule's problem and silences the others. A rule that reads a value that could not be validated ends there.
@@ -17,13 +17,13 @@ from experiment.sweeps import ExpandedFile
 
 
 def problems(file: ExpandedFile, prompts: tuple[Prompt, ...], *, complete: bool = True) -> Iterator[Finding]:
-    """Every reason for which `file` cannot work; where it is not `complete`, some of its values are `UNREAD`."""
+    """Yield every reason why `file` cannot work; if it is not `complete`, some of its values are `UNREAD`."""
 
     def judged(rules: Iterable[Callable[..., Iterator[Finding]]], *values: object) -> Iterator[Finding]:
         for rule in rules:
             try:
                 yield from (finding for finding in rule(*values) if finding.value is not UNREAD)
-            except (Unread, TypeError):  # TypeError where a function written in C gets it
+            except (Unread, TypeError):  # functions written in C raise TypeError for it
                 if complete:
                     raise
 

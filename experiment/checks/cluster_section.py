@@ -1,5 +1,5 @@
-"""The cluster: version, node image, region, how Trn2 nodes are bought, and the networks that are let in; and what stays up there
-after the comparison: which arm, how many of it, who may call it."""
+"""Checks of the cluster: version, node image, region, purchase option of Trn2 nodes, and networks with access; and of the service
+after the comparison: its arms, replicas and callers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
 _TRN2_REGIONS = tuple(dict.fromkeys(region for instance in INSTANCES.values() for region in instance.zones))
 _WIDEST_PREFIX = 8
-"""No organisation's own networks are wider, nor all of them together."""
+"""Networks of one organisation are not wider, alone or together."""
 _RESERVED = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
     "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4"
 )
 _NOT_PUBLIC = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
-"""From which nobody comes over the internet: https://en.wikipedia.org/wiki/Reserved_IP_addresses, which EKS's
+"""Addresses that do not exist on the internet: https://en.wikipedia.org/wiki/Reserved_IP_addresses, which EKS's
 documentation names as what a public endpoint does not take
 (https://docs.aws.amazon.com/eks/latest/userguide/config-cluster-endpoint.html)."""
 _MAX_PUBLIC_NETWORKS = 40
@@ -53,7 +53,7 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def node_driver(file: ExpandedFile) -> Iterator[Finding]:
-    """Some node image must have a Neuron driver that every arm's runtime library takes: the arms share their nodes."""
+    """A node image must have a Neuron driver that supports the runtime libraries of all arms, because the arms share their nodes."""
     instance, version = file.instance, file.cluster.kubernetes
     bounded = {path: runtime for path, runtime in known_runtimes(file).items() if runtime.drivers}
     images, paths, runtimes = images_of(version), list(bounded), list(bounded.values())
@@ -75,7 +75,7 @@ def node_driver(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def zones(file: ExpandedFile) -> Iterator[Finding]:
-    """A region that offers the instance type, zones inside it, and nodes in one that offers it as well."""
+    """The region must offer the instance type, the zones must be in it, and the zone of the nodes must offer it too."""
     region, instance, names = file.cluster.region, file.instance, file.cluster.availability_zones
     regions = tuple(instance.zones) if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
@@ -114,7 +114,7 @@ def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone")
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
-    """The public endpoint is for named networks only, and only for such as EKS takes."""
+    """The public endpoint is only for the listed networks, which must be valid for EKS."""
     cidrs = file.cluster.admin_cidrs
     if len(cidrs) > _MAX_PUBLIC_NETWORKS:
         yield refused(
@@ -124,8 +124,8 @@ def admin_access(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = False) -> Iterator[Finding]:
-    """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together; at a `public`
-    endpoint, none that EKS refuses there."""
+    """Networks must be IPv4 in AWS's notation, distinct, and not open to the world, alone or together; at a `public`
+    endpoint they must be accepted by EKS."""
     seen: list[ipaddress.IPv4Network] = []
     for number, cidr in enumerate(cidrs):
         where = f"{path}[{number}]"
@@ -178,7 +178,7 @@ _EXAMPLES = {
 
 
 def purchase(file: ExpandedFile) -> Iterator[Finding]:
-    """Each way of buying has its own fields, all of them and no other."""
+    """Each purchase option requires all of its own fields and no others."""
     capacity = file.cluster.capacity
     for key, example in _EXAMPLES.items():
         value, path = getattr(capacity, key), f"cluster.capacity.{key}"
@@ -202,7 +202,7 @@ def end(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:
-    """What starts at deploy time stays within what may ever run."""
+    """The nodes at deploy time are limited by the maximum."""
     nodes, maximum, instance = file.cluster.nodes, file.cluster.max_nodes, file.instance
     if instance is not None and not instance.neuron and nodes:
         yield refused("cluster.nodes in-the-lab", nodes, instance=instance)
@@ -211,7 +211,7 @@ def counts(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def own_network(file: ExpandedFile) -> Iterator[Finding]:
-    """Ways out are made in the experiment's own network alone."""
+    """NAT gateways and endpoints are created only in the experiment's own network."""
     network, maximum = file.cluster.network, len(file.cluster.availability_zones)
     if network.vpc:
         for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
@@ -224,7 +224,7 @@ def own_network(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
-    """An existing VPC gives a subnet in each zone where nodes may stand, which are two at least."""
+    """An existing VPC needs a subnet in each zone of the nodes, and at least two zones."""
     cluster, path = file.cluster, "cluster.network.private_subnets"
     subnets = cluster.network.private_subnets
     if not cluster.network.vpc or not REGION.fullmatch(cluster.region):
@@ -246,7 +246,7 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
-    """What is said of an existing cluster, all of it and nothing that is its owner's."""
+    """The description of an existing cluster must be complete, and must not set what its owner decides."""
     cluster = file.cluster
     if not cluster.existing:
         for name in ("security_group", "provided", "nodes_of"):
@@ -264,7 +264,7 @@ def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
-    """Nodes of another experiment are started as that one says."""
+    """The other experiment decides about its nodes."""
     cluster, owner = file.cluster, file.cluster.nodes_of
     if owner is None or not cluster.existing:
         return
@@ -279,7 +279,7 @@ def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """It must be an arm that answers requests."""
+    """A served arm must answer requests."""
     batch = {pair.arm.name for pair in treated(file) if pair.mode and pair.mode.batch_only}
     served = [arm.name for arm in file.arms if arm.name not in batch]
     named = {f"serve.routes.{class_}": arm for class_, arm in serve.routes.items()} or {
@@ -293,7 +293,7 @@ def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 
 def routes(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """One arm, or routes with a default; a limit on requests at once is of an arm that is not the default."""
+    """The service has one arm, or routes with a default; only arms other than the default can have a limit of concurrent requests."""
     if serve.arm is not None and serve.routes:
         yield refused("serve.routes with-arm", serve.routes)
     if not serve.routes:
@@ -315,7 +315,7 @@ def routes(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 
 def break_even(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """It is watched for arms that serve."""
+    """A break-even belongs to an arm that serves."""
     for arm in serve.break_even.keys() - {*serve.arms}:
         yield refused(
             "serve.break_even of-another", arm, at=f"serve.break_even.{arm}", arms=", ".join(serve.arms)
@@ -323,7 +323,7 @@ def break_even(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 
 def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """The promoted arms are up, the others at 0, and must fit all the same: with all the replicas they may get."""
+    """The promoted arms must fit on the nodes with their maximum replicas."""
     instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
     if instance is None or not instance.neuron or not devices:
         return
@@ -341,19 +341,19 @@ def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 
 def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """`replicas` is the least, `max_replicas` the most."""
+    """`replicas` is the minimum, `max_replicas` the maximum."""
     if serve.max_replicas < serve.replicas:
         yield refused("serve.max_replicas below", serve.max_replicas, minimum=serve.replicas)
 
 
 def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """KEDA serves the external metrics of a whole cluster, so it runs there once: an existing cluster has its owner's."""
+    """KEDA serves the external metrics of a whole cluster, so it runs once per cluster; in an existing one its owner installs it."""
     if serve.scales and file.cluster.existing and "keda" not in file.cluster.provided:
         yield refused("serve.max_replicas without-keda", serve.max_replicas)
 
 
 def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """A load balancer takes certificates of its own region only."""
+    """A load balancer accepts only certificates of its own region."""
     arn, region = serve.certificate_arn, file.cluster.region
     match = None if arn is None else _CERTIFICATE.fullmatch(arn)
     if arn is not None and match is None:
@@ -363,7 +363,7 @@ def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 
 def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """Beyond the cluster only named networks call it, with TLS and a key."""
+    """Callers outside the cluster need a listed network, TLS and a key."""
     cidrs = serve.client_cidrs
     yield from own_networks("serve.client_cidrs", cidrs, opens="the load balancer")
     if serve.certificate_arn in (None, ""):
@@ -381,4 +381,4 @@ RULES = (
     *(own_network, existing_vpc, existing_cluster, shared_nodes),
 )
 SERVICE_RULES = (served_arm, routes, break_even, replicas, bounds, autoscaler, certificate, callers)
-"""They judge a file with the section `serve`."""
+"""Rules for the section `serve`."""

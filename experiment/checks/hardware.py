@@ -16,7 +16,7 @@ from experiment.sweeps import ExpandedFile
 
 
 def groups(file: ExpandedFile) -> Iterator[Finding]:
-    """An arm's devices must be a connected set, as the driver publishes them and the scheduler extension hands out."""
+    """An arm's devices must be a connected set, as the driver publishes and the scheduler extension allocates them."""
     devices, instance = file.serving.devices, file.instance
     if instance is not None and not instance.neuron:
         if devices:
@@ -28,7 +28,7 @@ def groups(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def cores(file: ExpandedFile) -> Iterator[Finding]:
-    """Tensor parallelism uses every logical core of the claim, no more and no less."""
+    """Tensor parallelism must use exactly the logical cores of the claim."""
     instance, serving, degree = file.instance, file.serving, file.serving.tensor_parallel
     if instance is None or degree is None:
         return
@@ -65,7 +65,7 @@ def memory(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def context_length(file: ExpandedFile) -> Iterator[Finding]:
-    """No model can be served beyond the positions it was trained for, and no runtime beyond its own limit."""
+    """The context length is limited by the positions of the model and by the runtime."""
     length = file.serving.max_model_len
     for runtime in known_runtimes(file).values():
         if runtime.longest_context and length > runtime.longest_context:
@@ -76,14 +76,14 @@ def context_length(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def _largest_models(file: ExpandedFile) -> list[Model]:
-    """The target and the largest draft, as far as they are known."""
+    """Return the target and the largest draft, if they are known."""
     drafts = [pair.draft for pair in treated(file) if pair.draft is not None]
     draft = max(drafts, key=lambda model: model.parameters, default=None)
     return [model for model in (file.described(file.target), draft) if model is not None]
 
 
 def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
-    """Every image must know the instance type and the model's class; what is the lab's stays in the lab."""
+    """Every image must support the instance type and the model's class; lab models run only in the lab."""
     target, instance = file.described(file.target), file.cluster.instance
     for runtime in known_runtimes(file).values():
         if instance in INSTANCES and instance not in runtime.instances:
@@ -103,7 +103,7 @@ def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def claims(file: ExpandedFile) -> Iterator[Finding]:
-    """A claim asks for a connected group, which the driver does not publish everywhere: a pod would wait for ever.
+    """A claim needs a connected group, which the driver does not publish for all instance types: a pod would wait forever.
 
     Source: the Neuron DRA guide (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/dra.html).
     """
@@ -113,7 +113,7 @@ def claims(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def artifact_source(file: ExpandedFile) -> Iterator[Finding]:
-    """The native plugin's compile cache takes file locks and renames, which Mountpoint for S3 has not."""
+    """The native plugin's compile cache needs file locks and renames, which Mountpoint for S3 does not support."""
     for runtime in known_runtimes(file).values():
         if runtime.dialect == "native" and file.serving.artifact_source == "mount":
             yield refused("serving.artifact_source mounted", "mount", runtime=runtime)

@@ -1,4 +1,4 @@
-"""Names: what the catalogue knows and hands out, what Kubernetes accepts, what must be distinct."""
+"""Checks of names: they must be in the catalogue, valid in Kubernetes, and distinct."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-"""RFC 1035 label, what Kubernetes asks of a Service's name."""
+"""RFC 1035 label, as Kubernetes requires for the name of a Service."""
 _OWN_MODEL = (
-    " For a fine-tune write `like: {}` beside it, for another model `config:` with the path of its config.json: "
+    " For a fine-tune add `like: {}`, for another model `config:` with the path of its config.json: "
     "docs/adding-a-model.md"
 )
 REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
@@ -26,11 +26,11 @@ _EXPERTS = re.compile(
     r"-a\d+(\.\d+)?[bm]\b|\d+x\d+|mixtral|moe|gpt-oss|deepseek-(v[23]|r1$)|llama-4|maverick|scout",
     re.IGNORECASE,
 )
-"""How mixtures of experts are called."""
+"""Names of mixtures of experts."""
 MAX_EXPERIMENT_NAME = 25
-"""Names made from it stay within what AWS and Kubernetes take; in some regions less, see `max_name_length`."""
+"""Names that are made from it must be valid in AWS and Kubernetes; in some regions the limit is lower, see `max_name_length`."""
 MAX_ARM_NAME = 54
-"""Names of Jobs and containers are an arm's with at most nine characters more, and end at 63."""
+"""Names of Jobs and containers add at most nine characters to an arm's name, and may have 63."""
 
 
 def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def models(file: ExpandedFile) -> Iterator[Finding]:
-    """Models must be in the catalogue, or described in one way."""
+    """Models must be in the catalogue, or be described in exactly one way."""
     for path, ref in file.references:
         shapes = {
             "like": ref.like,
@@ -67,9 +67,9 @@ def models(file: ExpandedFile) -> Iterator[Finding]:
 def known(
     path: str, name: str, catalogue: Collection[str], what: str, own: str = "", *, never: str = ""
 ) -> Iterator[Finding]:
-    """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one, or NAME.
+    """Yield a finding if the catalogue has no such name. `own` describes alternatives; {} becomes the closest name, or NAME.
 
-    `never` is not offered in its place: the target of a draft.
+    `never` is not suggested: the target of a draft.
     """
     if name in catalogue:
         return
@@ -84,8 +84,8 @@ def known(
 
 
 def repositories(file: ExpandedFile) -> Iterator[Finding]:
-    """A model that is not in the catalogue may have any name, but it is fetched by it and served under it. A bucket has no
-    commits; what was in it is recorded when it is fetched."""
+    """A model outside the catalogue needs a name under which it can be fetched and served. A bucket has no
+    commits; its contents are recorded when the model is fetched."""
     for path, ref in file.references:
         if ref.model not in MODELS and file.described(ref) and not REPOSITORY.fullmatch(ref.model):
             yield refused("model no-repository", ref.model, at=f"{path}.model")
@@ -105,7 +105,7 @@ def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
-    """The name becomes a namespace and the beginning of bucket names, which have a limit, and some of both are taken."""
+    """The name becomes a namespace and the prefix of bucket names, which have a maximum length; some names are reserved."""
     name, region = file.name, file.cluster.region
     if name == "default" or name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
         yield refused("name reserved", name)
@@ -114,7 +114,7 @@ def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def max_name_length(region: str) -> int:
-    """Characters that an experiment's name may have there: a bucket's name carries it beside the longest purpose, the
+    """Return the maximum length of an experiment's name in a region: a bucket's name has it with the longest purpose, the
     account's 12 digits and the region, in 63 characters."""
     return min(MAX_EXPERIMENT_NAME, 63 - len(f"-checkpoints-{0:012}-{region}"))
 
@@ -137,12 +137,12 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def tokens(file: ExpandedFile) -> Iterator[Finding]:
-    """Hugging Face hands gated models to accepted users only."""
+    """Gated models of Hugging Face need a token."""
     if file.weights.token_secret is not None:
         return
     target = file.described(file.target)
     needed = [("target", target)] if target is not None else []
-    for drafted in treated(file):  # a draft with another tokenizer will be exchanged anyway
+    for drafted in treated(file):  # a draft with another tokenizer is refused by another rule
         if drafted.draft is not None and (target is None or drafted.draft.tokenizer == target.tokenizer):
             needed.append((drafted.arm.draft_at, drafted.draft))
     bucket = {path for path, drafted in file.references if drafted.weights is not None}

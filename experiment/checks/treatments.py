@@ -1,4 +1,4 @@
-"""Arms and their treatment: modes, windows, target and draft, and that there is something to compare."""
+"""Checks of arms and their treatment: modes, windows, target and draft, and that arms can be compared."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ MAX_WINDOW = 32
 
 @dataclass(frozen=True)
 class Pairing:
-    """An arm that speculates, with its target and its draft; what the catalogue does not know is `None`, which is another rule's problem."""
+    """An arm that speculates, with its target and its draft. Names that the catalogue does not have are `None`; another rule reports them."""
 
     arm: SingleArm
     treatment: Treatment
     runtime: Runtime | None
     mode: Mode | None
-    """What its runtime says to its mode."""
+    """Its mode, as its runtime supports it."""
     target: Model | None
     draft: Model | None
 
     @property
     def at(self) -> str:
-        """Where its `speculation` is."""
+        """Path of its `speculation`."""
         return f"{self.arm.at}.speculation"
 
     @property
     def able(self) -> Mode | None:
-        """Its mode, where its runtime can do that for its target."""
+        """Its mode, if its runtime supports it for its target."""
         reachable = self.mode and self.target and self.target.architecture in self.mode.architectures
         return self.mode if reachable else None
 
     @property
     def head(self) -> Head | None:
-        """The head of the catalogue that it drafts with."""
+        """Its draft, if it is a head of the catalogue."""
         return HEADS.get(self.treatment.draft.model)
 
     @property
     def paired(self) -> bool:
-        """Whether its draft is described as far as its mode needs; a known head without its target is another rule's problem."""
+        """Whether its draft is described sufficiently; another rule reports a known head without its target."""
         draft = self.treatment.draft
         return self.head is None or (draft.head_for, draft.like, draft.config) != (None, None, None)
 
 
 def treated(file: ExpandedFile, *arms: SingleArm) -> Iterator[Pairing]:
-    """Every arm that speculates; of these arms, where some are given."""
+    """Yield every arm that speculates, of all arms or of the given ones."""
     for arm in arms or file.arms:
         if (treatment := arm.speculation) is not None:
             runtime = RUNTIMES.get(arm.runtime)
@@ -72,7 +72,7 @@ def treated(file: ExpandedFile, *arms: SingleArm) -> Iterator[Pairing]:
 
 
 def known_runtimes(file: ExpandedFile) -> dict[str, Runtime]:
-    """The runtimes in use that the catalogue knows, each once, by the first path that names it."""
+    """Return the used runtimes that the catalogue has, by the first path that names them."""
     found: dict[str, Runtime] = {}
     for arm in file.arms:
         runtime = RUNTIMES.get(arm.runtime)
@@ -82,7 +82,7 @@ def known_runtimes(file: ExpandedFile) -> dict[str, Runtime]:
 
 
 def fitting_draft(_: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """A draft that is a model of its own proposes token ids, which must be the target's, and must cost less."""
+    """A separate draft model must have the target's token ids, and must be smaller."""
     target, draft, path = pair.target, pair.draft, f"{pair.arm.draft_at}.model"
     if target is None or draft is None or draft.head_for is not None:
         return  # a head has its target's tokenizer by construction
@@ -100,7 +100,7 @@ def fitting_draft(_: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
 
 
 def head_or_model(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """Some modes need a head trained for this very target, the others a model of its own."""
+    """Some modes need a head that was trained for the target, the others a separate model."""
     target, name, draft, path = (
         file.target.model,
         pair.treatment.mode,
@@ -119,7 +119,7 @@ def head_or_model(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
 
 
 def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
-    """A plain baseline first, then at least one arm that differs from it and from the others; every batch has the same."""
+    """The first arm is a plain baseline, and at least one more arm is different; every batch has the same arms."""
     sizes = [arm.max_num_seqs for arm in file.arms]
     arms = [arm for arm, size in zip(file.arms, sizes, strict=True) if size is sizes[0] or size == sizes[0]]
     if len(arms) < 2:
@@ -136,7 +136,7 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def engine_keys(file: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
-    """What an arm sets otherwise must exist in its runtime, and must not be decided elsewhere in the file."""
+    """Keys of `engine` must exist in the arm's runtime, and must not be set elsewhere in the file."""
     if not arm.engine or (runtime := RUNTIMES.get(arm.runtime)) is None:
         return
     table, tokens = runtime.config_keys, file.serving.max_model_len
@@ -157,7 +157,7 @@ def engine_keys(file: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
 
 
 def keys_that_fail_later(file: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
-    """What NxD Inference 0.6 and 0.7 take, compile for an hour and fail at: no parser of theirs refuses it.
+    """Refuse keys that NxD Inference 0.6 and 0.7 accept and fail with after an hour of compilation.
 
     Sources: https://github.com/aws-neuron/neuronx-distributed-inference at v0.6.10598 and v0.7.14366, where
     models/qwen3/modeling_qwen3.py does not call `convert_state_dict_to_fused_qkv` (it does from SDK 2.29 on), so that
@@ -181,7 +181,7 @@ def keys_that_fail_later(file: ExpandedFile, arm: SingleArm) -> Iterator[Finding
 
 
 def schedulers(_: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
-    """Asynchronous scheduling can be turned off only where it is on."""
+    """Asynchronous scheduling can be turned off only if it is on."""
     runtime, mode = RUNTIMES.get(arm.runtime), arm.speculation.mode if arm.speculation else ""
     if arm.scheduler is None or runtime is None:
         return
@@ -197,7 +197,7 @@ def schedulers(_: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
 
 
 def reachable_modes(_: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """The runtime must be able to speculate this way, for this model."""
+    """The runtime must support the mode for this model."""
     path, name, mode, runtime = f"{pair.at}.mode", pair.treatment.mode, pair.mode, pair.runtime
     if name not in MODES:
         yield refused("mode unknown", name, at=path, modes=", ".join(MODES))
@@ -232,7 +232,7 @@ def one_at_a_time(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
 
 
 def served_beside_jobs(file: ExpandedFile) -> Iterator[Finding]:
-    """A batch Job is compared with nothing."""
+    """A batch Job is not compared, so two other arms are needed."""
     jobs = [pair for pair in treated(file) if pair.able and pair.able.batch_only]
     if jobs and len(file.arms) - len(jobs) < 2:
         yield refused("mode nothing-served", jobs[0].treatment.mode, at=f"{jobs[0].at}.mode")
@@ -246,7 +246,7 @@ def draft_length(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
 
 
 def window(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """The window (k) against the mode's least and the request's length."""
+    """The window (k) has the mode's minimum, and is limited by the length of an answer."""
     k, path, answer = (
         pair.treatment.num_speculative_tokens,
         pair.arm.window_at,
@@ -267,7 +267,7 @@ def window(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
 
 
 def trained_window(file: ExpandedFile) -> Iterator[Finding]:
-    """A head that was trained for one k has no other to try.
+    """A head that was trained for one k cannot use another.
 
     Source: https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/llama3/dflash/README.md.
     """
@@ -283,7 +283,7 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def known_heads(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """What the makers of a runtime say of a head: its target, its mode, its window, its vocabulary."""
+    """A known head must be used with the target, mode, window and vocabulary that its makers state."""
     draft, mode, k = pair.treatment.draft, pair.treatment.mode, pair.treatment.num_speculative_tokens
     head, target, runtime = pair.head, pair.target, pair.runtime
     if head is None or pair.able is None or not pair.able.head or not pair.paired:
@@ -301,7 +301,7 @@ def known_heads(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
 
 
 def what_a_mode_asks(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """Degrees, layers and sampling without which a runtime refuses a mode, or rejects its drafts."""
+    """A mode may require degrees of tensor parallelism, a number of layers, or sampling on the device."""
     if (able := pair.able) is None:
         return
     layers, words = (

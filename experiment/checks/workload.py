@@ -1,4 +1,4 @@
-"""The requests: do they fit the context, and can the servers answer them as asked?"""
+"""Checks of the requests: they must fit the context, and the servers must be able to answer them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
 NONCE_TOKENS = 16
-"""Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
+"""Tokens for the nonce that the benchmark puts before each prompt to prevent prefix caching."""
 PLAN_BYTES = 900_000
 PLAN_BYTES_PER_PROMPT = 200
-"""Keys, id, class and quoting around a prompt's text, roughly."""
+"""Approximate bytes of keys, id, class and quoting for each prompt."""
 MAX_HOURS = 168
-"""The longest that `./trnspec run --hours` lets nodes live."""
+"""Maximum of `./trnspec run --hours`."""
 CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
-"""Room for what a chat template adds: with one message Llama 3's date and role markers, with the nonce 46 tokens; then a role's
-markers for each message more."""
+"""Tokens that a chat template adds: for one message Llama 3's date and role markers, 46 tokens with the nonce; then the role
+markers of each further message."""
 
 
 def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
 
 
 def _length(prompt: Prompt) -> dict[str, Any]:
-    """The most tokens that a prompt has and how that is known, what comes on top, and what to do where nobody counted."""
+    """Return the maximum tokens of a prompt with its source, the added tokens, and how to count if the tokens were not counted."""
     how, counted = "as its line states", ""
     if prompt.tokens is None:
         how = "its UTF-8 bytes"
@@ -98,7 +98,7 @@ def _room(prompt: Prompt) -> int:
 
 
 def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """NxD Inference raises for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
+    """NxD Inference fails for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
     longest = max(prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt), default=None)
     for arm in file.arms:
         listed = arm.engine.get(CONTEXT_BUCKETS)
@@ -119,7 +119,7 @@ def plan_size(_: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]
 
 
 def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Where speculation is greedy only, a temperature would be obeyed by one arm and ignored by the other."""
+    """If speculation is greedy only, one arm would use a temperature and the other would ignore it."""
     temperature = file.benchmark.temperature
     for pair in treated(file):
         if pair.runtime and pair.runtime.greedy_speculation_only and temperature > 0:
@@ -127,7 +127,7 @@ def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
 
 
 def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Reasoning is a switch of the chat template."""
+    """Reasoning needs the chat template of a model that has the switch."""
     target = file.described(file.target)
     if file.benchmark.thinking and file.benchmark.endpoint != "chat":
         yield refused("benchmark.thinking no-chat", True)
@@ -156,7 +156,7 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
 
 
 def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Loads are listed or recorded: what one kind has does not go with the other."""
+    """Loads are listed or recorded; the keys of one kind cannot be combined with the other."""
     asked = file.benchmark
     of_prompts = ("concurrency", "load") if timed(prompts) else ("load",) if replayed(prompts) else ()
     for key in of_prompts:
@@ -177,7 +177,7 @@ def durations(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
 
 
 def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """An objective names a time."""
+    """An objective must set a time."""
     asked = file.benchmark
     for path, objective in (
         ("benchmark.slo", asked.slo),
@@ -209,7 +209,7 @@ def searched_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding
 
 
 def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A percentile is met where that is sure, for which the smallest load must ask enough different prompts."""
+    """An objective of a percentile needs enough different prompts at the lowest load."""
     asked = file.benchmark
     if not asked.limits or not prompts:
         return
@@ -221,7 +221,7 @@ def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterat
 
 
 def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A figure is expected of an arm, and has one source."""
+    """An expected figure belongs to an arm, and has one source."""
     arms = [arm.name for arm in file.arms]
     baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
     for path, expected in _figures(file):
@@ -243,7 +243,7 @@ def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Find
 
 
 def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A figure is expected of classes and loads that are measured."""
+    """An expected figure belongs to classes and loads that are measured."""
     classes = sorted({prompt.class_name for prompt in prompts})
     for path, expected in _figures(file):
         for name in dict.fromkeys(expected.classes) if prompts else ():
@@ -262,7 +262,7 @@ def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
 
 
 def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
-    """A row is of one k, mode, batch and number of chips."""
+    """The k, mode, batch and number of chips of a row must be those of the arm."""
     treatment, chips = arm.speculation, file.serving.devices
     own: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
     if treatment is not None:
@@ -281,7 +281,7 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
 
 
 def _measured_at(benchmark: Benchmark) -> Sequence[int]:
-    """Requests at once that a run may measure: of a search any in its range, whose ends it measures in any case."""
+    """Return the concurrencies that a run may measure; for a search, all in its range."""
     if benchmark.load and benchmark.load.search:
         low, high = benchmark.load.search
         return range(low, high + 1)
@@ -289,14 +289,14 @@ def _measured_at(benchmark: Benchmark) -> Sequence[int]:
 
 
 def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """lm-eval runs as a pod."""
+    """lm-eval runs as a pod, so it needs a cluster."""
     runtime = RUNTIMES.get(file.runtime)
     if file.benchmark.lm_eval and runtime is not None and runtime.lab_only:
         yield refused("benchmark.lm_eval in-the-lab", None, runtime=runtime)
 
 
 def routed(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A route is for a class that was measured, or for everything."""
+    """A route is for a class of the prompts, or for everything."""
     classes = sorted({prompt.class_name for prompt in prompts})
     for name in file.serve.routes if file.serve and prompts else ():
         if name not in (*classes, "*"):

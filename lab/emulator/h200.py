@@ -64,7 +64,7 @@ class H200StepTimes:
     """The factor of this start of the server."""
 
     def step_s(self, decoding: int, prefilled_tokens: int = 0, *, lockstep: bool = False) -> float:
-        """A step with so many sequences decoding, and so many tokens of prompts that join them."""
+        """Return the time of a step with `decoding` sequences, and with tokens of prompts that join them."""
         step_s = 0.001 * step_ms(self.speculative_tokens, decoding)
         if lockstep and self.speculative_tokens:
             step_s *= _between(LOCKSTEP, decoding)
@@ -120,7 +120,7 @@ def _moved(rate: float, by: float) -> float:
 
 
 class Pauses:
-    """How long step after step takes beside its mean: running sums of factors that are drawn ahead, so that the time
+    """Factors of the mean time of each step: running sums of factors that are drawn in advance, so that the time
     of many equal steps is one difference."""
 
     _AHEAD = 4096

@@ -163,7 +163,7 @@ class ExistingCluster:
         devices: Sequence[Object],
     ) -> Iterator[Problem]:
         owner, provided = self._wanted.nodes_of, self._wanted.provided
-        # Helm would refuse to install beside what carries the name of another release.
+        # Helm refuses to install objects that belong to another release.
         foreign = [
             f"{device['kind']} {device['metadata']['name']} of {f'Helm release {release}' if release else 'no Helm release'}"
             for device in devices
@@ -195,7 +195,7 @@ class ExistingCluster:
                 yield problem("software unwatched", where=_name(operator), value=value, own=own)
 
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[Problem]:
-        """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
+        """Yield a problem if device plugin and DRA driver would both run on the experiment's nodes."""
         other, instead = (_PLUGIN, "device-plugin") if self._claims else (_DRIVER, "dra")
         label = f"{naming.NODE_ROLE_LABEL}: {naming.role_label(self._experiment, 'neuron')}"
         known = {"allocation": self._allocation, "instead": instead, "label": label}

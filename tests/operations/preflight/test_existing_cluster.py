@@ -211,7 +211,7 @@ PLUGIN = {"allocation": "device-plugin"}
 AGENTS = "whose agents run on all nodes of the cluster, so that CloudWatch bills"
 ALONE = "neuron is there by this experiment alone, and a deployment with it in cluster.provided removes it"
 AGAIN = "neuron is there, and a deployment would install it again"
-TWO_WAYS = "kube-system/other would run on our nodes beside serving.allocation"
+TWO_WAYS = "kube-system/other would run on our nodes in addition to serving.allocation"
 Case = tuple[Put, dict[str, Any], bool, str, str]
 CASES: list[Case] = [
     (nothing, {}, True, "there: nothing; a deployment installs: eks-pod-identity-agent, aws-mountpoint", ""),
