@@ -49,7 +49,7 @@ def files_of_checkout() -> list[Path]:
 
 @dataclass(frozen=True)
 class Rendered:
-    """One experiment's folder: how many files belong there, and which of them changed, or would."""
+    """One experiment's folder: its number of files, and those that changed or would change."""
 
     folder: Path
     files: int
@@ -70,7 +70,7 @@ def rendered(paths: Sequence[Path], *, out: Path, check: bool) -> Iterator[Rende
 
 
 def _folder(experiment: Experiment, out: Path) -> Path:
-    """The experiment's; a new one in it where it is in use for another region, by a file of the checkout of the same name."""
+    """Return the experiment's folder, or a subfolder if a file of the same name in the checkout uses the folder for another region."""
     folder, region = folder_of(experiment, out), experiment.cluster.region
     if (there := region_in(folder)) in (None, region):
         return folder
@@ -83,7 +83,7 @@ def _folder(experiment: Experiment, out: Path) -> Path:
 
 
 def said(found: Iterable[Rendered], *, check: bool) -> int:
-    """The exit code, after one line for each."""
+    """Print one line for each folder and return the exit code."""
     outdated: list[Path] = []
     for one in found:
         outdated += one.changed

@@ -1,9 +1,9 @@
 """Rendered objects as the files that are reviewed, the way back, the values that only a deployment knows, and the folder that a
 GitOps tool applies.
 
-What is deployed is read from the files, so it is what was reviewed; a fingerprint beside them tells whether they were
-rendered from the experiment at hand. Values of a deployment are in them as a closed list of placeholders. Pure: reading
-needs no jsii.
+A deployment reads the files, so exactly the reviewed objects are deployed; a fingerprint in the folder shows whether they were
+rendered from the current experiment. Values of a deployment are a fixed list of placeholders in them. Reading
+does not need jsii.
 
 Objects are plain data, with cdk8s where it helps. cdk8s-plus-27 writes pods well but knows Kubernetes 1.27: a JSON patch on one of
 its objects silently loses fields of later versions (resource claims among them). So a pod is authored with it in a scratch
@@ -47,7 +47,7 @@ PLACEHOLDERS = {
     "LMEVAL_IMAGE": "image of the quality check, tagged alike; only where an experiment has one",
 }
 TAG = "_TAG"
-"""After an image's placeholder: what stands for its tag in names of objects that Kubernetes does not let change."""
+"""Suffix of an image's placeholder: it is replaced by a hash of the tag, in names of immutable objects."""
 TAG_LENGTH = 8
 
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
@@ -91,9 +91,9 @@ def tags_in_names(tags_of: Mapping[str, str]) -> dict[str, str]:
 
 
 def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The objects with every `${NAME}` replaced.
+    """Return the objects with every `${NAME}` replaced.
 
-    Raises `Misuse` for a value that is missing, that is for no placeholder, or that nobody can fill in.
+    Raises `Misuse` for a value that is missing, that matches no placeholder, or that cannot be filled in.
     """
     for name in sorted(values.keys() - PLACEHOLDERS.keys()):
         raise Misuse(f"{name} is not a placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
@@ -118,7 +118,7 @@ def names_in(value: Any) -> set[str]:
 
 
 def filled(value: Any, values: Mapping[str, str]) -> Any:
-    """A part of an object with every `${NAME}` replaced. Raises `Misuse` for a value that is missing."""
+    """Return a part of an object with every `${NAME}` replaced. Raises `Misuse` for a missing value."""
     if isinstance(value, str):
         return _PATTERN.sub(lambda match: _value(match[1], values), value)
     if isinstance(value, dict):
@@ -140,13 +140,13 @@ FINGERPRINT = "rendered.sha256"
 _REMEDY = "run ./trnspec render EXPERIMENT and review what changes"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FastDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""Twenty times as fast; every wheel of PyYAML has it."""
+"""The C loader: twenty times as fast, and in every wheel of PyYAML."""
 _HEADER = "# Rendered by `./trnspec render`; edit the experiment, never this file.\n"
 
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """One chart as a file; placeholders are written `${NAME}`."""
+    """One chart as a file, with placeholders such as `${NAME}`."""
 
     name: str
     objects: tuple[dict[str, Any], ...]
@@ -158,13 +158,13 @@ class ManifestFile:
 
 
 def folder_of(experiment: Experiment, parent: Path) -> Path:
-    """Where its files are: `parent/NAME`, or, of another region than that folder's, `parent/NAME/REGION`."""
+    """Return the folder of an experiment's files: `parent/NAME`, or `parent/NAME/REGION` for another region than that folder's."""
     own = parent / experiment.name / experiment.cluster.region
     return own if own.is_dir() else own.parent
 
 
 def region_in(folder: Path) -> str | None:
-    """The region that a folder was rendered for; nothing where nobody said so."""
+    """Return the region that a folder was rendered for; empty if it is not recorded."""
     try:
         recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -173,7 +173,7 @@ def region_in(folder: Path) -> str | None:
 
 
 def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
-    """The committed files of an experiment in `parent`, in apply order.
+    """Read the committed files of an experiment in `parent`, in apply order.
 
     Raises `Misuse` when they are missing, were rendered from something else, or were changed by hand.
     """
@@ -195,7 +195,7 @@ def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
 def texts(
     experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path, *, folder: Path | None = None
 ) -> dict[Path, str]:
-    """What must be in the experiment's folder in `parent`, or in another `folder`."""
+    """Return the expected contents of the experiment's folder in `parent`, or of another `folder`."""
     folder = folder or folder_of(experiment, parent)
     contents = {file.name: file.yaml() for file in files}
     return {
@@ -205,13 +205,13 @@ def texts(
 
 
 def _fingerprint(experiment: Experiment, contents: dict[str, str]) -> str:
-    """What was rendered, for which region, and what came of it; a line each."""
+    """Return the digests of the experiment and of its files, and the region, one line each."""
     files = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
     return f"experiment {digest(experiment)}\nregion {experiment.cluster.region}\nmanifests {files}\n"
 
 
 def stale(wanted: dict[Path, str]) -> list[Path]:
-    """Paths that writing `wanted` would change, make or remove."""
+    """Return the paths that writing `wanted` would change, create or delete."""
     folder = next(iter(wanted)).parent
     left = [path for path in sorted(folder.glob("*.yaml")) if path not in wanted]
     return left + [
@@ -220,26 +220,26 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
 
 
 def write(wanted: dict[Path, str]) -> list[Path]:
-    """Write the files and remove what an earlier rendering left; returns what changed."""
+    """Write the files, delete those of an earlier rendering, and return the changed paths."""
     changed = stale(wanted)
     replace({path: wanted.get(path) for path in changed}, next(iter(wanted)).parent, last=FINGERPRINT)
     return changed
 
 
 def replace(changes: Mapping[Path, str | None], folder: Path, *, last: str) -> None:
-    """Put texts in the places of files of a folder, all of them beside it first, so that a full disk changes nothing. The file
-    that speaks of the others comes after them, and what has no text any more goes at the end."""
+    """Replace files of a folder. All texts are first written to a temporary folder, so that a full disk changes nothing. The file
+    that lists the others comes after them, and files without a text are deleted at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".rendering-", dir=folder) as beside:
+    with tempfile.TemporaryDirectory(prefix=".rendering-", dir=folder) as temporary:
         for path, text in changes.items():
             if text is not None:
-                Path(beside, path.name).write_text(text, encoding="utf-8")
+                Path(temporary, path.name).write_text(text, encoding="utf-8")
         for path in sorted(changes, key=lambda path: (changes[path] is None, path.name == last)):
-            path.unlink() if changes[path] is None else Path(beside, path.name).replace(path)
+            path.unlink() if changes[path] is None else Path(temporary, path.name).replace(path)
 
 
 class _Dumper(_FastDumper):  # type: ignore[misc]  # C code has no types
-    """Long texts as blocks, no aliases: what a reviewer reads best."""
+    """YAML for reviewers: long texts as blocks, no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -256,7 +256,7 @@ _Dumper.add_representer(str, _text)
 KUSTOMIZATION, APPLICATION = "kustomization.yaml", "application.yaml"
 WAVE = "argocd.argoproj.io/sync-wave"
 _FIRST_OF_WAVE = ("", "10", "22")
-"""With what the name of a wave's first file begins: namespace, accounts and policies; claims and storage; fetch, compile, arms
+"""Prefix of the first file of each wave: namespace, accounts and policies; claims and storage; fetch, compile, arms
 and all else.
 
 What Argo CD does is stated from its sources at v3.5.1, https://github.com/argoproj/argo-cd/tree/v3.5.1; not verified on AWS. It
@@ -274,7 +274,7 @@ def gitops_folder(
     """A deployment's manifests as a folder of a GitOps repository: texts by name of file; `files` have no placeholder left, `path`
     is where the folder is in `repository`.
 
-    The Application is beside the kustomization, not in it: it is applied once, where Argo CD lives.
+    The Application is not part of the kustomization: it is applied once, in the cluster of Argo CD.
     """
     made = [
         ManifestFile(file.name, tuple(_in_wave(file.name, item) for item in file.objects)) for file in files
@@ -301,7 +301,7 @@ def _in_wave(file: str, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def application(experiment: Experiment, *, repository: str, path: str) -> dict[str, Any]:
-    """Syncs each commit once and takes back nothing that is done in the cluster: `run` releases Jobs and raises arms.
+    """Return an Application that syncs each commit once and keeps changes in the cluster, because `run` starts Jobs and scales arms.
 
     A sync applies what is in Git also to fields whose difference is ignored, unless it is told to respect that; and it
     prunes nothing by default (docs/user-guide/sync-options.md, auto_sync.md), as a deployment deletes no Job. The names of Jobs
@@ -336,7 +336,7 @@ def kubernetes_object(
     labels: dict[str, str] | None = None,
     **content: Any,
 ) -> dict[str, Any]:
-    """An object `within` the namespace of an experiment, or of the whole cluster."""
+    """Return an object in the namespace of an experiment, or of the whole cluster."""
     metadata: dict[str, Any] = {"name": name}
     if within is not None:
         metadata["namespace"] = namespace(within)
@@ -348,14 +348,14 @@ def kubernetes_object(
 def config_map(
     experiment: Experiment, name: str, data: dict[str, str], labels: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Files for pods. It cannot be changed, so its name must tell its content."""
+    """Return a ConfigMap with files for pods. It is immutable, so its name must contain a hash of its content."""
     return kubernetes_object(
         "v1", "ConfigMap", name, within=experiment, labels=labels, immutable=True, data=data
     )
 
 
 def authored(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
-    """The one object that `build` puts into a scratch chart, as plain data."""
+    """Return the one object that `build` puts into a scratch chart, as plain data."""
     import cdk8s  # here, because it starts jsii
 
     chart = cdk8s.Chart(cdk8s.App(), "scratch", disable_resource_name_hashes=True)
@@ -365,6 +365,6 @@ def authored(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
 
 
 def content_suffix(content: Any) -> str:
-    """Eight hex digits of the content, for the names of objects that Kubernetes does not let change."""
+    """Return eight hex digits of the content's hash, for the names of immutable objects."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]

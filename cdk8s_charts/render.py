@@ -1,4 +1,4 @@
-"""All objects of an experiment, a chart a file, in the order in which they are applied."""
+"""Render all objects of an experiment, one chart per file, in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Objects = list[dict[str, Any]]
 
 
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
-    """Files in apply order.
+    """Return the files in apply order.
 
     An experiment of the lab is rendered by the same functions, without what stands on devices, and marked: the lab
     starts what it reads there.
@@ -58,7 +58,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
 
 
 def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
-    """Plain data as raw objects of a chart; the id of each is its kind and name."""
+    """Add plain data as raw objects to a chart; the id of each is its kind and name."""
     for manifest in objects:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         raw = cdk8s.ApiObject(chart, f"{kind}-{name}", api_version=manifest["apiVersion"], kind=kind)
@@ -68,7 +68,7 @@ def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
 
 
 def _marked(objects: Objects) -> Objects:
-    """The same objects, each of which says that it is never applied."""
+    """Return the same objects with an annotation that they are never applied."""
     mark = {naming.LAB_ONLY: naming.LAB_ONLY_TEXT}
     return [
         {**item, "metadata": {**(of := item["metadata"]), "annotations": of.get("annotations", {}) | mark}}

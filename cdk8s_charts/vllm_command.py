@@ -1,4 +1,4 @@
-"""What vLLM is started with: argv and environment of a server and of a compilation, in the words of each runtime.
+"""The command of vLLM: argv and environment of a server and of a compilation, in the dialect of each runtime.
 
 One set of engine options makes both the command line of `vllm serve` and the arguments of the engine that a compilation
 builds, so that what is compiled is what is served. Tests compare every option with a table read off the parser of that vLLM
@@ -50,7 +50,7 @@ _ALONE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
-    """The command of a server, which loads a compiled artifact where there is one.
+    """Return the command of a server, which loads a compiled artifact if one exists.
 
     An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment. `answer_limit` is a limit and not only a
     default: vLLM takes the least of it, what a request asks for and what the context leaves (`to_sampling_params` of
@@ -69,7 +69,7 @@ def serve_environment(arm: Arm) -> dict[str, str]:
 
 
 def compile_argv(arm: Arm) -> list[str]:
-    """The command that compiles an arm into `compile_environment`'s folder and exits."""
+    """Return the command that compiles an arm into `compile_environment`'s folder and exits."""
     options = {"model": weights_path(arm.target)} | dialect_of(arm).engine_options(arm, False)
     # On several lines, so that a reviewer sees which key changed: Python reads it, not vLLM's parser.
     return ["python3", "-c", _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
@@ -80,19 +80,19 @@ def compile_environment(arm: Arm) -> dict[str, str]:
 
 
 def weights_path(weights: Weights) -> str:
-    """Where a model's files are mounted."""
+    """Return the mount path of a model's files."""
     return f"{CHECKPOINTS_MOUNT}/{weights_folder(weights)}"
 
 
 def artifact_path(arm: Arm) -> str:
-    """Where a server finds its arm's compiled graphs: mounted, or copied to local disk before it starts."""
+    """Return the folder of an arm's compiled graphs: mounted, or copied to local disk before the server starts."""
     if arm.serving.artifact_source == "scratch":
         return compiled_path(arm)
     return f"{ARTIFACTS_MOUNT}/{artifact_folder(arm)}"
 
 
 def compiled_path(arm: Arm) -> str:
-    """Where compiling leaves an artifact, and where a copy of it goes, on the node's own disk."""
+    """Return the folder on the node's disk for a compiled or copied artifact."""
     return f"{SCRATCH_MOUNT}/artifacts/{artifact_folder(arm)}"
 
 
@@ -115,7 +115,7 @@ def _flags(options: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """What a family of runtimes is told."""
+    """The options and variables of a family of runtimes."""
 
     engine_options: Callable[[Arm, bool], dict[str, Any]]
     """Arguments of vLLM's engine by their Python names, for a server or for a compilation."""
@@ -124,7 +124,7 @@ class Dialect:
     environment: Callable[[Arm, str, bool], dict[str, str]]
     """The variables of a server that loads the artifact in a folder, or of a compilation that leaves it there."""
     artifact_files: tuple[str, ...] = ()
-    """Files that every artifact must have, also when its marker says that it is complete."""
+    """Files that every artifact must have, even if its marker says that it is complete."""
 
 
 def dialect_of(arm: Arm) -> Dialect:
@@ -199,7 +199,7 @@ def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str
     """A server fails instead of compiling.
 
     Flags of the compiler are part of the key that it finds its graphs by (design of the compilation cache, 2026-06-22), so
-    neither side is given any. Pinning workers to the CPUs beside their EFA device is for several nodes; without such a device in
+    neither side is given any. Pinning workers to the CPUs near their EFA device is for several nodes; without such a device in
     the pod workers end (examples of DFlash: "harmless on instances that do have EFA").
     """
     environment = {
@@ -217,7 +217,7 @@ def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str
 
 
 def _upstream_options(arm: Arm, _serving: bool) -> dict[str, Any]:
-    """As they were run with tiny models on two cores."""
+    """Options that were tested with tiny models on two cores."""
     return {
         "dtype": "float32",
         "max_num_seqs": arm.serving.max_num_seqs,
@@ -243,7 +243,7 @@ def _shape(arm: Arm) -> dict[str, Any]:
 
 
 def _speculation(arm: Arm) -> dict[str, Any]:
-    """The one option that all dialects share; nothing for an arm that does not speculate.
+    """Return the one option that all dialects share; empty for an arm that does not speculate.
 
     `method` is given where the runtime reads one, and on the 0.9.1 fork as AWS ran it: a plain draft called "eagle" starts there
     and breaks on later lines.
@@ -265,14 +265,14 @@ _TELLS_ACCEPTANCE = (0, 29)
 
 def _acceptance(arm: Arm) -> dict[str, Any]:
     """Each answer says how many drafts of its steps were accepted; `detailed` would add a number for every step
-    (https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/). That vLLM Neuron fills it is not run."""
+    (https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/). It is assumed that vLLM Neuron supports it. Not verified on AWS."""
     tells = version(arm.runtime.vllm) >= _TELLS_ACCEPTANCE
     return {"per_request_spec_decode_metrics": "summary"} if arm.speculation and tells else {}
 
 
 _NXDI_FILES = ("neuron_config.json", "model.pt")
-"""What NxD Inference leaves beside the sharded weights; without them it would compile without saying so. The names in the
-native plugin's cache are hashes of graphs, so there the marker alone tells."""
+"""Files of NxD Inference in addition to the sharded weights; without them it would compile silently. The names in the
+native plugin's cache are hashes of graphs, so only the marker can be checked there."""
 _QUIET = {"enable_log_requests": False}
 _DIALECTS = {
     "nxdi-v0": Dialect(

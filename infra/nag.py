@@ -1,4 +1,4 @@
-"""cdk-nag's AwsSolutions rules as a part of the synth: a finding that is not acknowledged fails it."""
+"""The AwsSolutions rules of cdk-nag in the synth, which fails on a finding that is not acknowledged."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _ID = re.compile(r"(?P<rule>[\w-]+)(?:\[(?P<named>.*)\])?", re.DOTALL)
 
 
 class Rules(cdk_nag.AwsSolutionsChecks):
-    """The pack itself takes an acknowledgement only where it repeats a finding to the letter, and findings carry logical ids
-    and names of exports. Here it is a regular expression."""
+    """The pack accepts only an acknowledgement that repeats the finding exactly, and findings have logical ids
+    and names of exports. Here an acknowledgement is a regular expression."""
 
     def __init__(self, app: cdk.App) -> None:
         super().__init__(app)
         self._app = app
         self.used: set[tuple[str, str]] = set()
-        """Construct path and id of each acknowledgement that covered something."""
+        """Construct path and id of each acknowledgement that was used."""
         self._found: dict[str, list[str]] = {}
 
     def validate(self, context: cdk.IPolicyValidationContext) -> cdk.PolicyValidationPluginReport:
-        """Findings of the pack that nobody acknowledged."""
+        """Return the findings of the pack that are not acknowledged."""
         left = []
         for violation in self.validate_scope(self._app).violations:
             resources = [
@@ -59,7 +59,7 @@ class Rules(cdk_nag.AwsSolutionsChecks):
         return bool(covering)
 
     def _acknowledged(self, path: str) -> Iterator[tuple[str, str]]:
-        """At the construct of this path and around it."""
+        """Yield acknowledgements at the construct of this path and at its parents."""
         construct: IConstruct = self._app
         for id_ in path.split("/"):
             construct = construct.node.find_child(id_)

@@ -1,10 +1,10 @@
-"""The Jobs that make what servers load: weights fetched once, each artifact compiled once, released by one actor. And arms that no
+"""The Jobs that prepare servers: weights are fetched once and each artifact is compiled once; a run starts them. Also arms that no
 server can run (vanilla unfused, Medusa): one batch Job around NxD Inference's own `inference_demo` each.
 
-Those answer no requests and are not compared; the Job's log says what the script measured. An example for people who want to
-see these modes, as `experiment` marks them (`batch_only`). Options as in `inference_demo.py` at tag v0.6.10598 of
+Those arms answer no requests and are not compared; the Job's log has the script's measurements. They are for people who want to
+try these modes (`batch_only` in `experiment`). The options are those of `inference_demo.py` at tag v0.6.10598 of
 https://github.com/aws-neuron/neuronx-distributed-inference, the version inside the 2.26.1 image; a test compares them with a
-table read off that file. Unfused speculation compiles the draft beside the target; Medusa reads its heads from
+table from that file. Unfused speculation compiles the draft and the target separately; Medusa reads its heads from
 `medusa_heads.pt` inside the target's own folder and under names of its own, so target and heads are put together first, under
 `_MEDUSA_MODEL`. Not verified on AWS.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
 
 WRONG_CONFIGURATION = 2
-"""Exit code of `store` for what no repetition fixes: a gated model without a token, a bad address."""
+"""Exit code of `store` for errors that a retry does not fix: a gated model without a token, a bad address."""
 DEADLINE_S = 6 * 3600
 """No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
 _WITH_ITS_NODE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -158,7 +158,7 @@ def artifact_address(experiment: Experiment, arm: Arm) -> str:
 
 
 def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """The suspended Job of one artifact. It holds the same devices as the arm would, since only they can load it.
+    """Return the suspended Job of one artifact. It needs the same devices as the arm, because only they can load the artifact.
 
     First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy.
     """
@@ -210,7 +210,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def weights_checks(experiment: Experiment, arm: Arm) -> list[pods.Container]:
-    """A look for each model of the arm, whether it was fetched; the pod ends there if not."""
+    """Return a check for each model of the arm that it was fetched; the pod ends if it was not."""
     region = ["--region", experiment.cluster.region]
     return [
         pods.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
@@ -238,11 +238,11 @@ def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
 
 
 _PROGRAM = Path(__file__).parents[1] / "join_heads.py"
-"""Runs in the pod, from the ConfigMap that holds the tree too."""
+"""The program for the pod, in the same ConfigMap as the tree."""
 _PLAN_MOUNT = "/plan"
 _TREE_FILE = "medusa-tree.json"
 _MEDUSA_MODEL = f"{vllm_command.SCRATCH_MOUNT}/medusa"
-"""Links to the target's files, and `medusa_heads.pt` as `join_heads.py` writes it."""
+"""Folder with links to the target's files, and `medusa_heads.pt` from `join_heads.py`."""
 _MODEL_TYPES = {"LlamaForCausalLM": "llama"}
 _ARM_IN_NAME = 45
 """Characters of an arm's name, which with two hashes make the 63 that a Job's name may have. The hash tells apart."""
@@ -255,7 +255,7 @@ def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
-    """The suspended Job: compile on local disk, generate, print, end. Nothing is kept but the log."""
+    """Return the suspended Job, which compiles on local disk, generates, prints and ends. Only the log is kept."""
     share = pod_share(arm)
     environment = {
         **compiler_environment(arm),
@@ -301,7 +301,7 @@ def batch_command(experiment: Experiment, arm: Arm) -> list[str]:
 
 
 def batch_files(arm: Arm) -> dict[str, str]:
-    """What the command reads that is not a model, by where the pod mounts it."""
+    """Return the files of the command other than models, by their mount path."""
     if arm.speculation is None or arm.speculation.mode != "medusa":
         return {}
     return {f"{_PLAN_MOUNT}/{_TREE_FILE}": json.dumps(tree(arm.num_speculative_tokens))}
@@ -314,7 +314,7 @@ def _prompt(experiment: Experiment) -> str:
 
 
 def _medusa_files(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """Medusa's tree of candidates, and the program that puts its heads where NxD Inference looks."""
+    """Return Medusa's tree of candidates, and the program that writes its heads where NxD Inference reads them."""
     data = {
         _TREE_FILE: json.dumps(tree(arm.num_speculative_tokens)),
         _PROGRAM.name: _PROGRAM.read_text(encoding="utf-8"),
@@ -324,7 +324,7 @@ def _medusa_files(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def _join_heads(body: pods.PodSpec, demo: pods.Container, arm: Arm, files: str) -> None:
-    """The script reads target and heads from one folder, which two repositories do not make, and by names of its own."""
+    """Join target and heads from two repositories in one folder, with the names that the script expects."""
     target, heads = (vllm_command.weights_path(weights) for weights in arm.weights)
     program = ["python3", f"{_PLAN_MOUNT}/{_PROGRAM.name}", target, heads]
     join = pods.container(

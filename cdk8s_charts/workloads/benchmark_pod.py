@@ -1,5 +1,5 @@
-"""What loads the servers: the benchmark with its plan, and the quality check, lm-eval's gsm8k against every arm that is loaded,
-to show that answers are no worse. Both are suspended CronJobs from which runs are made."""
+"""The load generators: the benchmark with its plan, and the quality check, lm-eval's gsm8k against every loaded arm,
+to show that answers are no worse. Both are suspended CronJobs, and runs are Jobs made from them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 MAX_CONFIG_MAP_BYTES = 200_000
-"""Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
-whose event was limited to 256 KB for long (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)."""
+"""Maximum bytes of a plan in a ConfigMap. Kubernetes accepts 1 MiB, but `cdk deploy` passes objects to a Lambda function,
+whose event was long limited to 256 KB (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)."""
 
 _REMEDY = "the benchmark would not take this plan; change it in the experiment's file"
 
 
 def plan(experiment: Experiment) -> Plan:
-    """The plan of the benchmark. Raises `Misuse` for one that it would refuse."""
+    """Return the plan of the benchmark. Raises `Misuse` if the benchmark would refuse it."""
     settings, model = experiment.benchmark, experiment.baseline.target.model
     asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
@@ -82,7 +82,7 @@ def _loads(settings: Benchmark) -> dict[str, Any]:
 
 
 def plan_text(experiment: Experiment) -> str:
-    """The plan as JSON, without what it leaves at its default."""
+    """Return the plan as JSON, without default values."""
     return json.dumps(plan(experiment).to_dict(exclude_unset=True), indent=1, ensure_ascii=False)
 
 
@@ -132,16 +132,16 @@ JOB_UID: dict[str, Any] = {
     "name": "JOB_UID",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}},
 }
-"""The same for every pod of a Job, so that the next one finds what the last one left."""
+"""The name is the same for every pod of a Job, so that a new pod finds the files of the last one."""
 UNUSED_SCHEDULE = "0 0 1 1 *"
-"""A CronJob must have one; suspended, it never starts."""
+"""A CronJob needs a schedule; a suspended one never starts."""
 _KEPT_S = 7 * 24 * 3600
 
 
 def measuring_cron_job(
     experiment: Experiment, name: str, body: pods.PodSpec, *, deadline_s: int
 ) -> dict[str, Any]:
-    """A CronJob that never starts by itself; its Jobs are made by people and scripts."""
+    """Return a CronJob that never starts by itself; people and scripts create its Jobs."""
     body["serviceAccountName"] = naming.BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
     pods.on_system_nodes(experiment, body)
@@ -166,7 +166,7 @@ _PLAN_MOUNT = "/plan"
 
 
 def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The plan as a ConfigMap, and the CronJob; or the CronJob alone, which copies a large plan and checks its hash."""
+    """Return the plan as a ConfigMap, and the CronJob; or only the CronJob, which copies a large plan and checks its hash."""
     large = plan_object(experiment)
     if large is None:
         text = plan_text(experiment)
@@ -189,7 +189,7 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
 def benchmark_cron_job(
     experiment: Experiment, plan_source: dict[str, Any], *before: pods.Container
 ) -> dict[str, Any]:
-    """Suspended for good: a run is a Job made from it, one at a time.
+    """Return a CronJob that stays suspended: each run is a Job made from it, one at a time.
 
     It brings back what an earlier pod of this Job kept, keeps and publishes what is measured, measures, publishes the rest.
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
@@ -218,7 +218,7 @@ def benchmark_cron_job(
         **publish,
         "name": "follow",
         "args": ["publish", RESULTS, "--follow", "--namespace", naming.metrics_namespace(experiment)],
-        # It works for a second in each minute; the request is what a system node has left beside the run.
+        # It works for a second in each minute; the request is what the run leaves free on a system node.
         "resources": {
             "requests": {"cpu": "20m", "memory": "256Mi"},
             "limits": {"cpu": "500m", "memory": "256Mi"},
@@ -272,24 +272,24 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
 
 QUALITY_IMAGE = "${LMEVAL_IMAGE}"
 _SHOTS = 5
-"""gsm8k's own number of worked examples; together with an answer they need about 1,300 tokens."""
+"""Number of worked examples in gsm8k; with an answer they need about 1,300 tokens."""
 _ROOM_FOR_SHOTS = 2048
 _CACHE = "/tmp/datasets"
 _WITH_QUESTIONS = f"""\
 mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questions/questions.json {RESULTS}/ && exec lm_eval "$@"
 """
-"""Reading the questions makes lock files beside them, which the image's folder does not take; and offline `datasets` looks
+"""Reading the questions creates lock files in their folder, and the image's folder is read-only; and offline `datasets` looks
 for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory). Which questions
 they were, by commit and hash, goes with the answers."""
 
 
 def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The CronJob, where the experiment asks for the check."""
+    """Return the CronJob, if the experiment has the quality check."""
     return [] if experiment.benchmark.lm_eval is None else [quality_cron_job(experiment)]
 
 
 def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
-    """One init container an arm, in turn, then the upload.
+    """Return one init container per arm, in turn, then the upload.
 
     As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
     """
@@ -310,7 +310,7 @@ def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
 
 
 def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
-    """lm-eval as a client of the arm's API. It sends texts and counts no tokens, so it needs no tokenizer.
+    """Return lm-eval as a client of the arm's API. It sends texts and counts no tokens, so it needs no tokenizer.
 
     Where five worked examples and an answer do not fit into a sequence, the questions are asked without examples.
     """

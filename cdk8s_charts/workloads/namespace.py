@@ -1,4 +1,4 @@
-"""What exists before the arms: namespace, service accounts, priorities, claim templates, volumes, and who may talk to whom.
+"""Objects that exist before the arms: namespace, service accounts, priorities, claim templates, volumes and network policies.
 
 Network policies say what EKS's own policy engine can express (addresses, pods, ports; no names of hosts):
 https://docs.aws.amazon.com/eks/latest/userguide/cni-network-policy.html; the kubelet's probes are always let in.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SERVING = "serving"
 JOBS = "jobs"
 MEASURING = "measuring"
-"""What loads the servers: the benchmark and the quality check."""
+"""Roles of the load generators: the benchmark and the quality check."""
 _VALUES = {SERVING: 10_000, JOBS: 1_000, MEASURING: 1_000}
 
 
@@ -35,7 +35,7 @@ def priority_name(experiment: Experiment, purpose: str) -> str:
 
 
 def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
-    """A quota of one pod that measures: a CronJob's `Forbid` says nothing about Jobs that people make from it.
+    """Return a quota of one pod that measures: a CronJob's `Forbid` does not apply to Jobs that people create from it.
 
     The pod of a second run is refused until the first has ended, and its Job tries again.
     """
@@ -46,7 +46,7 @@ def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
 
 
 def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
-    """It cannot be changed, so its name carries a hash of its content."""
+    """Return a priority class. It is immutable, so its name has a hash of its content."""
     content: dict[str, Any] = {
         "value": _VALUES[purpose],
         "globalDefault": False,
@@ -62,7 +62,7 @@ ACCOUNTS = (naming.SERVING_ACCOUNT, naming.BENCHMARK_ACCOUNT, naming.FETCH_ACCOU
 
 
 def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Namespace, service accounts, priorities, one run at a time; which AWS role an account has is decided by Pod Identity, not here.
+    """Return namespace, service accounts, priorities and the quota of one run; Pod Identity decides which AWS role an account has.
 
     `restricted` asks for a non-root user, which is unproven with Neuron devices; so by default it warns only. The image's
     defaults are within `baseline`.
@@ -113,7 +113,7 @@ def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def claim_templates(experiment: Experiment) -> list[dict[str, Any]]:
-    """One for each distinct demand; arms that ask alike share it. None with the device plugin."""
+    """Return one claim template for each distinct demand; arms with the same demand share it. None with the device plugin."""
     templates = [
         pods.claim_template(experiment, arm)
         for arm in experiment.device_arms
@@ -123,7 +123,7 @@ def claim_templates(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def volumes_and_claims(experiment: Experiment) -> list[dict[str, Any]]:
-    """Read-only volumes for checkpoints and artifacts; none where no arm stands on devices."""
+    """Return read-only volumes for checkpoints and artifacts; none if no arm uses devices."""
     stores = pods.STORES if experiment.device_arms else ()
     return [manifest for purpose in stores for manifest in pods.volume_and_claim(experiment, purpose)]
 
@@ -138,7 +138,7 @@ _LINK_LOCAL = "169.254.0.0/16"
 
 
 def policies(experiment: Experiment) -> list[dict[str, Any]]:
-    """Default deny; servers answer clients and call nobody; clients and jobs, where there are jobs, reach names, AWS
+    """Deny by default. Servers answer clients and call nothing; clients, and jobs if there are any, reach names, AWS
     and the hub.
 
     Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
@@ -160,7 +160,7 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def _promoted(experiment: Experiment) -> dict[str, Any]:
-    """Who else may call the promoted arm: its callers beyond the cluster, and KEDA, which reads its metrics.
+    """Admit further callers of the promoted arm: those outside the cluster, and KEDA, which reads its metrics.
 
     Without any the policy is still rendered and lets nobody in: a policy that is no longer rendered would stay in the cluster, and
     would go on admitting what it named, no matter who applies the manifests.
@@ -186,7 +186,7 @@ def _callers(serve: Serve) -> list[dict[str, Any]]:
 
 
 def _gateway(experiment: Experiment) -> list[dict[str, Any]]:
-    """The gateway, where there is one, is called by clients and by the callers beyond the cluster, and calls servers."""
+    """Admit clients and callers outside the cluster to the gateway, if there is one, and the gateway to servers."""
     if experiment.serve is None or not experiment.serve.routes:
         return []
     ports = [_port(naming.GATEWAY_PORT)]
@@ -217,7 +217,7 @@ def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def _outside() -> list[dict[str, Any]]:
-    """Names, HTTPS (S3, CloudWatch, STS, Hugging Face: addresses that nobody can list) and credentials."""
+    """Return rules for names, HTTPS (S3, CloudWatch, STS, Hugging Face: their addresses cannot be listed) and credentials."""
     return [
         _names(),
         {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
@@ -241,7 +241,7 @@ def _policy(
     ingress: Sequence[dict[str, Any]] = (),
     egress: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What is not listed is denied, in both directions. The API server drops an empty list, and would see a change at every
+    """Return a policy that denies everything else, in both directions. The API server drops an empty list, and would see a change at every
     apply."""
     spec: dict[str, Any] = {"podSelector": selector, "policyTypes": ["Ingress", "Egress"]}
     if ingress:

@@ -1,4 +1,4 @@
-"""What runs in place of an arm: proofs before it is started (its image accepts its arguments, a node has what its pod needs), and
+"""Pods that replace an arm: checks before it is started (its image accepts its arguments, a node has what its pod needs), and
 a profile of its server.
 
 The images are asked before a Trn2 node is started and after the weights are fetched, by one suspended Job for each: on a
@@ -77,7 +77,7 @@ _PROFILE = Path(__file__).parents[1] / "profile_arm.py"
 _PROFILE_MOUNT = "/program"
 OUT = "/profile"
 _OUT_GIB = 20
-"""The output of one core: a device's trace and at most a million events of the system. An estimate."""
+"""Size of the output of one core: a device's trace and at most a million events of the system. An estimate."""
 _PROFILE_DEADLINE_S = LOAD_BUDGET_S + 3600
 _BY_ENVIRONMENT = {
     "NEURON_RT_INSPECT_ENABLE": "1",
@@ -93,7 +93,7 @@ _PROFILE_FILES = f"profile-program-{content_suffix(_PROFILE_TEXT)}"
 
 
 def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """What each image is asked, and its Job; nothing where no arm stands on devices."""
+    """Return the questions for each image, and its Job; empty if no arm uses devices."""
     program = _files(experiment, {_IN_IMAGE.name: _IN_IMAGE.read_text(encoding="utf-8")})
     found = []
     for runtime in runtimes(experiment):
@@ -112,7 +112,7 @@ def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
 
 
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:
-    """What the program is told of each arm of a runtime; the keys are those that it reads."""
+    """Return the program's input about each arm of a runtime; the keys are those that it reads."""
     arms = [arm for arm in experiment.device_arms if arm.runtime.name == runtime.name]
     return [_batch(experiment, arm) if arm.batch_only else _served(arm) for arm in arms]
 
@@ -141,7 +141,7 @@ def _batch(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 def _arguments_job(
     experiment: Experiment, runtime: Runtime, program: dict[str, Any], questions: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The suspended Job of one image. It is not tried again: what it says is about the image, not about the day."""
+    """Return the suspended Job of one image. It is not retried, because its answer depends only on the image."""
     arm = next(arm for arm in experiment.device_arms if arm.runtime.name == runtime.name)
     mounted = {"program": program} | {f"arms-{number}": asks for number, asks in enumerate(questions)}
     paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
@@ -185,7 +185,7 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
 
 
 def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The program and its CronJobs; neither where no arm is served from devices. A batch arm is proved by its own Job."""
+    """Return the program and its CronJobs; empty if no arm is served from devices. The Job of a batch arm checks itself."""
     proofs = {proof_name(experiment, arm): arm for arm in experiment.served_arms if arm.serving.devices}
     if not proofs:
         return []
@@ -200,7 +200,7 @@ def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def proof_name(experiment: Experiment, arm: Arm) -> str:
-    """The CronJob that proves what `arm` needs; arms that need alike share it."""
+    """Return the CronJob that checks a node for `arm`; arms with the same needs share it."""
     shape = f"{arm.serving.devices}-lnc{arm.serving.logical_nc_config}"
     return f"verify-{shape}-{content_suffix(_proof_pod(experiment, arm))}"
 
@@ -208,7 +208,7 @@ def proof_name(experiment: Experiment, arm: Arm) -> str:
 def _cron_job(
     experiment: Experiment, name: str, pod: pods.PodSpec, *, deadline_s: int, kept_s: int
 ) -> dict[str, Any]:
-    """A CronJob that never starts by itself, and whose Job is tried once."""
+    """Return a CronJob that never starts by itself, and whose Job is not retried."""
     marks = naming.labels(experiment, name, "job")
     job = {
         "backoffLimit": 0,
@@ -252,7 +252,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
 
 
 def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """What the program is told to find; the keys are those of its `Expected`."""
+    """Return the values that the program checks; the keys are those of its `Expected`."""
     serving, drivers = arm.serving, arm.runtime.drivers
     return {
         "devices": serving.devices,
@@ -266,13 +266,13 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def program_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The program; nothing where no arm is served from devices."""
+    """Return the program; empty if no arm is served from devices."""
     needed = any(arm.serving.devices for arm in experiment.served_arms)
     return [config_map(experiment, _PROFILE_FILES, {_PROFILE.name: _PROFILE_TEXT})] if needed else []
 
 
 def profiled_argv(arm: Arm) -> list[str]:
-    """The arm's server; the native plugin's with its profiler."""
+    """Return the arm's server; for the native plugin, with its profiler."""
     command = serve_argv(arm)
     if arm.runtime.dialect != "native":
         return command
@@ -288,7 +288,7 @@ def profiled_argv(arm: Arm) -> list[str]:
 
 
 def profile_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
-    """The CronJob of an arm that is served from devices."""
+    """Return the CronJob of an arm that is served from devices."""
     if not arm.serving.devices:
         return []
     pod = _profile_pod(experiment, arm)

@@ -1,9 +1,9 @@
-"""One arm as Deployment, Service and disruption budget; what may differ between arms is in their spec. And the winner as a
-service: a name that stays, an internal load balancer with TLS, replicas by waiting requests.
+"""One arm as Deployment, Service and disruption budget; differences between arms are in their spec. Also the promoted arm as a
+service: a fixed name, an internal load balancer with TLS, replicas by waiting requests.
 
-Whether a server has started, is ready and alive, and whether it may stop, is asked of the server itself, without using a
-slot. The load balancer is made by the cloud provider that EKS runs in the control plane with the cluster's own role: no
-controller to install, no further rights. What a Network Load Balancer takes from annotations there:
+The probes and the stop hook ask the server whether it has started, is ready and alive, and may stop, without using a
+slot. The cloud provider that EKS runs in the control plane creates the load balancer with the cluster's own role: no
+controller to install, no further permissions. The annotations of a Network Load Balancer:
 https://cloud-provider-aws.sigs.k8s.io/service_controller/. Not verified on AWS.
 """
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 LOAD_BUDGET_S = 1800
-"""Time to read and load a compiled arm before Kubernetes gives up on it; compiling never happens here. An assumption:
+"""Time to read and load a compiled arm before Kubernetes restarts it; servers never compile. An assumption:
 no load time of this pair from S3 is published."""
 _STARTUP_PERIOD_S = 10
 _COMPLETION_TIMEOUT_S = 120
 """The first request may still load graphs onto the devices."""
 _DEREGISTRATION_S = 5
-"""Until every node has taken the pod's address out of the Service."""
+"""Time until every node has removed the pod's address from the Service."""
 _PROBE = f"""\
 import json, os, sys
 from urllib.request import Request, urlopen
@@ -73,11 +73,11 @@ while time.monotonic() < end:
 """
 CONTAINER = "vllm"
 API_KEY_VARIABLE = "VLLM_API_KEY"
-"""vLLM reads it when no `--api-key` stands on its command line, where everybody could read it."""
+"""vLLM reads this variable if its command line, which everybody can read, has no `--api-key`."""
 
 
 def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
-    """The compilation first, which everything else waits for where there is one."""
+    """Return the objects of an arm; the compilation, if there is one, comes first."""
     compilation = [artifact_jobs.compiling_job(experiment, arm)] if arm.serving.devices else []
     return [
         *compilation,
@@ -92,7 +92,7 @@ def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
 
 
 def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """The Deployment, at 0 replicas until the arm's artifact exists and it is raised on purpose.
+    """Return the Deployment, at 0 replicas until the arm's artifact exists and the arm is scaled up.
 
     An arm that was chosen to stay (`serve`) stands at its replicas.
     """
@@ -129,7 +129,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def _add_probes(server: dict[str, Any], arm: Arm) -> None:
-    """Startup ends with one real completion; readiness and liveness read `/health`, which answers beside the batch.
+    """Return the probes. Startup ends with one real completion; readiness and liveness read `/health`, which answers without a slot.
 
     A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
     """
@@ -144,14 +144,14 @@ def _add_probes(server: dict[str, Any], arm: Arm) -> None:
 
 
 def _add_drain(server: dict[str, Any], experiment: Experiment) -> int:
-    """Before the server is told to stop it finishes what it has; returns the pod's grace period in seconds."""
+    """Let the server finish its requests before it is stopped, and return the pod's grace period in seconds."""
     drain_s = _drain_s(experiment)
     server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
     return _DEREGISTRATION_S + drain_s + 40
 
 
 def _drain_s(experiment: Experiment) -> int:
-    """Seconds in which the longest answer ends."""
+    """Return the maximum seconds of an answer."""
     return int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
 
 
@@ -197,7 +197,7 @@ def _selector(name: str, role: str) -> dict[str, str]:
 
 
 def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """One pod of the arm may always be moved, and a pod that is not ready anyhow: a node update is never blocked."""
+    """Return a disruption budget that always allows one pod to be moved, and any pod that is not ready, so a node update is never blocked."""
     spec = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -210,12 +210,12 @@ def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def service_url(experiment: Experiment, arm: Arm) -> str:
-    """Base URL of the arm's OpenAI API inside the cluster."""
+    """Return the base URL of the arm's OpenAI API inside the cluster."""
     return f"http://{arm.name}.{naming.namespace(experiment)}.svc.cluster.local:{naming.SERVICE_PORT}/v1"
 
 
 def api_key(experiment: Experiment, variable: str) -> list[dict[str, Any]]:
-    """The key of the services as a variable of a container; nothing where they are open."""
+    """Return the API key of the services as a variable of a container; empty if they need no key."""
     secret = experiment.baseline.serving.api_key_secret
     if secret is None:
         return []
@@ -223,7 +223,7 @@ def api_key(experiment: Experiment, variable: str) -> list[dict[str, Any]]:
 
 
 def _fill_server(server: pods.Container, experiment: Experiment, arm: Arm) -> None:
-    """Image, command, environment and amounts of the arm. Requests equal limits, so that no arm takes from another."""
+    """Return the arm's container. Requests are equal to limits, so that no arm takes resources from another."""
     environment = serve_environment(arm)
     if arm.serving.pod_security == "restricted":
         environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
@@ -238,7 +238,7 @@ def _fill_server(server: pods.Container, experiment: Experiment, arm: Arm) -> No
 
 @cache
 def _authored() -> dict[str, Any]:
-    """What cdk8s-plus writes; it is the same for every arm, so it is written once."""
+    """Return the part that cdk8s-plus writes, which is the same for every arm."""
     return authored(_author)
 
 
@@ -275,7 +275,7 @@ WAITING = "vllm:num_requests_waiting"
 it below `/v1` only."""
 POLLING_S = 15
 SCALE_DOWN_AFTER_S = 900
-"""A replica loads for minutes: removing it at each pause would cost its loading again."""
+"""A replica loads for minutes, so it is not removed at each pause."""
 
 
 def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
@@ -298,7 +298,7 @@ def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
 
 
 def load_balancer(experiment: Experiment, serve: Serve, front: str, role: str) -> dict[str, Any]:
-    """The same for callers beyond the cluster: a Network Load Balancer inside the VPC that ends TLS."""
+    """Return the Service for callers outside the cluster: an internal Network Load Balancer that terminates TLS."""
     spec = {
         "type": "LoadBalancer",
         "selector": _selector(front, role),

@@ -16,12 +16,12 @@ from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 ACCESS_LOG_DAYS = 90
 _INCOMPLETE_UPLOAD_DAYS = 7
 _NONCURRENT_VERSION_DAYS = 30
-"""Overwritten weights and artifacts can be restored for so long; one set of the reference weights is 66 GB."""
+"""Days in which overwritten weights and artifacts can be restored; one set of the reference weights is 66 GB."""
 _STALE_ARTIFACT_DAYS = 30
 """How old an artifact must be to go once it is marked stale: S3 counts from the upload, not from the mark. For
 `_NONCURRENT_VERSION_DAYS` after that it can be restored by removing the delete markers."""
 _COOL_AFTER_DAYS = 30
-"""After so long, weights and artifacts that are not read get cheaper; reading stays as fast."""
+"""Days after which unread weights and artifacts move to cheaper storage; reading stays as fast."""
 _KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 """A first deployment that fails removes its empty buckets again, so that a second one can use their names
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-attribute-deletionpolicy.html)."""

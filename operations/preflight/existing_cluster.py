@@ -1,5 +1,5 @@
-"""Whether an existing cluster is the one that the experiment describes, what it has already, and whether its server takes every
-object. It is read, asked by dry run, and never changed."""
+"""Checks of an existing cluster: it matches the experiment, it has the listed software, and its API server accepts every
+object. The cluster is only read, with dry runs, and never changed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _DAEMONS: dict[Installed, str] = {
     "amazon-cloudwatch-observability": "cloudwatch-agent",
     "eks-node-monitoring-agent": "eks-node-monitoring-agent",
 }
-"""The DaemonSet by which each is known, no matter who installed it."""
+"""DaemonSets that identify software, no matter who installed it."""
 _PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
 """Parts of the names of AWS Neuron's images."""
 _NETWORK_PLUGINS = ("aws-node", "cilium", "calico-node")
-"""DaemonSets without which a node is never ready: the VPC CNI, or what replaces it."""
+"""DaemonSets without which a node is never ready: the VPC CNI, or its replacement."""
 _WATCHES: Installed = "amazon-cloudwatch-observability"
-"""Nothing needs it, so naming it as provided leaves it out."""
+"""Optional software; it is left out if it is listed as provided."""
 _MOUNTS: Installed = "aws-mountpoint-s3-csi-driver"
 _KEDA = {"app.kubernetes.io/name": "keda-operator"}
 
@@ -54,19 +54,19 @@ class ExistingCluster:
         self._scales = experiment.serve is not None and experiment.serve.scales
 
     def checks(self) -> dict[str, Callable[[], Finding]]:
-        """All of them by name; none where a deployment makes the cluster."""
+        """Return all checks by name; empty if a deployment creates the cluster."""
         if self._wanted.existing is None:
             return {}
         return {"cluster": self.cluster, "software": self.software, "admission": self.admission}
 
     @cached_property
     def _deployed(self) -> set[str]:
-        """Parts of the experiment that are deployed already."""
+        """The deployed stacks of the experiment."""
         made = {stack.name for stack in cloudformation.deployed(self._experiment, self._aws) if stack.made}
         return {part for part in ("nodes", "workloads") if naming.stack_name(self._experiment, part) in made}
 
     def cluster(self) -> Finding:
-        """Version, network, how it lets roles in, and the node group of another experiment where it is used."""
+        """Check version, network, authentication mode, and the node group of another experiment if it is used."""
         there = described(self._experiment, self._aws)
         mode = there.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
         found = f"{there['name']}: Kubernetes {there['version']}, authentication mode {mode}"
@@ -112,7 +112,7 @@ class ExistingCluster:
                 yield problem("cluster access-entry", role=role, own=own, group=group)
 
     def software(self) -> Finding:
-        """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
+        """Compare the installed software with the declared software; device plugin and DRA driver must not both run on a node."""
         system = {naming.NODE_ROLE_LABEL: naming.role_label(self._experiment, "system")}
         with cluster_of(self._experiment, self._aws) as kubernetes:
             daemons = kubernetes.list("daemonsets", everywhere=True)
@@ -186,7 +186,7 @@ class ExistingCluster:
                 yield problem("software not-yet", name=name, owner=owner, more=more)
 
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[Problem]:
-        """KEDA watches the namespaces that its variable lists, with commas between them, or all of them."""
+        """Check that KEDA watches the experiment's namespace: its variable lists namespaces, separated by commas, or is empty."""
         own = naming.namespace(self._experiment)
         for operator in operators:
             env = [each for container in pod_containers(operator) for each in container.get("env", ())]
@@ -228,7 +228,7 @@ class ExistingCluster:
         return terms is None or any(all(map(met, term.get("matchExpressions", ()))) for term in terms)
 
     def admission(self) -> Finding:
-        """Whether the server takes every object, by a dry run; before the first deployment in namespace `default`."""
+        """Check that the server accepts every object, by a dry run; before the first deployment in namespace `default`."""
         own = naming.namespace(self._experiment)
         with cluster_of(self._experiment, self._aws) as kubernetes:
             exists = kubernetes.get("namespace", own) is not None
@@ -244,7 +244,7 @@ class ExistingCluster:
         return fine(f"the server would take all {count(len(objects), 'object')}, pods included{where}")
 
     def _objects(self, place: str) -> list[dict[str, Any]]:
-        """What a deployment applies, in this namespace."""
+        """Return the objects of a deployment, in this namespace."""
         account, region = self._aws.account, self._aws.region
         assets = f"cdk-hnb659fds-container-assets-{account}-{region}:preflight"
         image = f"{account}.dkr.ecr.{region}.amazonaws.com/{assets}"
@@ -293,7 +293,7 @@ def _cannot_mount(daemons: Sequence[Object]) -> Iterator[Problem]:
 
 
 def _cached_names(daemons: Sequence[Object]) -> Iterator[Problem]:
-    """NodeLocal DNSCache under an address that our network policies do not know."""
+    """Yield a problem if NodeLocal DNSCache has an address that the network policies do not allow."""
     for daemon in daemons:
         arguments = [str(word) for container in pod_containers(daemon) for word in container.get("args", ())]
         if _runs(daemon, "k8s-dns-node-cache") and not any(LOCAL_DNS in word for word in arguments):
@@ -305,7 +305,7 @@ def _minor(version: str) -> tuple[int, ...]:
 
 
 def _joined(found: str, problems: Sequence[Problem]) -> Finding:
-    """One finding for all that is wrong, else what was found."""
+    """Return one finding for all problems, or a fine one."""
     if not problems:
         return fine(found)
     whys, remedies = zip(*problems, strict=True)

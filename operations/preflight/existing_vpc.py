@@ -1,4 +1,4 @@
-"""Whether an existing VPC has what nodes, pods and the control plane need. It is read and never changed.
+"""Checks that an existing VPC has what nodes, pods and the control plane need. It is only read, never changed.
 
 What EKS asks of a VPC and its subnets: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html.
 """
@@ -21,7 +21,7 @@ from operations.cloud.nodegroup import read
 from operations.preflight.existing_problems import problem_finding
 
 CONTROL_PLANE_ADDRESSES = 16
-"""What EKS recommends for its own interfaces in a subnet; functions and the bastion take a few of them."""
+"""Free addresses that EKS recommends for its interfaces in a subnet; functions and the bastion use a few of them."""
 INTERFACES_OF_A_NODE = 2
 """With addresses for pods: the one in use and the one that the network plugin keeps ready, full of addresses
 (`WARM_ENI_TARGET`, https://docs.aws.amazon.com/eks/latest/best-practices/vpc-cni.html). EFA takes an address on the first
@@ -34,7 +34,7 @@ _EVERYWHERE = "0.0.0.0/0"
 _DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
 _GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"
 _Described = dict[str, Any]
-"""A thing as EC2 describes it."""
+"""A resource as EC2 describes it."""
 
 
 class ExistingVpc:
@@ -50,7 +50,7 @@ class ExistingVpc:
         return self._aws.client("ec2")
 
     def checks(self) -> dict[str, Callable[[], Finding]]:
-        """All of them by name; none where a deployment makes the network."""
+        """Return all checks by name; empty if a deployment creates the network."""
         if not self._vpc:
             return {}
         found: dict[str, Callable[[], Finding]] = {"vpc": self.vpc}
@@ -61,7 +61,7 @@ class ExistingVpc:
         return {**found, "endpoints": self.endpoints}
 
     def vpc(self) -> Finding:
-        """It exists, has both kinds of DNS, and the control plane is in no other network."""
+        """Check that the VPC exists, has both DNS options, and that the control plane is in no other network."""
         vpc, aws, own = self._vpc, self._aws, stack_name(self._experiment, "network")
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
             return problem_finding("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
@@ -74,7 +74,7 @@ class ExistingVpc:
         return fine(f"{vpc} has DNS resolution and DNS host names enabled")
 
     def subnet(self, zone: str) -> Finding:
-        """It is in this VPC and zone, and where the load balancer is looked for if there is one."""
+        """Check that the subnet is in this VPC and zone, and that the load balancer, if there is one, can use it."""
         subnet, serve = self._subnet(zone), self._experiment.serve
         name, region, there = self._ids[zone], self._aws.region, subnet["AvailabilityZone"]
         if subnet["VpcId"] != self._vpc:
@@ -96,7 +96,7 @@ class ExistingVpc:
         return fine(f"{name}, {subnet['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:
-        """Free addresses for what may still start: EC2 says how many a node's interfaces take."""
+        """Check the free addresses for nodes that may still start; EC2 says how many a node's interfaces use."""
         free, parts = int(self._subnet(zone)["AvailableIpAddressCount"]), self._needed(zone)
         need, by = sum(parts.values()), ", ".join(f"{number} {what}" for what, number in parts.items())
         why = f"{self._ids[zone]} has {free} free addresses; needed: {need}{by and f' ({by})'}"
@@ -123,7 +123,7 @@ class ExistingVpc:
         return INTERFACES_OF_A_NODE * int(kind["NetworkInfo"]["Ipv4AddressesPerInterface"])
 
     def way_out(self, zone: str) -> Finding:
-        """A route to the internet that works without a public address."""
+        """Check for a route to the internet that works without a public address."""
         self._subnet(zone)
         table, route = self._table(zone).get("RouteTableId", "no route table"), self._default_route(zone)
         command = f"--route-table-id {table} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
@@ -140,7 +140,7 @@ class ExistingVpc:
         return fine(way if self._reaches_s3(zone) else f"{way}{s3}")
 
     def endpoints(self) -> Finding:
-        """Without a way out every service is needed here; and one that is here is used, so it must let nodes in."""
+        """Check the endpoints: without a route to the internet every service needs one, and each existing one must admit nodes."""
         interfaces = self._interfaces.items()
         shut = [f"{one['VpcEndpointId']} ({service})" for service, one in interfaces if not self._admits(one)]
         if shut:
@@ -160,7 +160,7 @@ class ExistingVpc:
 
     @cached_property
     def _subnets(self) -> dict[str, _Described]:
-        """The subnets that exist, by zone, whatever VPC they are in."""
+        """Return the existing subnets by zone, of any VPC."""
         found = self._asked("describe_subnets", "Subnets", "subnet-id", *self._ids.values())
         zones = {name: zone for zone, name in self._ids.items()}
         return {zones[subnet["SubnetId"]]: subnet for subnet in found}
@@ -177,7 +177,7 @@ class ExistingVpc:
         return self._asked("describe_route_tables", "RouteTables", "vpc-id", self._vpc)
 
     def _table(self, zone: str) -> _Described:
-        """Its own route table, else the main one."""
+        """Return the subnet's own route table, else the main one."""
         joined = [(link, table) for table in self._tables for link in table.get("Associations", ())]
         own = (table for one, table in joined if one.get("SubnetId") == self._ids[zone])
         return next(own, next((table for one, table in joined if one.get("Main")), {}))
@@ -193,7 +193,7 @@ class ExistingVpc:
 
     @cached_property
     def _interfaces(self) -> dict[str, _Described]:
-        """Endpoints that answer under a service's usual name, by service."""
+        """Return endpoints with a service's usual DNS name, by service."""
         prefix = f"com.amazonaws.{self._aws.region}."
         kind = [endpoint for endpoint in self._endpoints if endpoint.get("VpcEndpointType") == "Interface"]
         kind = [endpoint for endpoint in kind if endpoint.get("PrivateDnsEnabled")]
@@ -206,7 +206,7 @@ class ExistingVpc:
         return "s3" in self._interfaces or any(gateway["ServiceName"].endswith(".s3") for gateway in gateways)
 
     def _admits(self, endpoint: _Described) -> bool:
-        """Whether rules let every subnet in by its addresses, or the cluster's group, which nodes and functions of ours join."""
+        """Return whether rules admit every subnet by its addresses, or the cluster's group, which nodes and functions join."""
         groups = [group["GroupId"] for group in endpoint.get("Groups", ())]
         described = self._ec2.describe_security_groups(GroupIds=groups)["SecurityGroups"] if groups else []
         rules = [rule for group in described for rule in group["IpPermissions"] if _opens_https(rule)]
